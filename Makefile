@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 
-.PHONY: help demo test test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -21,14 +22,17 @@ $(READY): requirements.txt constraints.txt $(wildcard packages/*/pyproject.toml)
 demo: $(READY)  ## decode a prompt plainly and with a draft tree, and show both
 	$(BIN)/draftwood demo
 
-test: $(READY)  ## style, types and the whole test suite
+test: $(READY)  ## style, types and the tests, in nine minutes on two cores
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 20
+	$(PYTEST) -m "not proof" --durations 20
 
-test-core: $(READY)  ## the tests of the core alone, in under 90 seconds
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow and not model"
+proof: $(READY)  ## what takes long: statistics, killed processes, clusters, wheels, browsers, real models
+	$(PYTEST) -m proof --durations 20
+
+test-core: $(READY)  ## the core's quick tests, commands and model families left out
+	$(PYTEST) -m "not proof" packages/draftwood/tests --ignore packages/draftwood/tests/cli --ignore packages/draftwood/tests/models
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

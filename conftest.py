@@ -40,7 +40,7 @@ torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays, and garbage is looked for less often: a tenth of all time."""
+    """Keep what is imported by now; collect garbage less often, which takes a tenth of all time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -93,20 +93,6 @@ def data_folder() -> Path:
     return Path(named)
 
 
-# `make test-core` leaves these out: whole model families, long statistics, commands run as
-# processes.
-BEYOND_THE_CORE = (
-    *("draftwood-bench/", "/cli/", "tests/models/", "tests/shapes/"),
-    *(
-        "test_laws.py",
-        "test_enumerated_laws.py",
-        "test_sampled_laws.py",
-        "test_hooks.py",
-        "test_docs.py",
-    ),
-)
-
-
 @lru_cache(maxsize=1)
 def built_in_model_problem() -> str | None:
     """Why the built-in model cannot be had; fetches it where it can."""
@@ -129,10 +115,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if any(part in item.nodeid for part in BEYOND_THE_CORE):
-            item.add_marker(pytest.mark.slow)
     without_gpu = pytest.mark.skip(reason="no CUDA device")
     for item in items:
+        if item.get_closest_marker("model"):  # seconds each, and a download
+            item.add_marker(pytest.mark.proof)
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(without_gpu)

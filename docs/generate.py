@@ -138,7 +138,7 @@ def results_page() -> str:
 
 
 def shown(command: list[str]) -> str:
-    """What a command prints about a run in ``benchmarks/results``, or that there is none."""
+    """Output of a command about a run in ``benchmarks/results``, or a note that there is none."""
     there = (BENCHMARKS / command[-1]).is_dir()
     return _printed(command) if there else "(not measured yet)"
 
@@ -165,15 +165,15 @@ def identity() -> str:
     texts = sum(each["prompts"] for each in found)
     different = texts - sum(each["same"] for each in found)
     return (
-        markdown(("drafts and verifier", "texts the same", "tokens per run", "drafted"), rows)
+        markdown(("drafts and verifier", "texts the same", "tokens per pass", "drafted"), rows)
         + f"\n\n{len(found)} pairs, {texts} texts, {different} of them different from plain"
         " decoding."
     )
 
 
 def headlines() -> str:
-    """What stands in front: figures of the runs in ``benchmarks/results`` at clean commits, whole
-    requests and decoding alone.
+    """Headlines: figures of the runs in ``benchmarks/results`` at clean commits, for whole requests
+    and decoding alone.
     """
     from draftwood_bench.report.headlines import peer_sentence, quality_sentence, speed_sentences
 
@@ -190,14 +190,14 @@ def headlines() -> str:
 
 
 def without_a_second_model() -> str:
-    """What the run of methods that need no second model says."""
+    """Sentences about the run of methods that need no second model."""
     from draftwood_bench.report.headlines import method_sentences
 
     return _list(told("methods", method_sentences))
 
 
 def on_servers() -> str:
-    """What the records of servers at clean commits say."""
+    """Sentences about the records of servers at clean commits."""
     from benchmarks.serving.show import sentences
 
     return _list(sentences(*_of_servers()[:2]))
@@ -228,7 +228,7 @@ def table_of_methods() -> str:
 
 
 def speeds_in_the_package() -> str:
-    """What `draftwood methods` tells of speeds, from the same runs."""
+    """Speeds that `draftwood methods` shows, from the same runs."""
     from draftwood.methods.measured import as_text
     from draftwood_bench.report.methods_table import measured_speeds
 
@@ -318,7 +318,7 @@ def _of_servers() -> tuple[list[dict], list[dict], int]:
 
 
 def experiment_tables(name: str) -> str:
-    """What an experiment on self-speculation gave; all of its tables."""
+    """All tables of an experiment on self-speculation."""
     from benchmarks.self_speculation.experiments import tables
 
     found = []
@@ -404,7 +404,7 @@ def pages() -> dict[Path, str]:
 
 
 def method_listings() -> dict[Path, str]:
-    """What methods say of themselves, by package, for those who do without their parts."""
+    """Descriptions of methods, by package, which are read without importing the methods' parts."""
     import draftwood_methods
     from draftwood.methods import Listing, recipes
 
@@ -417,7 +417,7 @@ def method_listings() -> dict[Path, str]:
 
 
 def _printed(command: list[str]) -> str:
-    """What a command of draftwood prints in the folder of the benchmarks."""
+    """Output of a draftwood command in the folder of the benchmarks."""
     from draftwood.cli.main import main
 
     printed, folder = io.StringIO(), Path.cwd()

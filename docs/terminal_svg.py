@@ -41,7 +41,7 @@ Row = tuple[Run, ...]
 
 @dataclass(frozen=True)
 class Frame:
-    """What the screen shows from a time on, in seconds."""
+    """Content of the screen from a time on, in seconds."""
 
     at: float
     rows: tuple[Row, ...]
@@ -161,7 +161,7 @@ def _typed(typed: str, whole: float) -> Moving:
 
 
 def _spans(number: int, seen: Sequence[tuple[float, Row]], whole: float) -> list[Moving]:
-    """What one row shows, each content for its time; the last one stays."""
+    """Contents of one row, each for its time; the last one stays."""
     found = []
     y = (number + 2) * LINE + 12
     changes = [next(group) for _, group in groupby(seen, key=lambda each: each[1])]

@@ -11,4 +11,4 @@ method = draftwood.Method(
 )
 for name, model in (("plain", lm), ("mine", lm.with_method(method))):
     result = model.generate("Name three colours.", max_new_tokens=24)
-    print(f"{name}: {result.text!r}, {result.stats.block_efficiency:.2f} tokens per run")
+    print(f"{name}: {result.text!r}, {result.stats.block_efficiency:.2f} tokens per forward pass")

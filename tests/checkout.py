@@ -5,6 +5,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {path.name: path / "src" for path in sorted((ROOT / "packages").iterdir())}
-"""What Python imports, by package."""
+"""Source folder of each package."""
 PYTHONPATH = os.pathsep.join(map(str, SOURCES.values()))
 BENCH = ROOT / "packages" / "draftwood-bench"

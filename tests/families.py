@@ -320,7 +320,7 @@ def at_nodes(model: PreTrainedModel, before: Sequence[int], tree: DraftTree) -> 
 
 @torch.no_grad()
 def ending_of(model: PreTrainedModel, text: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """What the last layer gives at the tokens of a text, that behind the norm, and the logits."""
+    """Run a text; return the last layer's output, its state behind the norm, and the logits."""
     found: list[Tensor] = []
     named = list_of_layers(model)
     assert named is not None

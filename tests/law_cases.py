@@ -1,4 +1,4 @@
-"""What the tests of laws share: every pair of shape and verifier, sampling options, models that
+"""Cases for tests of distributions: every pair of shape and verifier, sampling options, models that
 read contexts.
 """
 
@@ -111,7 +111,7 @@ def text_distance(
     reference: Sampler,
     steps: int = 1,
 ) -> float:
-    """How far the law of a method's text is from that of a model's own under a sampler.
+    """Distance between the distributions of a method's text and of a model's own under a sampler.
 
     The first token comes from the prompt's run; behind it so many steps are enumerated, with what
     drafter and model remember of the first in the second. The model itself writes what is left of

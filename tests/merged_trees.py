@@ -26,9 +26,7 @@ def trees(
     seed: int,
     company: tuple[int, ...] = (0, 0, 3, 15),
 ) -> list[tuple[Grown, list[set[str]]]]:
-    """What it guesses on a text that repeats itself in places, with rejected guesses and quiet
-    steps.
-    """
+    """Trees drafted on a text that repeats itself, with rejected drafts and quiet steps."""
     chance, found = random.Random(seed), []
     prompt = [chance.randrange(VOCAB) for _ in range(20)] * 2
     merged.learn(

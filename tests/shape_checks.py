@@ -44,8 +44,8 @@ def jaxtyped(typechecker: Any) -> Callable[[Any], Any]:
 
 
 KNOWN: dict[tuple[CodeType, str], set[Hashable]] = {}
-"""What was found right, by function and what it asks for; one within another is the same at every
-call of that one.
+"""Calls found right, by function and annotations; one within another is the same at every call of
+that one.
 """
 
 
@@ -122,7 +122,7 @@ def _kinds_of_many(values: Iterable[Any]) -> Hashable:
 
 
 def _reads_values(annotation: Any) -> bool:
-    """Whether a size is computed from an argument's value."""
+    """True if a size is computed from an argument's value."""
     return "{" in str(annotation)
 
 

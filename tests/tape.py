@@ -1,5 +1,4 @@
-"""What a CUDA graph does, on the CPU: operations are recorded once and repeated on the same
-memory."""
+"""CUDA graphs imitated on the CPU: operations are recorded once and repeated on the same memory."""
 
 from collections.abc import Callable
 

@@ -104,7 +104,7 @@ def imports_of(path: Path, package: str = "draftwood") -> set[str]:
 
 
 def imports_on_load(path: Path, package: str = "draftwood") -> set[str]:
-    """Those that are imported as soon as the file is; for types alone does not count."""
+    """Modules that a file imports on load; imports for types alone do not count."""
     return _imported(ast.parse(path.read_text()).body, package)
 
 
@@ -146,7 +146,7 @@ def cycle(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def graph_of_files(source: Path = SOURCE, package: str = "draftwood") -> dict[str, set[str]]:
-    """What each module loads with it; a name from a package counts as the package's own file."""
+    """Imports of each module on load; a name from a package counts as the package's own file."""
     modules = {module_of(path, source): path for path in sorted(source.rglob("*.py"))}
     return {
         name: (

@@ -40,6 +40,7 @@ from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
+from thinning import thinned
 
 TOLERANCE, VOCAB = 1e-5, 3
 PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SMALL)]
@@ -105,7 +106,7 @@ Distance = Callable[..., float]
 
 @pytest.fixture
 def off(monkeypatch: pytest.MonkeyPatch) -> Distance:
-    """How far the law of a method's text under a constraint is from the model's own."""
+    """Measure the distance between a method's text under a constraint and the model's own."""
 
     def measured(
         model: Model,
@@ -141,7 +142,7 @@ MOST = {
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
-@pytest.mark.parametrize(("shape", "rule"), PAIRS)
+@pytest.mark.parametrize(("shape", "rule"), thinned(PAIRS, 5))
 def test_law_of_every_pair_of_shape_and_rule(
     shape: Shape, rule: Verifier, constraint: Automaton, off: Distance
 ) -> None:
@@ -151,7 +152,7 @@ def test_law_of_every_pair_of_shape_and_rule(
         assert found < TOLERANCE, name
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", thinned(OPTIONS, 3))
 def test_law_under_every_subset_of_options(name: str, off: Distance) -> None:
     target, draft = tables()
     drafter = DraftModel(draft, Widths((2, 1)))
@@ -309,7 +310,7 @@ MATCHED = [
 ]
 
 
-@pytest.mark.parametrize("drafter", MATCHED, ids=lambda drafter: drafter.name)
+@pytest.mark.parametrize("drafter", thinned(MATCHED, 3), ids=lambda drafter: drafter.name)
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
 def test_every_text_is_the_plain_one(drafter: Drafter, constraint: Automaton) -> None:
     target, _ = contextual(VOCAB, seed=8)

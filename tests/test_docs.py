@@ -1,4 +1,4 @@
-"""What the documents show works, and generated pages are current."""
+"""Examples in the documents work, and generated pages are current."""
 
 import importlib.util
 import json
@@ -46,7 +46,7 @@ ALL_IN_TURN = """if True:
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_readme_blocks_and_examples_run() -> None:
     """One after the other in one process, which imports PyTorch once."""

@@ -58,8 +58,8 @@ def test_every_module_is_documented() -> None:
 
 
 def docstring(module: str) -> str | None:
-    """Of a module that can be imported, or of an adapter that only runs in another system's
-    environment.
+    """Docstring of a module that can be imported, or of an adapter that only runs in another
+    system's environment.
     """
     if not re.fullmatch(r"draftwood_bench\.peers\.(run_\w+|openvino_int8)", module):
         return importlib.import_module(module).__doc__

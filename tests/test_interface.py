@@ -1,4 +1,4 @@
-"""What users and stored files rely on: flags, JSON keys and names of methods stay as they are.
+"""Flags, JSON keys and names of methods that users and stored files rely on stay as they are.
 
 ``interface.json`` holds them. Something new is added there by hand; something that is gone breaks
 scripts and old records.

@@ -51,6 +51,7 @@ from draftwood_methods.n_grams import NGramSource
 from law_cases import SHAPES, ThrownAway, exact_pairs
 from reference.estimates import Noise
 from reference.merger import PythonMerger
+from thinning import thinned
 
 PAIRS = [
     pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SHAPES)
@@ -65,7 +66,7 @@ def tables() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float:
-    """Whether a long text follows the law of its table.
+    """Test that a long text follows the distribution of its table.
 
     The text is cut into threes. Given the token before, each three is a draw of its own from the
     enumerated law, wherever the borders of steps fall. One test per token before; the smallest
@@ -93,7 +94,7 @@ def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("shape", "verifier"), PAIRS)
+@pytest.mark.parametrize(("shape", "verifier"), thinned(PAIRS, 5))
 def test_output_law(shape: Shape, verifier: Verifier) -> None:
     target, draft = tables()
     assert p_value(DraftModel(TableModel(draft), shape), verifier, target) > LEVEL
@@ -138,10 +139,13 @@ def composed(small: Model) -> list[tuple[Drafter, Verifier]]:
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("drafter", "verifier"),
-    [
-        pytest.param(d, v, id=f"{d.name}-{v.name}")
-        for d, v in [*WITHOUT_A_MODEL, *composed(TableModel(tables()[1]))]
-    ],
+    thinned(
+        [
+            pytest.param(d, v, id=f"{d.name}-{v.name}")
+            for d, v in [*WITHOUT_A_MODEL, *composed(TableModel(tables()[1]))]
+        ],
+        4,
+    ),
 )
 def test_output_law_of_drafters_that_take_no_shape(drafter: Drafter, verifier: Verifier) -> None:
     target, _ = tables()
@@ -354,6 +358,9 @@ DRAFTERS: list[tuple[str, Callable[[Model, Model], Iterator[tuple[Drafter, Verif
 ]
 
 
+MADE = thinned([pytest.param(make, id=name) for name, make in DRAFTERS], 5)
+
+
 @lru_cache(maxsize=1)
 def own_texts() -> list[tuple[list[int], list[int]]]:
     """Prompts, and what Transformers writes to each with the target."""
@@ -371,7 +378,7 @@ def own_texts() -> list[tuple[list[int], list[int]]]:
     return found
 
 
-@pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
+@pytest.mark.parametrize("make", MADE)
 def test_greedy_text_is_the_models_own(make, models: Models) -> None:
     target, draft = models
     for drafter, verifier in make(target, draft):
@@ -399,7 +406,7 @@ def plain_texts(models: Models) -> list[list[int]]:
     return [drawn_text(models[0], Nothing(), Match(), seed) for seed in range(4)]
 
 
-@pytest.mark.parametrize("make", [make for _, make in DRAFTERS], ids=[name for name, _ in DRAFTERS])
+@pytest.mark.parametrize("make", MADE)
 def test_by_matching_a_seed_gives_the_text_of_plain_decoding(
     make, models: Models, plain_texts: list[list[int]]
 ) -> None:

@@ -30,7 +30,7 @@ def lm() -> draftwood.LanguageModel:
 
 
 def text_of(lm: draftwood.LanguageModel, prompt, **options) -> list[int]:
-    """What one prompt gives; ``generate`` takes lists of prompts too."""
+    """Token ids for one prompt; ``generate`` takes lists of prompts too."""
     with lm.stream(prompt, max_new_tokens=6, **options) as stream:
         list(stream)
     return stream.result.token_ids

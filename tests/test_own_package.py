@@ -29,7 +29,7 @@ MODULES = ("mine", "planted")
 
 @pytest.fixture(autouse=True)
 def forgetting() -> Iterator[None]:
-    """What one test installs the next one does not find."""
+    """Remove what a test installed before the next one."""
     yield
     for name in MODULES:
         sys.modules.pop(name, None)
@@ -38,7 +38,7 @@ def forgetting() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page's package is installed."""
+    """Folder in which the page's package is installed."""
     folder = tmp_path_factory.mktemp("own")
     return install(write(folder / "package"), folder / "site")
 

@@ -35,7 +35,7 @@ def rows(vocab: int = VOCAB) -> Tensor:
 
 
 def processors(sampling: Sampling) -> LogitsProcessorList:
-    """What ``generate`` of Transformers makes of the same options, in its order."""
+    """Processors that ``generate`` of Transformers makes of the same options, in its order."""
     made: list[object] = []
     if sampling.logit_bias:
         made.append(

@@ -43,7 +43,7 @@ def test_turns_change_and_other_folders_are_refused(tmp_path: Path) -> None:
         processes.checkout(str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_two_versions_in_turns(target: str, tmp_path: Path) -> None:
     (tmp_path / "spec_bench").mkdir()
     lines = [{"question_id": n, "category": f"{n}", "turns": ["hello"]} for n in range(2)]
@@ -59,7 +59,7 @@ def test_two_versions_in_turns(target: str, tmp_path: Path) -> None:
     assert all(row["new over old"] > 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_overhead_of_two_versions_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = versions.overhead(ROOT, 1)  # by the command of that checkout
     assert measured.keys() >= {"recycling 0"}
@@ -78,7 +78,7 @@ def test_overhead_of_two_versions_in_turns(monkeypatch: pytest.MonkeyPatch) -> N
     assert (row["new over old"], row["texts equal"]) == (0.5, "")
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_speed_beside_busy_loops(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,7 @@ def test_sums() -> None:
 
 def test_block_efficiency_is_tokens_per_run_without_the_prompts() -> None:
     assert Stats.of(STEPS).block_efficiency == 9 / 4
-    assert Stats.of(STEPS).block_efficiency == 1 + 5 / 4  # one more than is accepted per run
+    assert Stats.of(STEPS).block_efficiency == 1 + 5 / 4  # one more than is accepted per pass
     assert Stats.of([prefill(), step(0), step(0)]).block_efficiency == 1.0
     assert Stats.of([prefill()]).block_efficiency == 1.0
     assert Stats().block_efficiency == 1.0

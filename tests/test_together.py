@@ -14,7 +14,7 @@ from draftwood.together import clock, raise_first, run_together, wait
 
 
 class Doubling:
-    """What calls wait for; notes the parts of each pass.
+    """Stand-in for a shared pass; notes the parts of each.
 
     Args:
         fails: with which parts a pass fails, and how.

@@ -1,4 +1,4 @@
-"""What follows from a tree's parents, against brute force."""
+"""Properties that follow from a tree's parents, against brute force."""
 
 import random
 

@@ -20,50 +20,39 @@ FOLDERS = [folder / name.replace("-", "_") for name, folder in SOURCES.items()]
 # Old word and new. A word with an underscore, or in capitals, is a whole name; any other may also
 # be a part of one: ``draw_softened`` holds ``softened``.
 RETIRED = {
+    "TargetMark": "TargetFingerprint",
+    "Decoding": "Sequence",
+    "Batch": "Scheduler",
+    "Standing": "SequenceStatus",
+    "Turn": "StepBudget",
+    "Answers": "ParallelSampling",
+    "give_way": "preempt",
+    "Alike": "NearestState",
+    "Horizontal": "PerLevel",
+    "Measures": "Metrics",
+    "SummedMetrics": "AggregatedMetrics",
     "softened": "softmax, draw_from_logits",
-    "first_to_arrive": "gumbel_argmax",
     "haste": "race_score",
-    "raced": "coupled",
-    "places_of_shares": "sample_inverse_cdf",
     "twins": "with_token",
-    "searchable": "native.rows chooses by itself",
-    "only_softens": "only_temperature",
-    "likeliest_probs": "topk_probs",
-    "shared_heads": "num_kv_heads",
-    "key_value_heads": "num_kv_heads",
-    "centred": "is_layer_norm",
-    "MergedSources": "Merger",
-    "NativeSources": "Merger",
-    "DraftLaws": "DraftDistributions",
-    "RowMemory": "ProbsBuffer",
-    "Combined": "MultiSource",
-    "Accepted": "VerifiedTree",
-    "News": "TargetUpdate",
-    "Opinion": "Candidates",
-    "Kind": "Evidence",
-    "Parts": "Resources",
-    "Part": "PackedInput",
-    "Place": "CacheSlice",
-    "Run": "ForwardInput",
-    "Cell": "Configuration",
-    "Thrifty": "LazyNodes",
-    "Rival": "PeerSystem",
     "rival": "peer",
     "rivals": "peers",
     "entrant": "peer",
     "entrants": "peers",
-    "invited": "peers",
-    "remarks": "notes",
-    "cautious": "default_cost",
-    "continuing": "resume",
-    "per_guess": "per_draft_token",
-    "per_place": "per_context_token",
-    "LawTest": "DistributionTest",
+    "News": "TargetUpdate",
 }
-ALLOWED = {
-    ("methods/parts.py", "Parts"): "all parts that methods are made of, not what a build may use",
-    ("methods/__init__.py", "Parts"): "the same",
-    ("native/team.h", "invited"): "threads that a call wakes",
+PENDING = {  # names that are still in use; this set may only shrink
+    *("Decoding", "Batch", "Standing", "Turn", "Answers", "give_way", "Alike", "Horizontal")
+}
+
+# A docstring opens with a verb in the imperative or with a noun.
+OPENERS = re.compile(r"(What|Whether|How|Where|Of|Which|Those|So many|That)\b")
+NOT_YET = {  # folders and files that still have others; this set may only shrink
+    *("draftwood/cli/options.py", "draftwood/drafters", "draftwood/engine"),
+    *("draftwood/integrations", "draftwood/interfaces", "draftwood/methods/needs.py"),
+    *("draftwood/models", "draftwood/sampling.py", "draftwood/sources"),
+    *("draftwood/text/arguments.py", "draftwood/text/builder.py"),
+    *("draftwood/text/language_model.py", "draftwood/text/prompts.py"),
+    *("draftwood_serve/loaded.py", "draftwood_serve/schemas"),
 }
 
 # Folders and files whose docstrings and comments have been read for these words.
@@ -134,6 +123,30 @@ def prose_of(text: str) -> Iterator[str]:
             yield without_code(str(node.value.value))
 
 
+def oddly_opened(path: Path) -> list[str]:
+    """Docstrings of a file, those below attributes included, that open with one of ``OPENERS``."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr)]
+    texts = [str(node.value.value) for node in nodes if isinstance(node.value, ast.Constant)]
+    return [text.strip().partition("\n")[0] for text in texts if OPENERS.match(text.strip())]
+
+
+def sources_and_tests() -> list[Path]:
+    """Files of Python of all packages and of the repository's own folders."""
+    places = [ROOT / "packages", ROOT / "tests", ROOT / "docs", ROOT / "examples"]
+    built = {"build", ".venv", "node_modules"}
+    found = (path for place in places for path in sorted(place.rglob("*.py")))
+    return [path for path in found if not built.intersection(path.relative_to(ROOT).parts)]
+
+
+def is_not_yet_done(path: Path) -> str | None:
+    """The entry of ``NOT_YET`` that a file belongs to."""
+    names = [path.relative_to(folder.parent) for folder in FOLDERS if folder in path.parents]
+    return next(
+        (entry for name in names for entry in NOT_YET if name.is_relative_to(entry)),
+        None,
+    )
+
+
 def messages_of(text: str) -> Iterator[str]:
     """Strings of a file that hold a space: what users read, as errors, help and titles.
 
@@ -174,18 +187,27 @@ def read_files() -> list[Path]:
 
 
 def test_no_retired_name_is_used() -> None:
-    found = {each for folder in FOLDERS for each in retired_names(folder)} - set(ALLOWED)
-    told = [f"{path}: {name} is {RETIRED.get(name, 'retired')} now" for path, name in sorted(found)]
+    found = {each for folder in FOLDERS for each in retired_names(folder)}
+    told = [
+        f"{path}: {name} is {RETIRED.get(name, 'retired')} now"
+        for path, name in sorted(found)
+        if name not in PENDING
+    ]
     assert not told
+
+
+def test_pending_names_are_still_in_use() -> None:
+    used = {name for folder in FOLDERS for path in folder.rglob("*.py") for name in names_in(path)}
+    assert used >= PENDING, f"take {PENDING - used} out of PENDING"
 
 
 @pytest.mark.parametrize(
     ("file", "text", "name"),
     [
-        ("one.py", "def first_to_arrive() -> None: ...\n", "first_to_arrive"),
+        ("one.py", "def give_way() -> None: ...\n", "give_way"),
         ("two.py", "rows = draw_softened(logits)\n", "draw_softened"),
         ("three.py", "class News: ...\n", "News"),
-        ("four.h", "int32_t shared_heads;\n", "shared_heads"),
+        ("four.h", "int32_t draw_twins;\n", "draw_twins"),
         ("five.cpp", "float haste(float x);\n", "haste"),
     ],
 )
@@ -194,6 +216,28 @@ def test_a_planted_retired_name_is_found(tmp_path: Path, file: str, text: str, n
     assert not retired_names(tmp_path)
     (tmp_path / file).write_text(text)
     assert retired_names(tmp_path) == {(file, name)}
+
+
+def test_docstrings_open_with_a_verb_or_a_noun() -> None:
+    odd = {path: lines for path in sources_and_tests() if (lines := oddly_opened(path))}
+    assert not {path: lines for path, lines in odd.items() if is_not_yet_done(path) is None}
+    waiting = {is_not_yet_done(path) for path in odd} - {None}
+    assert waiting == NOT_YET, f"take {NOT_YET - waiting} out of NOT_YET"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""What is run."""\n', ["What is run."]),
+        ('def f():\n    """Whether it is.\n\n    More."""\n', ["Whether it is."]),
+        ('X = 1\n"""Of a tree."""\n', ["Of a tree."]),
+        ('class A:\n    """Whatever it is, howitzers too."""\n', []),
+        ('def f():\n    """Count what is run."""\n    "What?".upper()\n', []),
+    ],
+)
+def test_a_planted_opening_is_found(tmp_path: Path, text: str, found: list[str]) -> None:
+    (tmp_path / "one.py").write_text(text)
+    assert oddly_opened(tmp_path / "one.py") == found
 
 
 def test_a_class_name_exists_once() -> None:

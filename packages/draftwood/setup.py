@@ -47,7 +47,7 @@ class Package(Distribution):
 
 
 def folder_of(command: build_py) -> Path:
-    """Where the libraries lie before they are packed."""
+    """Folder of the libraries before they are packed."""
     return Path(command.build_lib, *prebuilt.FOLDER.parts[-3:])
 
 

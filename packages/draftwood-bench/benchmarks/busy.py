@@ -34,7 +34,7 @@ QUOTA_GROUPS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")  # of version 
 
 @contextlib.contextmanager
 def loops(count: int, nice: int) -> Iterator[None]:
-    """So many busy loops beside what runs within."""
+    """Keep as many busy loops running beside the body."""
     running = [subprocess.Popen(["nice", "-n", str(nice), *LOOP]) for _ in range(count)]
     time.sleep(0.3)
     try:

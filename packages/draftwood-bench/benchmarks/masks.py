@@ -33,7 +33,7 @@ ROUNDS = 7
 
 
 def trees(grammar: Grammar, text: list[int]) -> list[tuple[int, DraftTree]]:
-    """Where trees stand in the text, one to three tokens apart, and what they hold."""
+    """Place draft trees in the text, one to three tokens apart."""
     rng, state, allowed = random.Random(0), grammar.start(), list[list[int]]()
     for token in text:
         allowed.append(state.allowed().nonzero().flatten().tolist())

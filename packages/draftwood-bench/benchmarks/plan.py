@@ -1,4 +1,4 @@
-"""Whether ``draftwood plan`` says what was measured: curves of this machine, speed-ups of papers.
+"""Check ``draftwood plan`` against measurements: curves of this machine, speed-ups of papers.
 
     python -m benchmarks.plan            # tables; the exit code is 1 where a check fails
     python -m benchmarks.plan --bandwidth 10   # with every bandwidth ten times too large

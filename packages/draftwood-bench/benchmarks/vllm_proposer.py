@@ -77,7 +77,7 @@ def exported(model: str, folder: Path) -> Path:
 
 
 def run(arm: str, job: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """What an arm's own process found. Raises SystemExit, with its last words, where it failed."""
+    """Run an arm in a process of its own. Raises SystemExit with its last words if it failed."""
     from benchmarks.common.processes import ROOT, environment
     from benchmarks.serving.servers import OFFLINE, last_error
     from draftwood_bench.peers import environments

@@ -1,4 +1,4 @@
-"""How fast `auto` is with curves that are wrong, over its speed with the right one.
+"""Measure the speed of `auto` with wrong curves, over its speed with the right one.
 
     python -m benchmarks.wrong_curves [--model smollm2-135m] [--temperature 1]
 

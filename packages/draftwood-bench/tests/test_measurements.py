@@ -100,7 +100,7 @@ def window_of(model: torch.nn.Module, tokens: list[int]) -> float:
 
 
 class Loaded:
-    """What ``load_model`` gives, of a tiny model and a text of numbers."""
+    """Stand-in for the result of ``load_model``: a tiny model and a text of numbers."""
 
     def __init__(self, name: str, dtype: str = "float32", device: str | None = None) -> None:
         whole = tiny_llama(0, vocab=50)

@@ -39,7 +39,7 @@ def system(name: str, misbehave: str = "", modes: dict[str, str] | None = None) 
 def answers(
     folder: Path, *chosen: System, prompts: tuple[int, ...] = (12, 13, 14)
 ) -> tuple[list[dict], Peers]:
-    """What every peer says to every prompt, and what became of them."""
+    """Ask every peer every prompt; return the answers and the peers."""
     found = []
     with started(chosen, [1], (9, False), 1, folder / "logs", lambda line: None) as peers:
         for prompt in prompts:

@@ -1,4 +1,4 @@
-"""What a report says of records written down by hand."""
+"""Reports of records written down by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_one_row_per_method_and_no_empty_columns() -> None:
     table = overview([*PLAIN, *AUTO], run_info(), 0.0)
     alone, whole = "speed-up over plain, decoding alone [95 %]", "speed-up, end to end [95 %]"
     assert table.head[:7] == (
-        *("method", "prompts", "tokens per run [95 %]", "tokens/s", alone),
+        *("method", "prompts", "tokens per pass [95 %]", "tokens/s", alone),
         "tokens/s, end to end",
         whole,
     )
@@ -104,7 +104,7 @@ def test_what_few_passes_would_tell_is_hidden_and_n_stands_beside_the_rest(
     first, proof = cells_of(records, "T = 0"), cells_of(records, "proof")
     said = f"0.00 / 0.25 ({3 * passes})" if is_told else f"- ({3 * passes})"
     assert first["accepted at the root / alpha* (passes)"] == said
-    assert first["tokens per run [95 %]"].startswith("2.00 [" if is_told else "-")
+    assert first["tokens per pass [95 %]"].startswith("2.00 [" if is_told else "-")
     assert proof["accepted"] == ("0.00" if is_told else "-")
     assert (proof["alpha*"], proof["of passes"]) == ("0.25" if is_told else "-", str(3 * passes))
     assert first["prompts"] == cells_of(records, "speed")["prompts"] == "3"
@@ -186,7 +186,7 @@ def test_methods_at_fixed_budgets_stand_with_their_best_shape_at_the_largest() -
     (found,) = chosen(cells, run_info(protocol="rsd"), 0.0)
     assert found.cell == "rsd-s | budget 30 | c"
     titles = [each.title for each in findings(measured(cells, protocol="rsd"), 0.0)]
-    assert titles[0] == "At budget 30, rsd-s yields most: 3.33 tokens per run"
+    assert titles[0] == "At budget 30, rsd-s yields most: 3.33 tokens per pass"
 
 
 def test_a_leader_within_the_intervals_of_others_is_not_called_clear() -> None:
@@ -199,7 +199,7 @@ def test_a_leader_within_the_intervals_of_others_is_not_called_clear() -> None:
         return findings(measured(cells, protocol="rsd"), 0.0)[0].title
 
     assert title(0).endswith("not clearly more than rsd-c")
-    assert title(1).endswith("tokens per run")
+    assert title(1).endswith("tokens per pass")
 
 
 def test_sums_by_depth_and_phase() -> None:

@@ -1,4 +1,4 @@
-"""What records of servers say in tables and in words."""
+"""Tables and sentences of records of servers."""
 
 from benchmarks.serving.show import sentences, tables
 

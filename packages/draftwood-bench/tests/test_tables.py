@@ -1,4 +1,4 @@
-"""Which shape a method stands with, and what that choice is worth on other prompts."""
+"""Best shape of a method, and the value of that choice on other prompts."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What workers ask of Ray, without Ray: a GPU each where the model runs on one, and never more than
-there is.
+"""Resources that workers ask of Ray, without Ray: a GPU each where the model runs on one, and never
+more than there is.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which replica is chosen for which request."""
+"""Choice of a replica for each request."""
 
 import json
 from typing import Any

@@ -29,7 +29,7 @@ from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright  # noqa: E402
 
 expect.set_options(timeout=30_000)
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 COMPLETIONS = "**/v1/chat/completions"
 EVIL = '<img src=x onerror="window.evil=1"><script>window.evil=1</script><b>bold</b>&amp;'

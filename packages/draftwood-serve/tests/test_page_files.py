@@ -37,7 +37,7 @@ def outside(text: str) -> list[str]:
 
 
 def inline(text: str) -> list[str]:
-    """What a strict policy forbids in a page, and ways to make elements of text."""
+    """Find what a strict policy forbids in a page, and ways to make elements of text."""
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b"
     return re.findall(rf"<script>|<style|style=\"| on\w+=\"|javascript:|{ways}", text)
 

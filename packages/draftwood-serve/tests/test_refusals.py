@@ -1,4 +1,4 @@
-"""What a request may not say: one error in OpenAI's shape that names the field."""
+"""Requests that are refused: one error in OpenAI's shape that names the field."""
 
 import pytest
 

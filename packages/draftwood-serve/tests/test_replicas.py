@@ -271,7 +271,7 @@ class LongStream(threading.Thread):
                     return
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("unchecked")
 def test_nothing_is_lost_or_mixed_when_a_replica_is_killed(
     served: tuple["subprocess.Popen[str]", dict[str, Any]], endless: str
@@ -335,7 +335,7 @@ def metrics(client: httpx.Client) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_signal_ends_replicas_too(
     served: tuple["subprocess.Popen[str]", dict[str, Any]],
 ) -> None:

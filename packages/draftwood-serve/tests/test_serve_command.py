@@ -54,7 +54,7 @@ def start(*arguments: str) -> tuple["subprocess.Popen[str]", dict[str, str]]:
     return process, json.loads(process.stdout.readline())
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_lets_what_runs_end(tiny: str, sent: int, code: int) -> None:
     process, facts = start(tiny, "--method", "plain", "--served-model-name", "small")
@@ -72,7 +72,7 @@ def test_a_signal_lets_what_runs_end(tiny: str, sent: int, code: int) -> None:
             process.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_server_that_was_killed_starts_again_at_the_same_port(tiny: str) -> None:
     texts = []
     port = "0"
@@ -89,7 +89,7 @@ def test_a_server_that_was_killed_starts_again_at_the_same_port(tiny: str) -> No
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_built_in_model_is_served() -> None:
     process, facts = start("smollm2-135m")
     with process:

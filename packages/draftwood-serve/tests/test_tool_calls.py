@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from local_server import NAME, RunningServer, running
 
-pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.usefixtures("unchecked")]
+pytestmark = [pytest.mark.model, pytest.mark.proof, pytest.mark.usefixtures("unchecked")]
 
 CITY = {
     "type": "object",

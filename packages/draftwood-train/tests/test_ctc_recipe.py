@@ -30,7 +30,7 @@ def logits(anchors: int = 4, frames: int = FRAMES) -> torch.Tensor:
 
 
 def prefixes(log_probs: torch.Tensor, labels: torch.Tensor = LABELS) -> list[list[Prefix]]:
-    """Of each anchor, the label's prefixes from the empty one on."""
+    """Prefixes of each anchor's label, from the empty one on."""
     found = []
     for frames, label in zip(log_probs.exp(), labels.tolist(), strict=True):
         lattice = Lattice(frames)

@@ -34,7 +34,7 @@ def job(*requests: Request):
 
 
 def write(jobs, at_once: int, layers=LAYERS):
-    """What each job is sent, by number, and the writer."""
+    """Run the writer; return the output of each job by number, and the writer."""
     writer = BatchWriter(lm_of().model, at_once, 96, layers)
     found = dict(writer.run(iter(enumerate(jobs))))
     return [found[number] for number in range(len(found))], writer

@@ -172,7 +172,7 @@ torch.save(seen[0][0], sys.argv[3])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_the_package_gives_the_same_logits(
     target: LeanModel, settings: dict, tmp_path: Path

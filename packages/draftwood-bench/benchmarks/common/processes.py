@@ -21,7 +21,7 @@ CURVE = ((1, 8, 16, 64), (0.0030, 0.0045, 0.0073, 0.026))
 
 @dataclass(frozen=True)
 class Answer:
-    """What a process took for a text, and a digest that tells it from others."""
+    """Tokens, time and text of one answer, told from others by the text's digest."""
 
     tokens: int
     seconds: float

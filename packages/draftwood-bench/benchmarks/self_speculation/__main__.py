@@ -1,4 +1,4 @@
-"""What drafting with the target itself, or with what is at hand, is worth: counts with intervals.
+"""Count what drafting with the target itself, or with what is at hand, is worth, with intervals.
 
     python -m benchmarks.self_speculation run shadow exits       # or all; resumable
     python -m benchmarks.self_speculation run shadow --quiet --threads 2

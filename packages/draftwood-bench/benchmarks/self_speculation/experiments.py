@@ -15,7 +15,7 @@ from benchmarks.self_speculation.paired_counts import Records, Row, Table
 
 @dataclass(frozen=True)
 class Experiment:
-    """How an experiment is run, and its tables made of the records."""
+    """One experiment: how to run it, and how to make tables of its records."""
 
     run: Callable[[Records], None]
     tables: Callable[[Sequence[Row]], Iterator[Table]]

@@ -1,4 +1,4 @@
-"""What drafting while the target runs brings, and what sharing the cores costs.
+"""Measure what drafting while the target runs gains, and what sharing the cores costs.
 
     python -m benchmarks.self_speculation.overlap run --pair tinyllama    # appends to --output
     python -m benchmarks.self_speculation.overlap run --pair smollm2 --arms plain,turns,1+1
@@ -98,7 +98,7 @@ def with_shape(
 
 
 def given(lm: LanguageModel, prompt: Prompt) -> Any:
-    """What to go on from: a conversation, or the first tokens of a text."""
+    """Prompt to continue: a conversation, or the first tokens of a text."""
     if prompt.first_tokens is None:
         return prompt.messages(())
     return lm.encode(prompt.turns[0], raw=True)[: prompt.first_tokens]

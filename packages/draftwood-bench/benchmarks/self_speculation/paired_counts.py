@@ -1,4 +1,4 @@
-"""What drafters are counted by: a record per arm and prompt, and figures with their intervals.
+"""Compare drafters by counts: a record per arm and prompt, and figures with their intervals.
 
 Arms are compared on the same prompts. An interval holds 95 % of the figures that prompts drawn
 again give, the same prompts for both sides of a comparison. Counts do not depend on what else the
@@ -80,7 +80,7 @@ def key_of(row: Row) -> tuple[str, str, float]:
 
 
 def numbers_of(stats: Stats, tokens: Sequence[int]) -> dict[str, Any]:
-    """What a record says of a text."""
+    """Fields of a record for one text."""
     return {
         "tokens": stats.tokens - stats.prefills,
         "passes": stats.target_runs,
@@ -139,7 +139,7 @@ class Decoder:
         self.records.add(name, prompt, temperature, **numbers, threads=torch.get_num_threads())
 
     def _store(self, lm: LanguageModel) -> Prefixes | None:
-        """Where prompts that an arm has run serve the others on the same model."""
+        """Prefix cache through which prompts of one arm serve the others on the same model."""
         if not isinstance(lm.model, NativeModel) or not self.shares:
             return None
         return self.stores.setdefault(id(lm.model), Prefixes(lm.model))
@@ -150,7 +150,7 @@ Term = str | Callable[[Row], float]
 
 
 def side(rows: Iterable[Row], arm: str, top: Term, bottom: Term, temperature: float = 0.0) -> Side:
-    """What an arm adds to both sums, by prompt."""
+    """Terms of an arm's two sums, by prompt."""
 
     def number(row: Row, term: Term) -> float:
         return float(row[term] if isinstance(term, str) else term(row))

@@ -87,7 +87,7 @@ def written(lm: LanguageModel, texts: Texts) -> list[Written]:
 
 
 def right(text: Written, layers: Layers) -> int:
-    """How many of a text's tokens a part of its model drafts, in chains over the whole model's
+    """Count the tokens of a text that a part of its model drafts, in chains over the whole model's
     cache, each token behind the text's own.
     """
     forks, inputs = [], []
@@ -159,7 +159,7 @@ FIXED = "every other layer"
 
 
 def share_of_layers(model: Model) -> float:
-    """Of the weights that a pass multiplies; the others are the output head's."""
+    """Share of the layers in the weights that a pass multiplies; the rest is the output head."""
     assert isinstance(model, NativeModel)
     layers = model.structure.layers[: model.depth]
     own = [getattr(layer, name) for layer in layers for name in MATRICES]

@@ -1,4 +1,4 @@
-"""Whether nodes that leave a tree in the midst of the target's pass pay, and what they lose.
+"""Measure whether dropping nodes in the midst of the target's pass pays, and what it loses.
 
     python -m benchmarks.self_speculation.pruning            # measures, and appends what came of it
     python -m benchmarks.self_speculation.pruning --show     # the tables, in Markdown

@@ -67,7 +67,7 @@ SHAPES: dict[str, dict[str, Shape]] = {
         "best first, 12 nodes, 6 deep": BestFirst(6, 4, 12),
     },
 }
-"""Of a draft model, by the chain of as many draft tokens that they are compared with."""
+"""Shapes for a draft model, by the chain with as many draft tokens that they are compared with."""
 
 RECYCLED = {
     "recycling, chain of 6": Paths(tuple((0,) * length for length in range(1, 7))),

@@ -74,7 +74,7 @@ def served(folder: Path, work: Path) -> Iterator[str]:
 
 
 def run(program: str, *arguments: str, **variables: str) -> str:
-    """What a program of the clients' environment prints. Raises SystemExit where it fails."""
+    """Run a program of the clients' environment and return its output, or raise SystemExit."""
     command = [str(environments.folder("clients") / "bin" / program), *arguments]
     without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
@@ -155,7 +155,7 @@ def write_task(work: Path) -> None:
 
 
 def log_likelihoods(work: Path, model: str, arguments: dict[str, Any]) -> list[tuple[float, bool]]:
-    """Of all choices in order, with whether each is greedy, as lm-eval keeps them."""
+    """Log-likelihood of every choice, in order, and whether it is greedy, as lm-eval keeps them."""
     given = ",".join(f"{name}={value}" for name, value in arguments.items())
     place = work / model
     run(

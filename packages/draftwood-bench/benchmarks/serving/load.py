@@ -1,4 +1,4 @@
-"""What is asked of servers: by guidellm, and by a client that sees every chunk."""
+"""Load for servers: guidellm, and a client that sees every chunk."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def spread_prompts(source: str) -> list[Prompt]:
 
 @dataclass(frozen=True)
 class Cell:
-    """How many streams ask for what.
+    """One level of load: streams, prompts and length of answers.
 
     Attributes:
         streams: at once.
@@ -194,7 +194,7 @@ class _Body:
         self.parts.append(body)
 
     def take(self) -> bytes:
-        """What has come since this was asked last."""
+        """Take the bytes that came since the last call."""
         found, self.parts = b"".join(self.parts), []
         return found
 

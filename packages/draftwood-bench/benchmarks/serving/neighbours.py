@@ -42,7 +42,7 @@ class AloneBatch(Batch):
 
 @dataclass(frozen=True)
 class Arm:
-    """What is compared: a method, in a kind of batch."""
+    """One arm of the comparison: a method in a kind of batch."""
 
     name: str
     method: str

@@ -48,7 +48,7 @@ def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
 
 
 def sentences(run: Sequence[Row], further: Sequence[Row]) -> list[str]:
-    """What the records say in words, as far as there are some."""
+    """Sentences for the figures that the records hold."""
     speeds = {
         (row["system"], row["streams"], row["round"]): row["tokens_per_second"] for row in run
     }

@@ -44,7 +44,7 @@ WORDS = "a river of light and the old stone bridge where nobody counted days".sp
 
 @dataclass
 class Counts:
-    """What clients saw.
+    """Answers that clients saw, by outcome.
 
     Attributes:
         faults: answers that should not have been; none are allowed.
@@ -213,7 +213,7 @@ def memory(process: int) -> int:
 
 
 async def watched(process: int, work: Any, every: float) -> tuple[Any, list[int]]:
-    """What the work gives, and the process' memory meanwhile."""
+    """Await the work while sampling the process' memory; return the result and the samples."""
     task, sizes = asyncio.ensure_future(work), []
     while not task.done():
         sizes.append(memory(process))
@@ -222,7 +222,7 @@ async def watched(process: int, work: Any, every: float) -> tuple[Any, list[int]
 
 
 def idle(address: str, seconds: float = 20.0) -> bool:
-    """Whether the server comes to have nothing to do."""
+    """Wait until the server has nothing to do; False if it does not come to that."""
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         page = httpx.get(f"{address}/metrics").text.splitlines()

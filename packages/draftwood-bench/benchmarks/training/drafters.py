@@ -223,7 +223,7 @@ class Measurement:
         self.known = {key(each) for each in read(records)}
 
     def arm(self, arm: Arm, folder: Path) -> None:
-        """What a trained arm is worth: its first token, a small tree, both temperatures."""
+        """Measure a trained arm: its first token, a small tree, both temperatures."""
         from draftwood.heads.folder import load
         from draftwood.methods import build
         from draftwood.shapes import BestFirst

@@ -1,4 +1,4 @@
-"""How block efficiency grows with a drafter's data and size: lines over logarithms.
+"""Fit block efficiency over the logarithm of a drafter's data and size.
 
     python -m benchmarks.training.growth
 

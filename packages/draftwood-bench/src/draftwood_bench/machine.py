@@ -1,8 +1,8 @@
-"""What a forward pass takes, from a machine's bandwidth and compute and a model's size.
+"""Estimate the time of a forward pass from a machine's bandwidth and compute and a model's size.
 
 A pass reads all weights once, whatever it runs, and multiplies them with every row, which also
-attends to its context. It takes the longer of the two, rounded where both are alike, and what each
-layer costs however few the rows are.
+attends to its context. It takes the longer of the two, smoothed where they are about equal, and a
+fixed cost for each layer.
 """
 
 import math
@@ -26,7 +26,7 @@ From passes behind 128 and 8,000 tokens, benchmarks/results/int8-curves.json.
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs the layers, by what it costs however few the rows are.
+    """Fixed costs of the software that runs the layers, however few the rows.
 
     Attributes:
         per_pass: seconds of a pass beside its layers: the output head's call, sampling, waiting.
@@ -105,13 +105,13 @@ class Machine:
         name: str = "measured here",
         attention: float = NATIVE_ATTENTION,
     ) -> "Machine":
-        """The machine whose passes take what a curve says of one model.
+        """Fit a machine to the measured curve of one model.
 
-        Least squares of logarithms over the sizes measured. What a layer costs by itself cannot be
-        told from reading its weights, and counts as that.
+        Least squares of logarithms over the measured sizes. The fixed cost of a layer cannot be
+        told from reading its weights, and counts as reading.
 
         Args:
-            attention: as in ``Machine``; a curve, measured at one context, does not tell it.
+            attention: as in ``Machine``; a curve at one context cannot determine it.
 
         Raises:
             ValueError: for a curve of fewer than 3 sizes, which tells bandwidth from compute no
@@ -147,7 +147,7 @@ def _rounded(memory: float, products: float, sharpness: float) -> float:
 
 
 def _logs(curve: "Curve", balance: float, sharpness: float) -> Iterator[float]:
-    """How far measured times are from passes of which one reads for a second."""
+    """Logarithms of measured over modelled times, for passes that read weights for a second."""
     for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
         yield math.log(seconds / _rounded(1.0, balance * nodes, sharpness))
 
@@ -157,7 +157,7 @@ def _offset(curve: "Curve", balance: float, sharpness: float) -> float:
 
 
 def _fit(curve: "Curve") -> tuple[float, float]:
-    """Products of a row over reading, and the corner's sharpness: a grid that narrows."""
+    """Fit the ratio of products to reading, and the corner's sharpness, by a narrowing grid."""
 
     def error(point: tuple[float, float]) -> float:
         logs = list(_logs(curve, math.exp(point[0]), math.exp(point[1])))
@@ -216,10 +216,10 @@ MACHINES = {
 
 
 def machine_of(name: str, engine: str | None = None) -> Machine:
-    """Known hardware, with an engine other than its usual one if named.
+    """Look up known hardware, with an engine other than its usual one if named.
 
     Raises:
-        ValueError: for names that nobody knows.
+        ValueError: for unknown names.
     """
     if name not in MACHINES:
         raise ValueError(
@@ -234,7 +234,7 @@ def with_engine(machine: Machine, engine: str) -> Machine:
     """A machine whose layers are run by this engine.
 
     Raises:
-        ValueError: for an engine that nobody knows.
+        ValueError: for an unknown engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is not known; take one of {', '.join(ENGINES)}")

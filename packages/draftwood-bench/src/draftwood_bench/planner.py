@@ -1,4 +1,4 @@
-"""Which drafts pay on a machine, with how large a tree, and by how much.
+"""Predict which drafts pay on a machine, with how large a tree, and by how much.
 
 Trees come from the dynamic programme of Sequoia (Chen et al. 2024, arXiv:2402.12374), passes from
 ``Machine``.
@@ -18,13 +18,13 @@ from draftwood_bench.machine import Machine
 Passes = Literal["none", "once", "by level"]
 Form = Literal["chain", "tree"]
 Path = tuple[int, ...]
-RANKS = 8  # children of a node that acceptance by rank goes on for
+RANKS = 8  # children of a node with an acceptance of their own
 MAX_DRAFT_TOKENS, MAX_DEPTH = 64, 8
 
 
 @dataclass(frozen=True)
 class DraftSource:
-    """Where draft tokens come from.
+    """Source of draft tokens.
 
     Attributes:
         acceptance: probability of each rank of child to be the accepted one, its parent reached.
@@ -52,7 +52,7 @@ class DraftSource:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the target is asked at a time.
+    """Load of the target: texts that share a pass, and their context.
 
     Attributes:
         texts: that share each pass.
@@ -70,7 +70,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Plan:
-    """One way to decode, and what it is expected to bring.
+    """One way to decode, and its expected speed.
 
     Attributes:
         source: of the draft tokens; None for plain decoding.
@@ -107,8 +107,8 @@ class Plan:
 
 
 def acceptance_by_rank(first: float) -> tuple[float, ...]:
-    """Acceptance by rank from the first one's: further ranks fall with their square, near to what
-    Sequoia measured, and all together stay at 1 or below.
+    """Extrapolate acceptance by rank from the first rank's: it falls with the square of the rank,
+    close to Sequoia's measurements, and sums to 1 at most.
 
     Raises:
         ValueError: for a probability outside 0..1.
@@ -122,10 +122,11 @@ def acceptance_by_rank(first: float) -> tuple[float, ...]:
 def acceptance_for(
     tokens: float, draft_tokens: int, depth: int, form: Form = "tree"
 ) -> tuple[float, ...]:
-    """Acceptance by rank under which the best tree of this size emits so many tokens a pass.
+    """Find the acceptance by rank for which the best tree of this size emits ``tokens`` tokens a
+    pass.
 
     Raises:
-        ValueError: for tokens that no acceptance yields.
+        ValueError: if no acceptance yields that many tokens.
     """
     positive("draft tokens and depth", (draft_tokens, depth))
     most = 1 + min(depth, draft_tokens)
@@ -156,7 +157,7 @@ def widths_of(paths: Sequence[Path]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Planner:
-    """Prices ways to decode one model on one machine under one kind of traffic."""
+    """Prices of ways to decode one model on one machine under one kind of traffic."""
 
     machine: Machine
     size: ModelSize
@@ -168,7 +169,7 @@ class Planner:
     def price(
         self, source: DraftSource | None, tokens: float, widths: Sequence[int], form: Form = "tree"
     ) -> Plan:
-        """What a tree of these widths brings if it emits so many tokens a pass."""
+        """Price a tree of these widths that emits so many tokens per pass."""
         once = self._target(1, tree=False)
         seconds = once
         if source is not None and widths:
@@ -208,7 +209,7 @@ class Planner:
         draft_tokens: int = MAX_DRAFT_TOKENS,
         depth: int = MAX_DEPTH,
     ) -> list[Plan]:
-        """Plain decoding, and each source's best chain and tree; the fastest first."""
+        """Price plain decoding, and each source's best chain and tree; the fastest first."""
         found = [self.plain()]
         for source in sources:
             for form in ("chain", "tree"):
@@ -260,7 +261,7 @@ def draft_source(
         draft: the network of a draft model; None takes one of a hundredth of the target's size.
 
     Raises:
-        ValueError: for other names, and probabilities that are none.
+        ValueError: for other names, and values that are no probabilities.
     """
     if name not in USUAL:
         raise ValueError(f"source {name!r} is not known; take one of {', '.join(USUAL)}")

@@ -262,7 +262,7 @@ def test_a_stopped_run_goes_on(target: str, prompts: str, tmp_path: Path) -> Non
     assert (cut / "records.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     arguments = [
@@ -314,7 +314,7 @@ def spread_over(
     return {record.worker for record in other.values()}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_workers_write_what_a_serial_run_writes(target: str, prompts: str, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     arguments = (
@@ -394,7 +394,7 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_workers_of_a_cluster(target: str, prompts: str, tmp_path: Path, cluster: str) -> None:
     model = shutil.copytree(target, tmp_path / "model")
     arguments = (
@@ -605,7 +605,7 @@ def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
     )
 
     def start() -> tuple[list[tuple[str, int]], str]:
-        """What the peer has answered after one more start, and what is said."""
+        """Start once more; return what the peer has answered so far, and the output."""
         result = run(*order)
         assert result.exit_code == 0, result.output
         return [

@@ -121,7 +121,7 @@ def test_a_measurement_that_was_cut_short_goes_on(target: str, text: str, tmp_pa
         assert file.read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_killed_measurement_goes_on(target: str, text: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     arguments = [*quality(target, text, output), "--windows", "100"]
@@ -218,7 +218,7 @@ def test_a_report_of_measurements(target: str, text: str, tmp_path: Path) -> Non
     assert "| int8: transformers / this |" in markdown.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_systems_on_the_same_file(tmp_path: Path) -> None:
     file, output = tmp_path / "m.gguf", tmp_path / "run"
     torch.manual_seed(0)

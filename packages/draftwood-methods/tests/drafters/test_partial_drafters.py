@@ -85,7 +85,7 @@ def test_a_model_that_goes_on_writes_what_it_writes_alone(model: NativeModel, ex
 def test_a_map_says_more_than_none_and_one_of_shuffled_pairs_less(
     model: NativeModel, exits: Exits
 ) -> None:
-    """How well a layer says what the model says, by divergence; the last is the control."""
+    """Divergence of a layer's predictions from the model's; shuffled pairs are the control."""
     states = torch.cat([each[2] for each in fitting._written(model, (7,), (2,), float("inf"), 256)])
     last = torch.cat([each[6] for each in fitting._written(model, (7,), (6,), float("inf"), 256)])
     sums = fitting._Sums()
@@ -205,7 +205,7 @@ def test_exits_that_cannot_be_are_refused() -> None:
 
 
 def test_a_window_reads_all_of_what_it_drafts_from(model: NativeModel) -> None:
-    """Where nothing is left out every draft token is kept; shorter texts are not drafted for."""
+    """All draft tokens are kept where nothing is left out; shorter texts are not drafted for."""
     text, stats = written(model, Windowed(0, 16, Widths((1, 1))), Match(), 40)
     assert stats.drafted == stats.accepted > 0
     assert written(model, Windowed(4, 508), Match(), 40)[1].drafted == 0

@@ -1,1 +1,1 @@
-"""A server that speaks OpenAI's API over one model: requests in, texts out, from one batch."""
+"""OpenAI-compatible server over one model that answers all requests from one batch."""

@@ -1,4 +1,4 @@
-"""Which replica a request goes to: one that knows its beginning, unless that one is busier."""
+"""Choose the replica for a request: one that knows its beginning, unless that one is busier."""
 
 import json
 from collections import OrderedDict
@@ -8,18 +8,18 @@ from hashlib import blake2b
 from typing import Any
 
 BLOCK = 128  # characters; caches keep blocks of 32 tokens
-MOST_BLOCKS = 256  # of a prompt that are told apart
+MOST_BLOCKS = 256  # of a prompt that are compared
 REMEMBERED = 2**16  # beginnings
 
 
 @dataclass(eq=False)
 class ReplicaLoad:
-    """How busy a replica is, as the router counts it.
+    """Load of a replica, as the router counts it.
 
     Attributes:
         name: number that no other replica has or had.
-        open: requests that it answers or lets wait.
-        served: requests that it ever got.
+        open: running and waiting requests.
+        served: requests in all.
     """
 
     name: int
@@ -28,10 +28,10 @@ class ReplicaLoad:
 
 
 class Affinity:
-    """Requests that begin alike go to the same replica, whose cache holds their beginning.
+    """Send requests that begin alike to the same replica, whose cache holds their beginning.
 
-    The longest beginning that is known decides. Where the replica that knows it has more open
-    requests than the least busy one by more than a margin, the least busy one takes over.
+    The longest known beginning decides. If the replica that knows it has more open requests than
+    the least busy one, by more than a margin, the least busy one takes over.
 
     Args:
         margin: in requests.
@@ -42,7 +42,7 @@ class Affinity:
         self.known: OrderedDict[bytes, int] = OrderedDict()  # the name of the newest replica
 
     def choose(self, beginnings: Sequence[bytes], loads: Sequence[ReplicaLoad]) -> ReplicaLoad:
-        """One of the replicas, which from now on knows these beginnings.
+        """Choose a replica, and remember that it knows these beginnings.
 
         Args:
             beginnings: of the request, shortest first.
@@ -78,7 +78,7 @@ def beginnings_of(owner: str, body: bytes) -> list[bytes]:
 
 
 def _prompt_of(body: bytes) -> str:
-    """What a request says in the order in which a model reads it; empty where it cannot be read."""
+    """Prompt of a request in the order in which a model reads it; empty where it cannot be read."""
     try:
         told: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""HTTP endpoints."""
 
 import re
 import time
@@ -32,7 +32,7 @@ LEFT = 499  # as other servers log a client that left; nobody reads it
 
 
 def make_app(service: TextService) -> FastAPI:
-    """The endpoints over a service that has loaded its model; ``Guard`` stands before them."""
+    """Make the endpoints of a service that has loaded its model; ``Guard`` wraps them."""
     app = FastAPI(title="draftwood", version=__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_texts(app, service)
@@ -69,7 +69,7 @@ def make_app(service: TextService) -> FastAPI:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(service.measures.page(), media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.page(), media_type="text/plain; version=0.0.4")
 
     return app
 
@@ -119,7 +119,7 @@ async def _whole(answer: AnswerTo, make: Callable[[], Any]) -> Response:
 
 
 async def _first(answer: AnswerTo) -> Any:
-    """The first updates, so that what fails before them is an answer of its own."""
+    """Wait for the first updates, so that an earlier error gets a status of its own."""
     try:
         return await answer.updates()
     except BaseException:
@@ -166,7 +166,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """The complaint that says most, in one line that names the field."""
+    """Most specific error of a validation, in one line that names the field."""
     errors = error.errors()
     telling = ("unsupported_parameter", "extra_forbidden")
     first = next((each for each in errors if each["type"] in telling), errors[0])
@@ -184,7 +184,7 @@ def _of_validation(error: RequestValidationError) -> ApiError:
 
 
 def _is_field(part: str | int) -> bool:
-    """Whether a part of a complaint's place is a field or an index, not a kind of value."""
+    """True if a part of an error's location is a field or an index, not a kind of value."""
     if isinstance(part, int):
         return True
     return part not in ("body", "bool", "str") and re.fullmatch("[a-z][a-z0-9_]*", part) is not None

@@ -182,7 +182,7 @@ def serve(
 
 
 def _check(settings: "ServeSettings") -> None:
-    """Refuse what cannot be served before anything is imported for it."""
+    """Refuse settings that cannot be served, before slow imports."""
     from draftwood import methods
 
     method, draft_model = methods.listing(settings.method), settings.draft_model
@@ -230,7 +230,7 @@ def _tell(facts: dict[str, object]) -> None:
 
 
 def _welcome(settings: "ServeSettings", told: dict[str, object]) -> None:
-    """Where it listens, what it serves and a first request."""
+    """Print the address, the served models and a first request."""
     from rich.table import Table
 
     address = told["address"]

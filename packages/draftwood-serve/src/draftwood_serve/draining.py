@@ -1,11 +1,11 @@
-"""The end of a server: requests under way may go on for a while."""
+"""Stop a server: running requests may finish within a time limit."""
 
 import asyncio
 from collections.abc import Collection
 from time import perf_counter
 from typing import Protocol
 
-TELL_SECONDS = 2.0  # for those that are ended to tell their clients
+TELL_SECONDS = 2.0  # in which ended requests can inform their clients
 POLL_SECONDS = 0.02
 
 
@@ -18,7 +18,7 @@ class Cuttable(Protocol):
 
 
 async def drain(under_way: Collection[Cuttable], seconds: float) -> None:
-    """Wait until all requests have left this collection; end those that stay longer than this."""
+    """Wait until all requests have left the collection; end those that take longer."""
     await _empty(under_way, seconds)
     for request in list(under_way):
         request.cut()

@@ -1,4 +1,4 @@
-"""A text whose prompt is told with log-probabilities."""
+"""Texts whose prompt is echoed with log-probabilities."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,11 +17,11 @@ ROWS = 64  # whose logits are held at once
 
 
 class PromptEcho:
-    """Runs a text as it would run alone, and reads the prompt's log-probabilities on the way.
+    """Run a text as usual, and record the prompt's log-probabilities.
 
     Args:
         decoding: the text; it has not begun.
-        count: likeliest tokens told at each place of the prompt.
+        count: most probable tokens to report at each place of the prompt.
 
     Attributes:
         prompt: the log-probability of each token of the prompt so far; the first has none.
@@ -59,10 +59,10 @@ class PromptEcho:
         return self.decoding.take([Output(wanted[asked.keep], output.hidden)], seconds)
 
     def _read(self, logits: Float[Tensor, "rows vocab"], first: int) -> None:
-        """Logits of the prompt's tokens from ``first`` on, each of what comes after it."""
+        """Record next-token logits of the prompt's tokens from ``first`` on."""
         prompt = self.decoding.prompt
         wanted = prompt[first + 1 : first + 1 + len(logits)]
-        if not wanted or len(self.prompt) > first + 1:  # told already
+        if not wanted or len(self.prompt) > first + 1:  # recorded already
             return
         self.prompt += token_logprobs(wanted, logits[: len(wanted)], self.count)
 

@@ -1,4 +1,4 @@
-"""Errors in the shape in which OpenAI sends them."""
+"""Errors in OpenAI's format."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 
 class ApiError(Exception):
-    """What a client is told.
+    """Error that is sent to a client.
 
     Args:
         status: of HTTP.
@@ -56,7 +56,7 @@ def unsupported(param: str, why: str = "") -> ApiError:
 
 
 def no_retry(status: int, message: str, code: str, kind: str) -> ApiError:
-    """An error that a client would else try again by itself."""
+    """Error that clients must not retry by themselves."""
     return ApiError(status, message, code=code, kind=kind, headers={"x-should-retry": "false"})
 
 
@@ -75,12 +75,12 @@ def broken(error: Exception) -> ApiError:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Message of an error, in one line."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
 def as_json(value: Any) -> str:
-    """JSON in ASCII, so that half a character of a request can be told back to its sender."""
+    """Write JSON in ASCII, so that half a character of a request can be sent back."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""What every request must pass before any endpoint sees it."""
+"""Checks that every request must pass before any endpoint sees it."""
 
 import asyncio
 import hmac
@@ -31,7 +31,7 @@ class Guard:
     that the page's own name server points here. Such requests name another host, or an origin.
 
     Args:
-        app: what is guarded.
+        app: the wrapped application.
         settings: of the server.
         body_seconds: to read a body.
     """
@@ -60,7 +60,7 @@ class Guard:
 
     def _require_host(self, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
-        # who knows the key is no stranger, whatever the machine is called
+        # a client with the key is trusted, whatever the host is called
         if not self.settings.api_keys and not is_own_address(_name_of(host)):
             raise ApiError(
                 403,
@@ -77,7 +77,7 @@ class Guard:
             )
 
     def _owner(self, path: str, headers: dict[str, str]) -> str:
-        """Number of the API key that came along; empty where none is asked for."""
+        """Number of the request's API key; empty if none is required."""
         if not self.settings.api_keys or path in OPEN_PATHS:
             return ""
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -128,7 +128,7 @@ def _headers(scope: Message) -> dict[str, str]:
     """Headers by name; the first of each counts.
 
     Raises:
-        ApiError: where they are too long, or the host is told twice.
+        ApiError: if they are too long, or the host is given twice.
     """
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if sum(len(name) + len(value) for name, value in raw) > HEADER_BYTES:
@@ -157,7 +157,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Gives the body that was read, then what comes after it."""
+    """Replay the body that was read, then receive what follows."""
     given = False
 
     async def receive_again() -> Message:
@@ -180,7 +180,7 @@ def _too_large() -> ApiError:
 
 
 def _name_of(host: str) -> str:
-    """The host of a header without its port; empty where it cannot be read."""
+    """Host of a header without its port; empty if it cannot be read."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""A request's way from its fields to tasks of the batch."""
+"""Turn requests into tasks of the batch."""
 
 import asyncio
 import secrets
@@ -17,11 +17,11 @@ from draftwood_serve.errors import bad_request, one_line
 from draftwood_serve.mailbox import Mailbox
 from draftwood_serve.texts import Choice, PromptText
 
-UNLIMITED = 4096  # tokens of an answer where neither the request nor the model says
+UNLIMITED = 4096  # tokens of an answer if neither request nor model limits it
 
 
 class SharedCache(Protocol):
-    """What all requests share of the model's cache."""
+    """Part of the model's cache that all requests share."""
 
     @property
     def prefixes(self) -> PrefixStore | None: ...
@@ -33,12 +33,12 @@ class SharedCache(Protocol):
 
 @dataclass(frozen=True)
 class Speculation:
-    """How a request wants to be decoded.
+    """Decoding method of a request.
 
     Attributes:
         method: None takes the server's.
         budget: most draft tokens in a step; None leaves it to the method.
-        trace: whether each step's counts are told; ``tree`` tells its tree too.
+        trace: whether each step's counts are reported; ``tree`` adds its tree.
     """
 
     method: str | None = None
@@ -48,7 +48,7 @@ class Speculation:
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What a request wants written, of whichever endpoint.
+    """Texts that a request asks for, whatever its endpoint.
 
     Attributes:
         prompts: texts, messages or token ids.
@@ -57,8 +57,8 @@ class TextRequest:
         seed: of the first text; the others count on from it. None draws one.
         max_tokens: of each text; None takes as many as the model's context holds.
         raw: whether prompts are texts as they are, without a chat template.
-        echo: whether the prompts' own texts are told before the answers.
-        prompt_logprobs: likeliest tokens told at each place of the prompt; None tells none.
+        echo: whether the prompts' own texts are returned before the answers.
+        prompt_logprobs: most probable tokens reported at each place of the prompt; None for none.
         json_schema: that each text must fit; None for any.
         tools: that a chat's answer may call.
         tool_choice: whether it does.
@@ -79,7 +79,7 @@ class TextRequest:
 
     @property
     def calls(self) -> bool:
-        """Whether texts may hold calls of tools."""
+        """True if texts may hold calls of tools."""
         return bool(self.tools) and self.tool_choice.mode != "none"
 
 
@@ -93,8 +93,8 @@ class TaskOfJob:
 
 @dataclass(eq=False)
 class TextJob:
-    """A request under way. Its fields are written by the thread that runs the model, and its
-    mailbox by the event loop.
+    """Running request. The thread that runs the model writes its fields, the event loop its
+    mailbox.
 
     Attributes:
         tasks: that write it.
@@ -116,7 +116,7 @@ class TextJob:
     started: float = 0.0
     first_token: float = 0.0
     ended: float = 0.0
-    over: bool = False  # nothing more will be told
+    over: bool = False  # no further updates
 
     @property
     def cached_tokens(self) -> int:
@@ -181,7 +181,7 @@ def make_job(
 
 
 def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> Any:
-    """What this makes; its complaints about values become 400."""
+    """Call ``make``; turn its ValueError and TypeError into status 400."""
     try:
         return make()
     except (ValueError, TypeError) as error:
@@ -189,7 +189,7 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
 
 
 def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
-    """What the request's texts must fit; compiling it takes up to a second."""
+    """Compile the grammar that the request's texts must fit; this takes up to a second."""
     if wanted.calls:
         return lm.grammars.tools(wanted.tools, wanted.tool_choice)
     return None if wanted.json_schema is None else lm.grammars.json_schema(wanted.json_schema)
@@ -251,7 +251,7 @@ def _choice(
 
 
 def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:
-    """The texts of one prompt: they share its pass where nothing is read of it."""
+    """Make the tasks of one prompt's texts; they share its pass unless its logits are read."""
     if len(texts) > 1 and texts[0].echo is None and "fork" in lm.model.abilities:
         groups = [texts[first : first + most] for first in range(0, len(texts), most)]
         return [TaskOfJob(Answers([each.decoding for each in own]), own) for own in groups]

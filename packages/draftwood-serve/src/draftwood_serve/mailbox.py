@@ -1,4 +1,4 @@
-"""Where a request hears what was written for it."""
+"""Mailbox through which a request gets its updates."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from draftwood_serve.errors import ApiError
 from draftwood_serve.texts import TextUpdate
 
 Told = Sequence[TextUpdate] | ApiError | None
-"""What a request hears: updates of its texts, an error that ends it, or that it was cancelled."""
+"""Message to a request: updates of its texts, an error that ends it, or None once cancelled."""
 
 
 class Mailbox:
-    """What was told and not heard yet. Used within one event loop, and heard by one task."""
+    """Messages not read yet. Used within one event loop, and read by one task."""
 
     def __init__(self) -> None:
         self._told: list[Told] = []
@@ -23,7 +23,7 @@ class Mailbox:
             self._news.set_result(None)
 
     async def get(self, seconds: float) -> list[Told]:
-        """All that was told since the last call, waiting for it.
+        """Wait for messages since the last call.
 
         Raises:
             asyncio.TimeoutError: where nothing came in time.

@@ -1,4 +1,4 @@
-"""From the fields of a request to what is to be written."""
+"""Translate the fields of a request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ ANY_OBJECT = {"type": "object"}
 
 
 def of_chat(body: ChatBody) -> TextRequest:
-    """What a chat completion asks for."""
+    """Translate a chat completion request."""
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs needs logprobs: true", "top_logprobs")
     if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
@@ -51,7 +51,7 @@ def of_chat(body: ChatBody) -> TextRequest:
 
 
 def of_completion(body: CompletionBody) -> TextRequest:
-    """What a completion asks for."""
+    """Translate a completion request."""
     n = body.n or 1
     if body.best_of not in (None, n):
         raise unsupported("best_of", " where it differs from n")
@@ -72,7 +72,7 @@ def of_completion(body: CompletionBody) -> TextRequest:
 
 
 def of_responses(body: ResponsesBody) -> TextRequest:
-    """What a response asks for."""
+    """Translate a responses request."""
     messages: list[dict[str, Any]] = []
     if body.instructions is not None:
         messages.append({"role": "system", "content": body.instructions})
@@ -115,7 +115,7 @@ def sampling_options(body: SamplingBody) -> dict[str, Any]:
 
 
 def constraints(body: ChatBody) -> dict[str, Any]:
-    """What the answer to a chat must fit: fields of ``TextRequest``."""
+    """Constraints on the answer to a chat: fields of ``TextRequest``."""
     schema, wanted = None, body.response_format
     if isinstance(wanted, JsonObjectFormat):
         schema = ANY_OBJECT
@@ -128,7 +128,7 @@ def constraints(body: ChatBody) -> dict[str, Any]:
 
 
 def response_constraints(body: ResponsesBody) -> dict[str, Any]:
-    """The same for ``/v1/responses``; tools that are no functions are passed over."""
+    """Constraints on a response; tools other than functions are skipped."""
     schema, wanted = None, body.text.format if body.text is not None else None
     if wanted is not None and wanted.type == "json_object":
         schema = ANY_OBJECT
@@ -163,7 +163,7 @@ def _constraints(
 
 
 def speculation(wanted: bool | SpeculativeOptions | None) -> Speculation:
-    """How a request wants to be decoded; ``False`` is plain decoding."""
+    """Decoding options of a request; ``False`` is plain decoding."""
     if wanted is False:
         return Speculation("plain")
     if wanted is True or wanted is None:

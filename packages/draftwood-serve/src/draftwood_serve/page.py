@@ -1,4 +1,4 @@
-"""The page at `/`: a chat whose draft trees can be seen, and a race."""
+"""Page at `/`: a chat that shows its draft trees, and a race."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ PAGE_FILES = {
     **{f"/{name}.js": (f"{name}.js", SCRIPT) for name in ("api", "page", "race", "record", "tree")},
     "/race.json": ("race.json", "application/json"),
 }
-"""What a browser asks for before it can send a key; none of it is a secret."""
+"""Files that a browser requests before it can send a key; none of them is secret."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"

@@ -1,4 +1,4 @@
-"""HTTP as uvicorn reads it with httptools, within limits of size and time for headers."""
+"""uvicorn's HTTP protocol with limits on the size and time of headers."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from draftwood_serve.settings import HEADER_BYTES, HEADER_SECONDS
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """A connection whose client sends the headers of each request soon, and not too many."""
+    """Connection that limits the size and time of each request's headers."""
 
     header_seconds = HEADER_SECONDS
 
@@ -56,7 +56,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._refuse(ApiError(408, told, code="request_timeout"))
 
     def _refuse(self, error: ApiError) -> None:
-        """Say what was wrong and end the connection."""
+        """Send the error and close the connection."""
         self._got_headers()
         if self.transport.is_closing():
             return

@@ -1,4 +1,4 @@
-"""One of several servers over the same model, in a process that Ray starts."""
+"""Replica of a server, in a process that Ray starts."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ CHECK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ReplicaFacts:
-    """Where a replica answers, and what it is.
+    """Address and properties of a replica.
 
     Attributes:
         address: for the router.
@@ -58,7 +58,7 @@ class Replica:
         return ReplicaFacts(address_of(bound), os.getpid(), length, target.instructions)
 
     def run(self) -> None:
-        """Come back, with an error, once the replica can answer no more."""
+        """Block until the replica can answer no more; raises the reason."""
         while self.thread.is_alive() and self.service.thread.alive:
             time.sleep(CHECK_SECONDS)
         raise RuntimeError("the server of this replica has ended")

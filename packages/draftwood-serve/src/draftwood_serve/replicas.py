@@ -1,9 +1,9 @@
 """Servers over the same model in several processes, started and replaced by Ray.
 
 Ray places them, on this machine or a cluster, gives each its CPUs or a GPU, and tells when one
-ends. Requests do not go through Ray Serve: its proxy breaks a stream off where a replica dies, and
-who tells the client with an event has to stand before the replica. So a router does, which then
-chooses the replica too; see ``router``.
+ends. Requests do not go through Ray Serve: its proxy cuts a stream where a replica dies, and a
+client can get an error event only from a process before the replica. So a router forwards requests
+and chooses replicas; see ``router``.
 """
 
 import secrets
@@ -29,18 +29,18 @@ from draftwood_serve.run import address_of, bind, call_when_started, server_of
 from draftwood_serve.settings import ServeSettings
 
 WATCH_SECONDS = 0.2
-LOOK_SECONDS, LOST_SECONDS = 2.0, 5.0  # between looks at a cluster; that it may be away
-SLOW_START_SECONDS = 30.0  # after which the user is told who is waited for
+LOOK_SECONDS, LOST_SECONDS = 2.0, 5.0  # between checks of a cluster; that it may be unreachable
+SLOW_START_SECONDS = 30.0  # after which the user is told about the wait
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds until a start that failed is tried again
 
 
 @dataclass(eq=False)
 class _ReplicaSlot:
-    """A place for one replica after the other.
+    """Slot for one replica after the other.
 
     Attributes:
         actor: of the newest one.
-        waited: what Ray is to come back with: its facts once it has started, then its end.
+        waited: pending results of Ray: its facts once it has started, then its end.
     """
 
     actor: Any = None
@@ -51,7 +51,7 @@ class _ReplicaSlot:
 
 
 class ReplicaSet:
-    """As many replicas as asked for; one that ends is replaced.
+    """Set of replicas, in which one that ends is replaced.
 
     Args:
         settings: of the whole server; each replica has its batch and its queue.
@@ -110,7 +110,7 @@ class ReplicaSet:
         self._watcher = threading.Thread(target=self._watch, name="draftwood-replicas", daemon=True)
 
     def _needs(self, settings: ServeSettings, count: int, own: int) -> dict[str, int]:
-        """CPUs and GPUs of a replica: the same share of what there is for each."""
+        """CPUs and GPUs of a replica: equal shares of those available."""
         nodes = nodes_of(self.ray)
         on_gpu = any(node.get("GPU") for node in nodes)
         if settings.device is not None:
@@ -126,7 +126,7 @@ class ReplicaSet:
         return needs
 
     def _of_each(self, settings: ServeSettings) -> ServeSettings:
-        """The same for a process that may run in another directory, with a GPU that Ray chose."""
+        """Settings of a replica, which may run in another directory, with a GPU that Ray chose."""
         files = ("model", "draft_model", "drafter", "datastore")
         named = {name: getattr(settings, name) for name in files}
         paths = {name: Path(value).expanduser() for name, value in named.items() if value}
@@ -143,7 +143,7 @@ class ReplicaSet:
         )
 
     def start(self) -> None:
-        """Start all and wait for them; raises what keeps one from it."""
+        """Start all and wait for them; raises the error of one that fails."""
         for slot in self._slots:
             self._begin(slot)
         ready = [slot.waited for slot in self._slots]
@@ -184,7 +184,7 @@ class ReplicaSet:
         self._names += 1
 
     def _watch(self) -> None:
-        """Replace those that end, until all are to."""
+        """Replace replicas that end, until the set is closed."""
         while not self._ending.wait(WATCH_SECONDS):
             due = [s for s in self._slots if s.waited is None and perf_counter() >= s.again]
             there = self._look(now=bool(due))
@@ -199,7 +199,7 @@ class ReplicaSet:
                     self._hear(slot)
 
     def _look(self, now: bool) -> bool:
-        """Whether the cluster answers; without it Ray would end this process after a while.
+        """True if the cluster answers; without it Ray would end this process after a while.
 
         Args:
             now: look even where that was done shortly before.
@@ -220,7 +220,7 @@ class ReplicaSet:
         return True
 
     def _hear(self, slot: _ReplicaSlot) -> None:
-        """Take in that a replica has started, or has ended."""
+        """Handle that a replica has started, or has ended."""
         try:
             self._take(slot, self.ray.get(slot.waited))
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Forwards requests to replicas of the server, and tells clients where one of them ends."""
+"""Forward requests to replicas of the server, and inform clients when one of them ends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ import httpx
 from starlette.responses import Response
 
 from draftwood_serve.affinity import Affinity, ReplicaLoad, beginnings_of
+from draftwood_serve.aggregate import AggregatedMetrics
 from draftwood_serve.draining import drain
 from draftwood_serve.errors import ApiError, bad_request, json_response, stopping
 from draftwood_serve.formats.answers import DONE, event
 from draftwood_serve.guard import Message, Receive, Send
 from draftwood_serve.replica import ReplicaFacts
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
-from draftwood_serve.sums import SummedMetrics
 
 CONNECT_SECONDS = 5.0
 METRICS_SECONDS = 5.0
@@ -46,7 +46,7 @@ class RunningReplica:
 
 
 class Replicas(Protocol):
-    """Where requests can go.
+    """Replicas that requests can be routed to.
 
     Attributes:
         key: that replicas ask for where clients need none.
@@ -61,7 +61,7 @@ class Replicas(Protocol):
 
 
 class Router:
-    """An application that has replicas answer; ``Guard`` stands before it.
+    """Application that forwards requests to replicas; ``Guard`` wraps it.
 
     A request whose answer has not begun when its replica ends goes to another one. A stream that
     has begun ends with an error event.
@@ -74,7 +74,7 @@ class Router:
     def __init__(self, replicas: Replicas, settings: ServeSettings) -> None:
         self.replicas, self.settings = replicas, settings
         self.affinity = Affinity(max(1, settings.max_batch // 4))
-        self.metrics = SummedMetrics()
+        self.metrics = AggregatedMetrics()
         self.open: set[Forwarding] = set()
         self.stopping = False
         patience = settings.request_timeout + PATIENCE_SECONDS
@@ -97,7 +97,7 @@ class Router:
             await self._forward(Forwarding(self, scope, body, send), receive)
 
     def choose(self, beginnings: Sequence[bytes], tried: set[int]) -> RunningReplica:
-        """The replica for a request, among those that it was not sent to yet.
+        """Choose a replica for a request, among those that it was not sent to yet.
 
         Raises:
             ApiError: where there is none.
@@ -110,7 +110,7 @@ class Router:
         return left[self.affinity.choose(beginnings, list(left))]
 
     async def _forward(self, forwarding: "Forwarding", receive: Receive) -> None:
-        """Answer a request, unless its client leaves: the replica then sees its router leave."""
+        """Answer a request; if its client leaves, close the connection to the replica."""
         task = forwarding.task = asyncio.ensure_future(forwarding.run())
         left = asyncio.ensure_future(_left(receive))
         self.open.add(forwarding)
@@ -198,7 +198,7 @@ class Forwarding:
             await self._fail(error)
 
     async def _ask_replicas(self) -> None:
-        """Ask one replica after the other until one answers; only one that has begun cannot be
+        """Try one replica after the other until one answers; once it has begun, it cannot be
         replaced.
         """
         beginnings: list[bytes] = []
@@ -233,7 +233,7 @@ class Forwarding:
                 await self._write(whole, more=False)
                 return
             await self._begin(answer)
-            held = b""  # the beginning of an event: of one that breaks off nothing is told
+            held = b""  # beginning of an event; a truncated event is not sent
             async for part in answer.aiter_raw():
                 held += part
                 events, end, held = held.rpartition(b"\n\n")
@@ -259,7 +259,7 @@ class Forwarding:
 
 
 def lost() -> ApiError:
-    """The end of a stream whose replica ended."""
+    """Error that ends a stream whose replica ended."""
     return ApiError(
         500,
         "the replica that wrote this text has ended; send the request again",
@@ -269,7 +269,7 @@ def lost() -> ApiError:
 
 
 def none_there() -> ApiError:
-    """503: all replicas have ended, and others are on their way."""
+    """503: all replicas have ended, and new ones are starting."""
     return ApiError(
         503,
         "no replica takes requests at the moment, another one starts; ask again",
@@ -292,7 +292,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 async def _left(receive: Receive) -> None:
-    """Come back once the client has left."""
+    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -1,4 +1,4 @@
-"""The server's life: its address, its start, its signals and its end."""
+"""Run the server: its address, start, signals and end."""
 
 import asyncio
 import signal
@@ -22,7 +22,7 @@ BACKLOG = 512
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, which does not listen yet.
+    """Bind a socket to this address; it does not listen yet.
 
     Raises:
         OSError: where it cannot be had, with what to do.
@@ -47,13 +47,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """What a client on this machine asks for."""
+    """URL by which a client on this machine reaches a socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Drained(Protocol):
-    """What a server tells when it is to stop."""
+    """Server that can be stopped gracefully."""
 
     @property
     def open(self) -> Sized:
@@ -66,10 +66,10 @@ class Drained(Protocol):
 
 
 class DrainingServer(uvicorn.Server):
-    """Goes on for those it has begun with when it is told to stop, and turns others away.
+    """uvicorn server that finishes running requests when stopped, and refuses new ones.
 
     Args:
-        service: told first.
+        service: stopped first.
         say: takes a line for the user.
         drain_seconds: that requests under way have left.
     """
@@ -92,7 +92,7 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Asked by a signal: the first one drains, a second one ends at once."""
+        """Handle a signal: the first one drains, a second one ends at once."""
         self.interrupted = self.interrupted or sig == signal.SIGINT
         if self._loop is None:
             self.should_exit = True
@@ -119,7 +119,7 @@ class DrainingServer(uvicorn.Server):
 def make_server(
     service: TextService, say: Callable[[str], None], drain_seconds: float = DRAIN_SECONDS
 ) -> DrainingServer:
-    """A server over a service that has loaded its model."""
+    """Make the server of a service that has loaded its model."""
     return server_of(make_app(service), service, service.settings, say, drain_seconds)
 
 
@@ -130,7 +130,7 @@ def server_of(
     say: Callable[[str], None],
     drain_seconds: float = DRAIN_SECONDS,
 ) -> DrainingServer:
-    """A server of an application, guarded; the service stops with it."""
+    """Make the server of an application, guarded; the service stops with it."""
     guarded: Any = Guard(app, settings)
     config = uvicorn.Config(
         guarded,

@@ -14,7 +14,7 @@ from draftwood_serve.errors import ApiError, bad_request, no_retry, one_line, st
 from draftwood_serve.jobs import Speculation, TextJob, TextRequest, make_job
 from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.mailbox import Told
-from draftwood_serve.measures import Measures
+from draftwood_serve.metrics import Metrics
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
 from draftwood_serve.texts import TextUpdate
 from draftwood_serve.thread import ModelThread
@@ -24,35 +24,35 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientLeftError(Exception):
-    """Nobody listens to the answer any more."""
+    """The client has left."""
 
 
 class TextService:
-    """What the endpoints ask for texts.
+    """Entry point of all endpoints to text generation.
 
     Args:
         settings: of the server.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
-        self.settings, self.measures = settings, Measures()
-        self.thread = ModelThread(settings, self.measures)
+        self.settings, self.metrics = settings, Metrics()
+        self.thread = ModelThread(settings, self.metrics)
         self.stopping = False
         self.open: set[OpenRequest] = set()
         self._preparing = ThreadPoolExecutor(2, "draftwood-prepare")
 
     def load(self) -> LoadedTarget:
-        """Load the model in its thread and wait for it; raises what kept it from that."""
+        """Load the model in its thread and wait for it; raises the thread's error."""
         self.target = self.thread.start().result()
         self.token_texts = TokenTexts(self.target.plain.tokenizer)
         return self.target
 
     async def start(self, wanted: TextRequest, owner: str, receive: Receive) -> "OpenRequest":
-        """Take a request in and let it wait for its turn.
+        """Accept a request and queue it.
 
         Args:
             owner: of the API key it came with.
-            receive: tells when its client leaves.
+            receive: receives the client's messages, by which it is seen to leave.
 
         Raises:
             ApiError: where the request is at fault, too many wait, or the server stops.
@@ -79,8 +79,8 @@ class TextService:
         free = settings.max_batch - sum(len(each.job.choices) for each in running)
         if len(self.open) - len(running) < settings.max_queue + max(0, free):
             return
-        self.measures.refused()
-        seconds = min(max(self.measures.seconds_to_place() or 1.0, 0.05), 120.0)
+        self.metrics.refused()
+        seconds = min(max(self.metrics.seconds_to_place() or 1.0, 0.05), 120.0)
         raise ApiError(
             429,
             f"{settings.max_queue} requests wait already; try again in {seconds:.1f} s",
@@ -113,7 +113,7 @@ class TextService:
 
 
 class OpenRequest:
-    """A request that has been taken in, until its answer is whole or nobody wants it.
+    """Accepted request, until its answer is complete or its client leaves.
 
     Attributes:
         job: once it is prepared.
@@ -130,11 +130,11 @@ class OpenRequest:
 
     @property
     def started(self) -> bool:
-        """Whether it has a place in the batch."""
+        """True if it has a place in the batch."""
         return self._begun and self.job.started > 0.0
 
     def begin(self, job: TextJob) -> None:
-        """Queue what was prepared, if somebody still wants it."""
+        """Queue the prepared job if the client is still there."""
         if self._gone:
             raise ClientLeftError
         if self._cut:
@@ -150,7 +150,7 @@ class OpenRequest:
             self.service.thread.cancel(self.job)
 
     async def updates(self) -> list[TextUpdate]:
-        """What was written since the last call; empty once all is told.
+        """Wait for updates since the last call; empty once there are none left.
 
         Raises:
             ApiError: where the texts could not be written, or not in time.
@@ -190,7 +190,7 @@ class OpenRequest:
             self.service.thread.cancel(self.job, stopping())
 
     def close(self) -> None:
-        """Forget it, and end what it still runs."""
+        """Close the request, and end its running texts."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""How a server is run."""
+"""Settings of a server."""
 
 import ipaddress
 import json
@@ -21,7 +21,7 @@ DRAIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How a server is run.
+    """Settings of a server.
 
     Args:
         model: a built-in name, a folder, a GGUF file or a Hugging Face id.
@@ -99,7 +99,7 @@ class ServeSettings:
 
 
 def is_own_address(host: str) -> bool:
-    """Whether only this machine reaches a server there."""
+    """True if only this machine reaches a server at that address."""
     if host == "localhost":
         return True
     try:

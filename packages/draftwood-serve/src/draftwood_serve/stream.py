@@ -1,4 +1,4 @@
-"""A response of server-sent events that lets its request go, whatever happens."""
+"""Response of server-sent events that always closes its request."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -17,7 +17,7 @@ HEADERS = [
 
 
 class EventStream(Response):
-    """Sends events one after the other; one write for each text that they yield.
+    """Send events one after the other; one write for each string that they yield.
 
     Args:
         events: to be sent.

@@ -1,4 +1,4 @@
-"""A request's texts while they are written: what is told of each step, and when."""
+"""Texts of a request while they are written: what each step sends, and when."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from draftwood_serve.echo import PromptEcho
 
 @dataclass(frozen=True)
 class ToldToken:
-    """A token with its log-probability, told with the text that it belongs to.
+    """Token with its log-probability, sent with the text that it belongs to.
 
     Attributes:
         start: characters of the answer before its text.
@@ -28,7 +28,7 @@ class ToldToken:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A step that is told with its tree.
+    """Step that is sent with its tree.
 
     Attributes:
         step: without the rows that its tree was drawn from.
@@ -41,7 +41,7 @@ class TracedStep:
 
 @dataclass(frozen=True)
 class TextUpdate:
-    """What a step brought for one text.
+    """Output of one step for one text.
 
     Attributes:
         choice: number of the text within its request.
@@ -85,12 +85,12 @@ class Choice:
     """One text of a request.
 
     Args:
-        stream: what is to be written; its iteration is left alone.
-        echo: what reads the prompt's log-probabilities, where they are wanted.
+        stream: stream of the text; nobody iterates over it.
+        echo: task that records the prompt's log-probabilities if requested.
 
     Attributes:
         number: among the request's texts.
-        prompt_text: of the prompt, where it is to be told.
+        prompt_text: of the prompt, if it is to be echoed.
         stats: what it took so far.
         accepted, drafted: draft tokens of each step.
         traced: whether updates carry their steps.
@@ -116,7 +116,7 @@ class Choice:
         return self.echo.prompt if self.echo is not None else ()
 
     def take(self, step: Step) -> TextUpdate:
-        """Count a step; what is to be told of it."""
+        """Count a step; return its update."""
         self.stats.add(step)
         if not step.is_prefill:
             self.accepted.append(step.accepted)
@@ -152,8 +152,8 @@ class _HeldLogprobs:
             self._ends.append(len(self._own.text))
 
     def release(self, characters: int, final: bool) -> Iterator[ToldToken]:
-        """Those whose text is among the first ``characters``; at the end of the text all that
-        belong to it, its end token too.
+        """Release tokens whose text is among the first ``characters``; at the end of the text all
+        that belong to it, its end token too.
         """
         cut = self._of.stopped and len(self._of.text) < len(self._own.text)
         while self._held:

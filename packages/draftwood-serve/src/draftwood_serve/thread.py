@@ -15,29 +15,29 @@ from draftwood_serve.errors import ApiError, broken
 from draftwood_serve.jobs import TaskOfJob, TextJob
 from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.mailbox import Told
-from draftwood_serve.measures import Measures
+from draftwood_serve.metrics import Metrics
 from draftwood_serve.settings import ServeSettings
 from draftwood_serve.texts import TextUpdate
 
 IDLE_SECONDS = 2.0
-"""Without a request, before something is measured again."""
+"""Idle seconds before a curve is measured again."""
 
 Value = TypeVar("Value")
 
 
 class ModelThread:
-    """Runs the tasks of all requests in one batch, first come first served.
+    """Run the tasks of all requests in one batch, first come first served.
 
-    Other threads hand it functions; it hands what each step brought to the requests' event loops,
+    Other threads pass it functions; it passes each step's updates to the requests' event loops, in
     one call for each loop and step.
 
     Args:
         settings: what to load and how much to run at once.
-        measures: counters that it keeps.
+        metrics: counters that it keeps.
     """
 
-    def __init__(self, settings: ServeSettings, measures: Measures) -> None:
-        self.settings, self.measures = settings, measures
+    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: deque[tuple[TextJob, TaskOfJob]] = deque()
         self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
@@ -49,7 +49,7 @@ class ModelThread:
     # for other threads
 
     def start(self) -> "Future[LoadedTarget]":
-        """Begin to load; the future holds what was loaded, or why it could not be."""
+        """Start loading; the future holds the model, or the error."""
         self._thread.start()
         return self._loaded
 
@@ -58,7 +58,7 @@ class ModelThread:
         return self._thread.is_alive()
 
     def call(self, make: Callable[[LoadedTarget], Value]) -> "Future[Value]":
-        """Let the thread make something between two steps."""
+        """Call a function in the thread between two steps."""
         future: Future[Value] = Future()
 
         def run() -> None:
@@ -73,11 +73,11 @@ class ModelThread:
         return future
 
     def add(self, job: TextJob) -> None:
-        """Let a request wait for its turn."""
+        """Queue a request."""
         self._inbox.put(lambda: self._add(job))
 
     def cancel(self, job: TextJob, why: ApiError | None = None) -> None:
-        """End a request before its next step; it is told why, or nothing more."""
+        """End a request before its next step; it gets ``why``, or nothing more."""
         self._inbox.put(lambda: self._end(job, why))
 
     def close(self, seconds: float = 10.0) -> None:
@@ -102,12 +102,12 @@ class ModelThread:
                 self._admit()
                 if self._batch:
                     self._step()
-                self.measures.load(self.running_texts, len(self._waiting))
+                self.metrics.load(self.running_texts, len(self._waiting))
                 self._post()
         target.plain.calibration.keep("draftwood serve")
 
     def _hear(self) -> None:
-        """Do what other threads asked for; wait for it where there is nothing else to do."""
+        """Run calls of other threads; wait for one if there is nothing else to do."""
         idle = not self._batch and not self._waiting
         while True:
             try:
@@ -117,7 +117,7 @@ class ModelThread:
             idle = False
 
     def _wait(self) -> Callable[[], None]:
-        """What is asked for next; while nothing is, a doubtful curve is measured again."""
+        """Wait for the next call; while none comes, measure a doubtful curve again."""
         calibration = self._loaded.result().plain.calibration
         if calibration.is_doubtful:
             with suppress(queue.Empty):
@@ -132,7 +132,7 @@ class ModelThread:
         self._ending = True
 
     def _admit(self) -> None:
-        """Start what there is room for."""
+        """Start queued requests as far as the batch has room."""
         rows = self.running_texts
         while self._waiting:
             job, task = self._waiting[0]
@@ -171,10 +171,10 @@ class ModelThread:
             if told and not job.over:
                 self._told.append((job, told))
                 self._finish_if_done(job)
-        self.measures.step(perf_counter() - since)
+        self.metrics.step(perf_counter() - since)
 
     def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
-        """What an event tells its request."""
+        """Updates for a request from an event of the batch."""
         if event.error is not None:
             raise event.error
         progress: Any = event.progress
@@ -183,7 +183,7 @@ class ModelThread:
         updates = []
         for place, step in told:
             updates.append(task.choices[place].take(step))
-            self.measures.count(step)
+            self.metrics.count(step)
         if told and not job.first_token:
             job.first_token = perf_counter()
         if event.finish_reason is not None:
@@ -193,10 +193,10 @@ class ModelThread:
     def _finish_if_done(self, job: TextJob) -> None:
         if all(each.finished for each in job.choices):
             job.ended, job.over = perf_counter(), True
-            self.measures.ended(job, "finished")
+            self.metrics.ended(job, "finished")
 
     def _end(self, job: TextJob, why: ApiError | None) -> None:
-        """End a request: its tasks give back what they hold, at once."""
+        """End a request: its tasks release their cache at once."""
         for number, (other, _) in list(self._running.items()):
             if other is job:
                 del self._running[number]
@@ -205,16 +205,16 @@ class ModelThread:
         if not job.over:
             job.ended, job.over = perf_counter(), True
             self._told.append((job, why))
-            self.measures.ended(job, "cancelled" if why is None else "failed")
+            self.metrics.ended(job, "cancelled" if why is None else "failed")
 
     def _post(self) -> None:
-        """Hand what there is to tell to the event loops."""
+        """Send pending updates to the event loops."""
         told, self._told = self._told, []
         for loop in {id(job.loop): job.loop for job, _ in told}.values():
             own = [(job, each) for job, each in told if job.loop is loop]
             try:
                 loop.call_soon_threadsafe(_deliver, own)
-            except RuntimeError:  # the loop is closed: nobody listens any more
+            except RuntimeError:  # the loop is closed
                 for job in {id(job): job for job, _ in own if not job.over}.values():
                     self._end(job, None)
                 self._told = []

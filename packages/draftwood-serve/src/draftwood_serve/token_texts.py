@@ -1,4 +1,4 @@
-"""The text and the bytes of single tokens."""
+"""Text and bytes of single tokens."""
 
 from functools import lru_cache
 
@@ -8,7 +8,7 @@ HALF = "\ufffd"  # stands for bytes that make no character by themselves
 
 
 class TokenTexts:
-    """What single tokens say, for log-probabilities.
+    """Texts of single tokens, for log-probabilities.
 
     Args:
         tokenizer: of the model.
@@ -33,7 +33,7 @@ class TokenTexts:
         return (text, list(text.encode())) if found is None else (text, found)
 
     def key(self, token: int) -> str:
-        """A text that no other token has: parts of characters are told by their bytes."""
+        """Unique text of a token: parts of characters are written as bytes."""
         text, found = self.of(token)
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in found) if HALF in text else text
 

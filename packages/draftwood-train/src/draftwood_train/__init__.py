@@ -1,1 +1,1 @@
-"""Training drafters: data that the target writes itself, one loop, and a recipe per network."""
+"""Train drafters: data that the target writes itself, one loop, and a recipe per network."""

@@ -1,4 +1,4 @@
-"""Where a training stands, in one file that is written whole or not at all."""
+"""State of a training, in one file that is written whole or not at all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,21 +15,21 @@ NAME = "checkpoint.pt"
 
 @dataclass
 class Checkpoint:
-    """All that a training needs to go on as if nothing had happened.
+    """Everything that a training needs to resume exactly.
 
     Attributes:
-        settings: of the training and its recipe; it goes on with the same ones alone.
+        settings: of the training and its recipe, which must be the same to resume.
         head: weights of the drafter.
         optimisers: their state.
         random: states of the random generators.
         step: steps that are done.
-        tokens: that were read.
-        seconds: that it took.
+        tokens: read so far.
+        seconds: spent so far.
         best: largest held-out block efficiency so far; 0 before the first one.
         best_head: the weights that had it.
-        best_step: when.
-        since_best: judgements since then.
-        history: a row of figures per judgement.
+        best_step: step of these weights.
+        since_best: evaluations since then.
+        history: a row of figures per evaluation.
     """
 
     settings: dict[str, Any]
@@ -46,17 +46,17 @@ class Checkpoint:
     history: list[dict[str, float]] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """Put it in a folder in the place of the one before.
+        """Write the checkpoint to a folder, in place of the previous one.
 
         Raises:
-            OSError: where the disk refuses; the one before is then still there.
+            OSError: if the disk refuses; the previous one is kept.
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         write_file(folder / NAME, lambda partial: torch.save(values, partial))
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
-        """The checkpoint in a folder.
+        """Read the checkpoint in a folder.
 
         Raises:
             FileNotFoundError: where there is none.
@@ -94,7 +94,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random(states: Mapping[str, Any]) -> None:
-    """Give PyTorch's generators these states, as far as the devices are there."""
+    """Restore the states of PyTorch's generators on the devices that exist."""
     torch.set_rng_state(states["cpu"])
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all(states["cuda"])

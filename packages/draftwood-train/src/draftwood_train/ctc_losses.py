@@ -1,4 +1,4 @@
-"""What frames are trained on: a whole text, the beginning of one, or what follows each."""
+"""Losses over frames: of a whole text, of the beginning of one, or of what follows each frame."""
 
 import torch
 from jaxtyping import Float, Int
@@ -14,10 +14,10 @@ def ctc_loss(
     labels: Int[Tensor, "anchors places"],
     lengths: Int[Tensor, " anchors"],
 ) -> Float[Tensor, ""]:
-    """-log P_end of each label, in the mean: frames say it and nothing else.
+    """Mean -log P_end of the labels: the frames emit the label and nothing else.
 
-    Graves et al. 2006, as CTC-drafter trains (Wen et al. 2024, arXiv:2412.00061). A label that so
-    few frames cannot say counts as 0.
+    Graves et al. 2006, as CTC-drafter trains (Wen et al. 2024, arXiv:2412.00061). A label too long
+    for the frames counts as 0.
 
     Args:
         log_probs: the blank is the last symbol.
@@ -42,10 +42,10 @@ def prefix_loss(
     labels: Int[Tensor, "anchors places"],
     lengths: Int[Tensor, " anchors"],
 ) -> Float[Tensor, ""]:
-    """-log P_pre of each label, in the mean: frames say it and then what they like.
+    """Mean -log P_pre of the labels: the frames emit the label, then anything.
 
-    A text goes on behind its label. P_end would have the frames fall silent there. A label that so
-    few frames cannot say is cut to what they can.
+    A text continues behind its label, where P_end would train the frames to emit blanks. A label
+    too long for the frames is cut.
     """
     chances = log_weights(log_probs, labels)[2]
     possible = (chances.detach() > LEAST / 2).cumprod(-1).sum(-1) - 1
@@ -72,9 +72,10 @@ def next_token_laws(
     labels: Int[Tensor, "anchors places"],
     depth: int,
 ) -> Float[Tensor, "anchors {depth} vocab"]:
-    """What the frames say next, given that they said the label's first 0, 1, ... tokens.
+    """Distributions of the next token, given that the frames said the label's first 0, 1, ...
+    tokens.
 
-    Rows of zeros where they cannot have.
+    Rows are zeros where that is impossible.
     """
     given = labels[:, : depth - 1]
     weights, repeats, _, _ = (each[:, :depth] for each in log_weights(log_probs, given))
@@ -93,7 +94,7 @@ def next_token_laws(
 def lk_loss(
     target: Float[Tensor, "rows vocab"], draft: Float[Tensor, "rows vocab"]
 ) -> Float[Tensor, ""]:
-    """``lk_hybrid`` of two laws that are given as probabilities, in the mean.
+    """Mean ``lk_hybrid`` of two distributions that are given as probabilities.
 
     Args:
         target: probabilities of the draft vocabulary, which need not sum to 1.

@@ -1,6 +1,6 @@
-"""Divergences that look at both distributions as a whole, for distillation.
+"""Divergences between whole distributions, for distillation.
 
-Over the draft vocabulary, the target's probabilities made to sum to 1 there.
+They are over the draft vocabulary, where the target's probabilities are made to sum to 1.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from torch.utils.checkpoint import checkpoint
 from draftwood_train.losses import CHUNK
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
-"""From the log of q and of p, both [rows draft_vocab], to the divergence of each row in nats."""
+"""Function from log q and log p, both [rows draft_vocab], to the divergence of each row in nats."""
 
 
 def reverse_kl(log_q: Float[Tensor, "rows vocab"], log_p: Float[Tensor, "rows vocab"]) -> Tensor:
-    """KL(q || p): q keeps to what p holds likely, and may leave out some of it."""
+    """Reverse KL(q || p): mode-seeking."""
     return (log_q.exp() * (log_q - log_p)).sum(-1)
 
 
@@ -38,7 +38,7 @@ def divergences(
     head: Float[Tensor, "vocab dim"],
     divergence: Divergence,
 ) -> Float[Tensor, " rows"]:
-    """The divergence of each row behind the target's frozen output head.
+    """Compute the divergence of each row behind the target's frozen output head.
 
     Distributions are made a few rows at a time, once forward and once backward.
     """

@@ -1,12 +1,12 @@
-"""How many tokens a step of decoding would emit, told from held-out text alone.
+"""Estimate the tokens per decoding step from held-out text alone.
 
 A held-out text tells what a target writes after each place. Where a head, fed with the true tokens,
-ranks the next token r1 at the first level, r2 at the second and so on, a tree holds the true path
-as far as it holds the node (r1, r2, ...). So the share of places at which each node is true tells
-what each node is worth, and the nodes worth most make the best tree of a size: every node is worth
-at most what its parent is.
+ranks the next token r1 at the first level, r2 at the second and so on, a tree contains the true
+path as far as it contains the node (r1, r2, ...). So the share of places at which a node is true is
+its value, and the nodes of highest value make the best tree of a size: no node's value exceeds its
+parent's.
 
-The estimate takes one tree for all places. Trees that follow the head's own doubts do better,
+The estimate takes one tree for all places. Trees that adapt to the head's probabilities do better,
 so it is a lower bound. Beside it stand figures for sampling at temperature 1.
 """
 
@@ -22,16 +22,16 @@ from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import predicted_places, shifted
 
 RANKS = 4
-"""Guesses of a node that are looked at."""
+"""Ranks of a node's children that are considered."""
 
 NODES = 8
-"""Of the tree whose block efficiency is told."""
+"""Nodes of the tree whose block efficiency is estimated."""
 
 
 def judged_steps(
     states: Sequence[Float[Tensor, "rows places dim"]], rows: PackedRows, target: TargetWeights
 ) -> Judged:
-    """Judge a head by the states that its draft steps gave, fed with the true tokens.
+    """Judge a head by the states of its draft steps, fed with the true tokens.
 
     Places are those of greedy answers that have as many further tokens as there are steps; where no
     answer is greedy, all answers count.
@@ -63,7 +63,7 @@ def judged_steps(
 def ranks_of(
     states: Float[Tensor, "count dim"], tokens: Int[Tensor, " count"], target: TargetWeights
 ) -> Int[Tensor, " count"]:
-    """Rank of the true token among a head's guesses, 0 being the first; ``RANKS`` for a miss."""
+    """Rank of the true token in a head's distribution, 0 being the first; ``RANKS`` for a miss."""
     ranks = torch.full_like(tokens, RANKS)
     places, head = target.draft_index[tokens], target.head.float()
     for start in range(0, len(tokens), CHUNK):
@@ -76,11 +76,11 @@ def ranks_of(
 
 
 def block_efficiency(ranks: Int[Tensor, "count levels"], nodes: int) -> float:
-    """Tokens a step emits with the best tree of so many nodes, one tree for all places.
+    """Tokens that a step emits with the best tree of ``nodes`` nodes, one tree for all places.
 
     Args:
-        ranks: of the true tokens level by level, each after the true tokens before; ``RANKS`` where
-            the head does not guess it.
+        ranks: of the true tokens level by level, each after the true tokens before; ``RANKS`` if it
+            ranks lower.
     """
     worth = []
     paths = torch.zeros(len(ranks), dtype=torch.long, device=ranks.device)

@@ -1,4 +1,4 @@
-"""The loop that all recipes share: batches in, a better drafter out, nothing lost on the way."""
+"""Training loop that all recipes share, with checkpoints and evaluation."""
 
 import math
 import time
@@ -22,15 +22,15 @@ Unit = Literal["steps", "tokens", "minutes"]
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How long to train, on what batches, at which rates.
+    """Length, batches and rates of a training.
 
     Attributes:
         amount, unit: when it ends: after so many steps, tokens or minutes.
         rows: of a batch, each of ``places`` places.
         accumulate: batches whose gradients make one step.
         clip: largest norm of a gradient.
-        judge_every: steps between two looks at the held-out texts.
-        patience: looks without a better result after which it ends; None for no end.
+        judge_every: steps between two evaluations on the held-out texts.
+        patience: evaluations without a better result after which it ends; None for no end.
         checkpoint_minutes: between two checkpoints.
         seed: of the order of texts, of new weights and of noise.
         precision: of products.
@@ -56,7 +56,7 @@ class TrainingSettings:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
 
     def told(self, recipe: DrafterRecipe) -> dict[str, Any]:
-        """What a training that goes on must have in common with its beginning."""
+        """Settings that a resumed training must share with its beginning."""
         own = asdict(self)
         free = ("patience", "checkpoint_minutes", "judge_every", "judge_rows")
         return {**{k: v for k, v in own.items() if k not in free}, **_fields(recipe)}
@@ -68,12 +68,12 @@ def _fields(recipe: DrafterRecipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a training ended with.
+    """Result of a training.
 
     Attributes:
         head: the best drafter by held-out block efficiency.
         figures: of the best one, by name.
-        reason: why it ended.
+        reason: reason for the end.
     """
 
     head: nn.Module
@@ -85,17 +85,17 @@ class Outcome:
 
 
 class BrokenLossError(ValueError):
-    """The loss is no number any more."""
+    """The loss is NaN or infinite."""
 
 
 class Trainer:
-    """Trains one drafter; several processes, as Accelerate starts them, share the batches.
+    """Trainer of one drafter; several processes, as Accelerate starts them, share the batches.
 
     Args:
         folder: where checkpoints and logs go.
-        start: a drafter to go on from, with its weights; None builds a new one.
+        start: a drafter to start from, with its weights; None builds a new one.
         resume: whether to go on after the checkpoint in the folder.
-        say: takes a line about the progress now and then.
+        say: called with a line about the progress now and then.
 
     Raises:
         ValueError: for a checkpoint of other settings.
@@ -133,10 +133,10 @@ class Trainer:
         self._log = _Log(folder) if self._accelerator.is_main_process else None
 
     def run(self) -> Outcome:
-        """Train to the end, or to Ctrl-C, whichever comes first.
+        """Train to the end, or until Ctrl-C.
 
         Raises:
-            BrokenLossError: where the loss is no number; the last checkpoint was good.
+            BrokenLossError: if the loss is NaN or infinite; the last checkpoint is good.
         """
         state, settings = self.state, self.settings
         world, rank = self._accelerator.num_processes, self._accelerator.process_index
@@ -231,7 +231,7 @@ class Trainer:
         )
 
     def _judge(self) -> None:
-        """Look at the held-out texts, and keep the weights where they are the best so far."""
+        """Evaluate on the held-out texts, and keep the weights if they are the best so far."""
         state, settings = self.state, self.settings
         rows = [row for batch in self._held_out.plan(0) for row in batch][: settings.judge_rows]
         places, sums = 0, dict[str, float]()
@@ -282,7 +282,7 @@ class Trainer:
         return self._accelerator.num_processes > 1
 
     def _agreed(self, value: float) -> float:
-        """What the main process says."""
+        """Value of the main process, given to all."""
         if not self._is_shared:
             return value
         from accelerate.utils import broadcast

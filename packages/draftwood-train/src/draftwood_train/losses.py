@@ -1,8 +1,9 @@
-"""Losses that compare a drafter's distribution with its target's, and their gradient in pieces.
+"""Losses that compare a drafter's distribution with its target's, with gradients in pieces.
 
-Both are told over the draft vocabulary alone. The target's probabilities p are the true ones, whose
-sum there is less than 1; q sums to 1. The overlap takes p as it is, since a token outside the draft
-vocabulary is never drafted; the divergence takes p made to sum to 1, since q can reach no other.
+Both distributions are over the draft vocabulary alone. The target's probabilities p are the true
+ones, whose sum there is less than 1; q sums to 1. The overlap takes p as it is, since a token
+outside the draft vocabulary is never drafted; the divergence takes p made to sum to 1, since q can
+reach no other.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From KL(p || q) in nats and the overlap, sum of min(p, q), of each row to its loss."""
+"""Function from KL(p || q) in nats and the overlap, sum of min(p, q), of each row to its loss."""
 
 CHUNK = 128
 """Rows whose distributions are in memory at once: few enough for the CPU's caches."""
@@ -27,12 +28,12 @@ def kl(divergence: Float[Tensor, " rows"], overlap: Float[Tensor, " rows"]) -> T
 
 
 def tv(divergence: Float[Tensor, " rows"], overlap: Float[Tensor, " rows"]) -> Tensor:
-    """Total variation: 1 - overlap. Its gradient vanishes where both do not meet at all."""
+    """Total variation: 1 - overlap. Its gradient vanishes if both are disjoint."""
     return 1 - overlap
 
 
 def nla(divergence: Float[Tensor, " rows"], overlap: Float[Tensor, " rows"]) -> Tensor:
-    """Negative log of the chance of acceptance, which is the overlap."""
+    """Negative log of the acceptance probability, which is the overlap."""
     return -overlap.clamp_min(1e-6).log()
 
 
@@ -71,7 +72,7 @@ class Compared:
         target: Float[Tensor, "rows vocab"],
         log_normalizer: Float[Tensor, " rows"],
     ) -> "Compared":
-        """Of a drafter's logits and the target's, both in float32; these are not needed any more.
+        """Compare a drafter's logits with the target's, both in float32; overwrites the latter.
 
         Args:
             log_normalizer: of the target's, over its whole vocabulary.
@@ -88,7 +89,7 @@ class Compared:
     def slope(
         self, by_divergence: Float[Tensor, " rows"], by_overlap: Float[Tensor, " rows"]
     ) -> Float[Tensor, "rows vocab"]:
-        """Gradient by the drafter's logits, of what changes so with both figures."""
+        """Gradient by the drafter's logits, given the gradients by both figures."""
         slope = self.q - self.p / self.mass
         slope *= by_divergence[:, None]
         if bool((by_overlap == 0).all()):
@@ -105,7 +106,7 @@ def head_losses(
     head: Float[Tensor, "vocab dim"],
     loss: Loss,
 ) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """The loss of each row behind the target's frozen output head, and the overlap.
+    """Compute the loss and the overlap of each row behind the target's frozen output head.
 
     Distributions are made a few rows at a time and never kept: forward also computes the gradient.
 

@@ -1,4 +1,4 @@
-"""What heads side by side learn, whether they see each other's guesses or not."""
+"""Losses of heads side by side, whether they see each other's draft tokens or not."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ DISCOUNT = 0.8
 
 @dataclass(frozen=True)
 class MedusaHeads:
-    """Heads that learn the target's distributions, each at a place of its own.
+    """Recipe of heads that learn the target's distributions, each at its own place.
 
     Medusa (Cai et al. 2024, arXiv:2401.10774) trains on tokens, with weights that fall by a fifth
     from level to level; as Hydra++ (Ankner et al. 2024, arXiv:2402.05109) these heads learn
@@ -52,7 +52,7 @@ class MedusaHeads:
         weights = [DISCOUNT**level for level in range(head.config.heads)]
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
         for level, states in enumerate(level_states(head, rows, target)):
-            ahead = level + 1  # places of the target whose next token is guessed
+            ahead = level + 1  # offset of the place whose next token is predicted
             counts = shifted(predicted, ahead, False)
             counts &= shifted(rows.segments, ahead, -2) == rows.segments
             final, normalizer = shifted(rows.final, ahead), shifted(rows.log_normalizer, ahead)
@@ -73,7 +73,7 @@ class MedusaHeads:
 
 
 def level_states(head: MedusaHead, rows: PackedRows, target: TargetWeights) -> Iterator[Tensor]:
-    """What the output head reads at all places [rows places dim], level by level."""
+    """Inputs of the output head at all places [rows places dim], level by level."""
     state = rows.states[..., 0, :].float()
     most = head.config.tokens(head.config.heads - 1)
     following = [shifted(rows.tokens, ahead) for ahead in range(1, most + 1)]

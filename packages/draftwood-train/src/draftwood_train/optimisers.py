@@ -1,4 +1,4 @@
-"""Muon for the matrices of layers, AdamW for all else, and how their rates rise and fall."""
+"""Muon for the matrices of layers, AdamW for all else, and their schedule of rates."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ class Rates:
     decay: float = 0.3
 
     def factor(self, step: int, progress: float) -> float:
-        """What the rates are multiplied with at a step, so many steps and so much being done."""
+        """Factor of the learning rates at a step, with so much of the training done."""
         rising = min(1.0, (step + 1) / max(self.warm_up, 1))
         falling = min(1.0, (1 - progress) / self.decay) if self.decay > 0 else 1.0
         return rising * max(falling, 0.0)
@@ -38,7 +38,7 @@ class Optimisers:
     """Both optimisers of a drafter as one.
 
     Args:
-        head: whose parameters learn; those that ask for no gradient stay.
+        head: whose parameters learn; those without gradients are frozen.
     """
 
     def __init__(self, head: nn.Module, rates: Rates) -> None:
@@ -62,7 +62,7 @@ class Optimisers:
             self._parts.append((adamw, rates.adamw))
 
     def step(self, step: int, progress: float) -> float:
-        """Change the parameters by their gradients, and forget these; the factor of the rates."""
+        """Update the parameters and clear the gradients; return the factor of the rates."""
         factor = self.rates.factor(step, progress)
         for optimiser, rate in self._parts:
             for group in optimiser.param_groups:
@@ -72,7 +72,7 @@ class Optimisers:
         return factor
 
     def clip(self, norm: float) -> float:
-        """Scale the gradients down to this norm, if they are longer; the norm that they had."""
+        """Clip the gradients to this norm; return the norm that they had."""
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, norm))
 
     def state_dict(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Texts side by side in rows of one length, so that no product is wasted on padding."""
+"""Pack texts into rows of one length, so that little computation is wasted on padding."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,7 +11,7 @@ from draftwood_train.data.dataset import Texts
 from draftwood_train.recipe import PackedRows
 
 OPEN_ROWS = 64
-"""Rows that first-fit looks at; more pack no better and cost time."""
+"""Open rows that first-fit tries; more pack no better and cost time."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TextPiece:
 
 
 def pieces_of(texts: Texts, places: int) -> list[TextPiece]:
-    """All texts, long ones in pieces of ``places``; pieces without an answer are left out."""
+    """Split long texts into pieces of ``places``; leave out pieces without an answer."""
     return [
         TextPiece(number, start, min(start + places, length))
         for number, (length, answer) in enumerate(zip(texts.lengths, texts.answers, strict=True))
@@ -37,7 +37,7 @@ def pieces_of(texts: Texts, places: int) -> list[TextPiece]:
 
 
 def first_fit(pieces: Sequence[TextPiece], places: int) -> list[list[TextPiece]]:
-    """Each piece in the first of the newest open rows that has room for it."""
+    """Put each piece into the first of the newest open rows that has room for it."""
     rows: list[list[TextPiece]] = []
     room: list[int] = []
     for piece in pieces:
@@ -72,7 +72,7 @@ class RowPacking:
     seed: int | None = 0
 
     def with_rows(self, rows: int, seed: int | None) -> "RowPacking":
-        """The same texts in batches of so many rows, in the order of a seed."""
+        """The same texts in batches of ``rows`` rows, in the order of a seed."""
         return replace(self, rows=rows, seed=seed)
 
     def plan(self, epoch: int) -> list[list[list[TextPiece]]]:
@@ -90,7 +90,7 @@ class RowPacking:
         return [rows[start : start + self.rows] for start in range(0, len(rows), self.rows)]
 
     def batches(self, first: int = 0, stride: int = 1) -> Iterator[PackedRows]:
-        """Batches without end, epoch after epoch: numbers ``first``, ``first + stride``, ...
+        """Endless batches, epoch after epoch: numbers ``first``, ``first + stride``, ...
 
         Raises:
             ValueError: where there is no answer to learn from.

@@ -1,4 +1,4 @@
-"""What the loop asks of a recipe, and what it hands to one."""
+"""Protocol between the loop and a recipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from draftwood.heads.layers import HeadSizes
 
 @dataclass(frozen=True, eq=False)
 class TargetWeights:
-    """What a recipe may know of the target: sizes and frozen ends.
+    """Facts about the target that a recipe may use: sizes, frozen embedding and output head.
 
     Attributes:
         layers: decoder layers.
         sizes: of these.
-        embedding: what it reads in the place of each token.
+        embedding: input embedding of each token.
         head: rows of the output head of the draft vocabulary.
         draft_tokens: the draft vocabulary: ids in the target's, ascending.
         draft_index: place in the draft vocabulary of each token, -1 where it is not part of it.
-        last_layers: weights of its newest decoder layers by their names in Transformers, to start
-            from; the newest comes last; empty where they are not known.
+        last_layers: weights of its last decoder layers by their names in Transformers, to start
+            from; empty if unknown.
         final_norm: weight of the norm before its output head; None where it has none.
     """
 
@@ -45,7 +45,7 @@ class PackedRows:
         segments: number of the text within the row, -1 where there is none.
         positions: of a token within its text.
         is_answer: whether a token is part of an answer; losses look at these alone.
-        is_greedy: whether its text was written greedily: each token of the answer is the likeliest.
+        is_greedy: whether the answer was written greedily.
         states: the layers that the recipe reads, in its order.
         final: the target's state after the final norm.
         log_normalizer: of the target's logits.
@@ -66,7 +66,7 @@ class Judged:
     """Counts over held-out places, which add up over batches.
 
     Attributes:
-        places: that were judged.
+        places: number of judged places.
         figures: sums over these places, by name; ``block_efficiency`` is among them: tokens that a
             step is expected to emit there, with the recipe's usual tree.
     """
@@ -76,7 +76,7 @@ class Judged:
 
 
 class DrafterRecipe(Protocol):
-    """One published drafter: what it is and what it learns. Its fields are options of the command.
+    """Training of one published drafter: network and losses. Its fields are options of the command.
 
     A frozen dataclass in a file of ``training/recipes``.
     """
@@ -85,7 +85,7 @@ class DrafterRecipe(Protocol):
     source: ClassVar[str]
 
     def reads(self, layers: int) -> tuple[int, ...]:
-        """Layers of a target of so many whose inputs the drafter reads."""
+        """Layers whose inputs the drafter reads, of a target with ``layers`` layers."""
         ...
 
     def build(self, target: TargetWeights) -> nn.Module:
@@ -98,10 +98,10 @@ class DrafterRecipe(Protocol):
         """The mean loss, and figures for the log.
 
         Args:
-            progress: share of the training that is done, for recipes that change on the way.
+            progress: share of the training that is done, for recipes that change over time.
         """
         ...
 
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """How good it is on held-out rows, from what is stored of them alone."""
+        """Judge a head on held-out rows, from the stored states alone."""
         ...

@@ -1,4 +1,4 @@
-"""From a data set to a drafter's folder."""
+"""Train a drafter from a data set, and write its folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from draftwood.heads import folder as folders
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset
@@ -23,13 +23,13 @@ from draftwood_train.target import target_weights
 
 @dataclass(frozen=True)
 class Training:
-    """One training: what, from which data, into which folder.
+    """One training: recipe, data and output folder.
 
     Attributes:
         data: folder of a data set.
         output: folder of the drafter; checkpoints and logs lie beside it.
-        draft_vocabulary: tokens that it drafts; a drafter to go on from brings its own.
-        start: folder of a drafter to go on from; None begins with a new one.
+        draft_vocabulary: tokens that it drafts; a drafter to start from brings its own.
+        start: folder of a drafter to start from; None builds a new one.
         model: the target's name here; None takes the one in the data.
         resume: whether to go on after the newest checkpoint.
         command: as it was given, for the card.
@@ -50,7 +50,7 @@ class Training:
 
     @property
     def folder(self) -> Path:
-        """Where checkpoints and logs lie."""
+        """Folder of checkpoints and logs."""
         return self.output.with_name(f"{self.output.name}.training")
 
     @cached_property
@@ -68,14 +68,14 @@ class Training:
         return Dataset.open(self.data, self.loaded.model)
 
     @cached_property
-    def mark(self) -> TargetMark:
-        return TargetMark.of(self.loaded.model, self.model or self.manifest.target.name)
+    def fingerprint(self) -> TargetFingerprint:
+        return TargetFingerprint.of(self.loaded.model, self.model or self.manifest.target.name)
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> Outcome:
         """Train, and put the best drafter into its folder.
 
         Raises:
-            BrokenLossError: where the loss is no number; the best drafter until then is stored.
+            BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored.
         """
         if not self.resume and (self.folder / NAME).is_file():
             raise ValueError(
@@ -119,7 +119,7 @@ class Training:
         )
 
     def _places(self, reads: tuple[int, ...]) -> tuple[int, ...]:
-        """Where the data hold the states of these layers."""
+        """Indices of these layers among those whose states the data hold."""
         known = self.dataset.layers
         missing = sorted(set(reads) - set(known))
         if missing:
@@ -134,7 +134,7 @@ class Training:
         if self.start is None:
             return None
         start = folders.load(self.start)
-        start.target.require(self.mark)
+        start.target.require(self.fingerprint)
         return start
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
@@ -143,7 +143,7 @@ class Training:
         return self.dataset.draft_vocabulary(self.draft_vocabulary)
 
     def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
-        """A drafter that was read, ready to learn what this recipe's drafters learn."""
+        """Prepare a drafter that was read for training with this recipe."""
         new, config = self.recipe.build(target), start.head.config
         for each in fields(config):  # type: ignore[arg-type]
             own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)
@@ -159,15 +159,15 @@ class Training:
         from accelerate import PartialState
 
         if PartialState().is_main_process:
-            trained = TrainedHead(outcome.head.cpu(), tokens, self.mark)
+            trained = TrainedHead(outcome.head.cpu(), tokens, self.fingerprint)
             folders.save(self.output, trained, self._card(outcome))
 
     def _card(self, outcome: Outcome) -> str:
-        """What the folder says of itself."""
+        """Model card of the folder."""
         sources = self.manifest.sources.items()
         return "\n".join(
             [
-                f"# A drafter for {self.mark.name}: {self.recipe.name}",
+                f"# A drafter for {self.fingerprint.name}: {self.recipe.name}",
                 "",
                 f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",

@@ -1,8 +1,8 @@
 """EAGLE-3 heads in the layout of the ``speculators`` package, which vLLM reads, and of SafeAILab.
 
-Both hold what a decoder layer of Llama has beside the parts of an EAGLE head, an output head of the
-draft vocabulary, and two lists that translate it. Their first layer is called ``layers.0`` here and
-``midlayer`` there.
+Both hold a Llama decoder layer, the parts of an EAGLE head, an output head of the draft vocabulary,
+and two lists that translate its ids. The first layer is ``layers.0`` in the former and ``midlayer``
+in the latter.
 """
 
 import json
@@ -18,12 +18,12 @@ from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
 from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
 VERSION = "0.9.0"
-"""Of the package whose layout is written."""
+"""Version of the speculators package whose layout is written."""
 
 SAME = 0.02
 """Largest relative difference of weights that are the same but for how they are stored."""
@@ -38,7 +38,7 @@ def export(
     verifier: str,
     architecture: str = "LlamaForCausalLM",
 ) -> Path:
-    """Write a head whole, with the target's embedding and rows, for programs that look for it.
+    """Write a complete head, with the target's embedding and output rows.
 
     Args:
         folder: new, or one that was exported before.
@@ -55,7 +55,7 @@ def export(
         raise ValueError("speculators knows EAGLE heads alone; this drafter is of another kind")
     if trained.head.config.feature_sampling or trained.head.config.partial_alignment:
         raise ValueError("speculators knows no FSPAD heads; export one of the variant eagle-3")
-    trained.target.require(TargetMark.of(target, "this model"))
+    trained.target.require(TargetFingerprint.of(target, "this model"))
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
     says = _settings(trained, {"name_or_path": verifier, "architectures": [architecture]})
@@ -74,7 +74,7 @@ def export(
 
 
 def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
-    """The head's weights and what is the target's own."""
+    """Weights of the head, and the target's embedding and output rows."""
     ends, tokens = target.ends.weights(), trained.draft_tokens.cpu()
     weights = dict(trained.head.state_dict())
     weights.setdefault(HEAD, ends.head[tokens])
@@ -88,9 +88,9 @@ def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
 
 
 def read(folder: Path, target: Model, name: str) -> TrainedHead:
-    """An EAGLE-3 head of either layout, for a target.
+    """Read an EAGLE-3 head of either layout, for a target.
 
-    An output head that is the target's own is left to the target, another one is kept.
+    An output head equal to the target's is dropped, another one is kept.
 
     Args:
         target: the model that it was trained for, which these layouts do not tell from others.
@@ -128,8 +128,8 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f" {found.get(other[0][0], 'missing')}, not {wanted.get(other[0][0], 'expected')}"
         )
     head.load_state_dict(weights, assign=True)
-    mark = TargetMark.of(target, name)
-    return TrainedHead(head.eval().requires_grad_(False), tokens, mark)
+    fingerprint = TargetFingerprint.of(target, name)
+    return TrainedHead(head.eval().requires_grad_(False), tokens, fingerprint)
 
 
 def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layer_settings(config: EagleConfig, vocab: int) -> dict[str, Any]:
-    """Of the decoder layers, as Llama has them."""
+    """Decoder layers' settings, named as Llama's."""
     sizes = config.sizes
     layer = {
         "model_type": "llama",
@@ -285,7 +285,7 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _tokens(folder: Path, weights: dict[str, Tensor], vocab: int) -> Int[Tensor, " draft_vocab"]:
-    """The draft vocabulary; takes both lists that translate it out of the weights."""
+    """Draft vocabulary; removes both lists that translate it from the weights."""
     offsets, _ = weights.pop(OFFSETS, None), weights.pop(KNOWN, None)
     if offsets is None:
         return torch.arange(vocab)
@@ -306,7 +306,7 @@ def _require_embedding(
 
 
 def _same(weights: Tensor, others: Tensor) -> bool:
-    """Whether these are the same weights but for rounding."""
+    """True if these are the same weights but for rounding."""
     if weights.shape != others.shape:
         return False
     others = others.float().cpu()

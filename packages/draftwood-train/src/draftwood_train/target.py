@@ -1,4 +1,4 @@
-"""What recipes may know of the target: its sizes, both ends, and its last layers."""
+"""Read what recipes may know of the target: sizes, both ends, and the last layers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layern
 def draft_vocabulary(
     counts: Int[Tensor, " vocab"], size: int, always: frozenset[int] = frozenset()
 ) -> Int[Tensor, " draft_vocab"]:
-    """The tokens that a target writes most often, as ascending ids.
+    """Select the tokens that a target writes most often, as ascending ids.
 
     Args:
         counts: how often each token stands in the target's own answers.
@@ -103,14 +103,14 @@ def decoder_of(name: str) -> Decoder:
 
 
 def _theta(decoder: Decoder) -> float:
-    """Base of the rotary embedding, told by the second of its frequencies."""
+    """Base of the rotary embedding, from the second of its frequencies."""
     frequencies = decoder.rotaries[0].frequencies.double()
     pairs = len(frequencies)
     return _rounded(float(frequencies[1]) ** -pairs) if pairs > 1 else 10000.0
 
 
 def _rounded(number: float) -> float:
-    """Without the digits that float32 added."""
+    """Round off the digits that float32 added."""
     return float(f"{number:.5g}")
 
 

@@ -8,7 +8,7 @@ from draftwood.heads.layers import attended
 
 
 class Unrolled:
-    """What rows see when a head drafts on from every place of packed texts (arXiv:2503.01840).
+    """Attention rule for a head that drafts on from every place of packed texts (arXiv:2503.01840).
 
     The row of step j at place i stands for the node that hangs j levels below the target's state at
     i. It sees what a drafter's cache would hold: the rows of step 0 up to place i of the same text,
@@ -69,7 +69,7 @@ class Unrolled:
 
 
 def shifted(values: Tensor, by: int, fill: int | bool = 0) -> Tensor:
-    """What stands ``by`` places later in each row; ``fill`` behind its end."""
+    """Shift values left by ``by`` places in each row; ``fill`` behind the end."""
     if by == 0:
         return values
     blank = torch.full_like(values[:, :by], fill)

@@ -14,7 +14,7 @@ def ray_for(who: str, otherwise: str) -> Any:
     """Ray itself.
 
     Args:
-        who: needs it, in the plural.
+        who: name of what needs it, in the plural.
         otherwise: what to do without it.
 
     Raises:
@@ -36,7 +36,7 @@ def _own_packages() -> list[str]:
 
 
 def require_cluster(address: str) -> None:
-    """Something must answer at the address: Ray itself would try for minutes, and many times.
+    """Raise OSError unless something answers at the address: Ray itself would try for minutes.
 
     Raises:
         OSError: where nothing does.
@@ -88,12 +88,12 @@ def connect(ray: Any, who: str, address: str | None, cpus: int) -> None:
 
 
 def nodes_of(ray: Any) -> list[Mapping[str, float]]:
-    """What each machine of the cluster has: CPUs, GPUs."""
+    """Resources of each machine of the cluster: CPUs, GPUs."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def fitting(nodes: list[Mapping[str, float]], needs: Mapping[str, int]) -> int:
-    """How many processes with these needs fit all machines."""
+    """Number of processes with these needs that fit all machines."""
     asked = {kind: need for kind, need in needs.items() if need}
     fit = (min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes)
     return sum(fit)
@@ -102,7 +102,7 @@ def fitting(nodes: list[Mapping[str, float]], needs: Mapping[str, int]) -> int:
 def require_room(
     nodes: list[Mapping[str, float]], count: int, who: str, needs: Mapping[str, int], place: str
 ) -> None:
-    """Processes that find no place would be waited for without end.
+    """Refuse processes that fit no machine: Ray would wait for them without end.
 
     Args:
         count: of them.
@@ -111,7 +111,7 @@ def require_room(
         place: what the nodes are.
 
     Raises:
-        ValueError: where they do not fit, told what there is and what to ask for.
+        ValueError: where they do not fit, naming what there is and what to ask for.
     """
     if fitting(nodes, needs) >= count:
         return

@@ -35,6 +35,8 @@ MOVED = {
     "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
     "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.serve": "draftwood_serve",
+    "draftwood.serve.measures": "draftwood_serve.metrics",
+    "draftwood.serve.sums": "draftwood_serve.aggregate",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
     "draftwood.sources.alike": "draftwood.sources.nearest_state",
     "draftwood.sources.native_merger": "draftwood.sources.merger",
@@ -87,7 +89,7 @@ def forward() -> None:
 
 def new_path(old: str) -> str | None:
     """Translate an old module path; None for one that did not move."""
-    for prefix, new in MOVED.items():
+    for prefix, new in reversed(MOVED.items()):  # a module's own entry follows its folder's
         if old == prefix or old.startswith(f"{prefix}."):
             return new + old.removeprefix(prefix)
     return None

@@ -64,7 +64,7 @@ class Rng:
         self._uniforms.setstate(uniforms)
 
     def copy(self) -> "Rng":
-        """Another one whose next acts are the same."""
+        """Copy whose next acts are the same."""
         other = Rng(0, noise=self.noise)
         other.state = self.state
         return other
@@ -160,10 +160,10 @@ class Rng:
     def draw_distinct(
         self, probs: Float[Tensor, "rows vocab"], count: int
     ) -> Int[Tensor, "rows {count}"]:
-        """For each row ``count`` tokens without replacement, in drawing order.
+        """Draw ``count`` tokens of each row without replacement, in drawing order.
 
-        Where a row has fewer tokens of positive probability, the places left over hold tokens that
-        are drawn already or have probability 0: verifiers never accept those.
+        If a row has fewer tokens of positive probability, the remaining places hold tokens that are
+        drawn already or have probability 0: verifiers never accept those.
         """
         if not self.noise:
             return topk(probs, count)
@@ -172,7 +172,7 @@ class Rng:
     def draw_independent(
         self, probs: Float[Tensor, "rows vocab"], count: int
     ) -> Int[Tensor, "rows {count}"]:
-        """For each row ``count`` tokens, each drawn from the whole row."""
+        """Draw ``count`` tokens of each row, each from the whole row."""
         if not self.noise:
             return probs.argmax(-1, keepdim=True).expand(-1, count)
         return self._invert(probs, count, distinct=False)

@@ -1,4 +1,4 @@
-"""What a step did, and sums over steps: the only definition of every number draftwood reports."""
+"""Stats of a step, and their sums: the only definition of every number draftwood reports."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +15,7 @@ class TokenLogprob:
     Attributes:
         token: that was emitted.
         logprob: its own, in nats.
-        top: of the likeliest tokens, likeliest first.
+        top: of the most probable tokens, in falling order.
     """
 
     token: int
@@ -28,7 +28,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class DraftingTime:
-    """How much of drafting took place while the target ran, of a text that overlaps both.
+    """Time of drafting, and the part of it that passes of the target hid, of an overlapped text.
 
     Attributes:
         seconds: of drafting, in whatever thread; of trees that came to nothing too.
@@ -67,7 +67,7 @@ class DraftingTime:
 
 @dataclass(frozen=True)
 class Step:
-    """One forward pass of the target and what came of it.
+    """One forward pass of the target and its result.
 
     A tree whose root was run by itself first takes two.
 
@@ -101,7 +101,7 @@ class Step:
 
     @property
     def is_prefill(self) -> bool:
-        """Whether this is the prompt's pass, which emits the first token and drafts nothing."""
+        """True for the prompt's pass, which emits the first token and drafts nothing."""
         return self.tree is None
 
     def first(self, count: int) -> "Step":

@@ -12,16 +12,16 @@ import torch
 
 T = TypeVar("T")
 Serve = Callable[[Sequence[Any]], Sequence[Any]]
-"""Gives something for each of several parts."""
+"""Function that serves several parts at once, with a result for each."""
 
 
 def run_together(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """What each call gave, or the error that ended it; the others go on.
+    """Run calls that may wait for shared work; return each result, or the error that ended it.
 
-    A call runs until it has an end or calls ``wait``. Once all that go on wait, what is wanted
-    under one key is served for all of them together, and they run on. Calls may run further calls
-    together, which then share with those outside too. Where greenlet is not installed, the calls
-    run one after the other.
+    A call runs until it returns or calls ``wait``. Once all running calls wait, the parts of one
+    key are served together, and their calls continue. Calls may run further calls together, which
+    then share with those outside too. Where greenlet is not installed, the calls run one after the
+    other.
     """
     if len(calls) > 1:
         try:
@@ -34,7 +34,7 @@ def run_together(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
 
 
 def raise_first(outcomes: Sequence[T | Exception]) -> list[T]:
-    """What all calls gave; raises the error of the first one that failed."""
+    """Return the results of all calls, or raise the error of the first one that failed."""
     for each in outcomes:
         if isinstance(each, Exception):
             raise each
@@ -42,7 +42,7 @@ def raise_first(outcomes: Sequence[T | Exception]) -> list[T]:
 
 
 def wait(key: Hashable, parts: Sequence[Any], serve: Serve, first: bool = False) -> Sequence[Any]:
-    """What ``serve`` gives for these parts, and for parts of other calls with the same key.
+    """Serve these parts together with parts of other calls with the same key; return the results.
 
     Outside of ``run_together`` they are served at once. Where serving the parts of several calls
     raises ValueError or MemoryError, nothing may have happened yet: each call's are served again by
@@ -97,7 +97,7 @@ class _Turns:
         return answer
 
     def go_on(self, answer: Sequence[Any] | Exception, share: float) -> None:
-        """With what it waited for, and the seconds that this took for it."""
+        """Resume with the result it waited for, and its share of the seconds."""
         self.wanted = None
         _switch(self.stack.switch, answer, share)
 
@@ -124,7 +124,7 @@ def _take_turns(calls: Sequence[_Turns]) -> list[Any]:
 
 
 def _serve(waiting: Sequence[_Turns]) -> None:
-    """Serve those that wait for one key, and let them run on."""
+    """Serve the calls that wait for one key, and resume them."""
     wanted = [(each, each.wanted) for each in waiting if each.wanted is not None]
     key = max((one for _, one in wanted), key=lambda one: one.first).key
     served = [(each, one) for each, one in wanted if one.key == key]
@@ -136,7 +136,7 @@ def _serve(waiting: Sequence[_Turns]) -> None:
 
 
 def _answers(wanted: Sequence[_Wanted]) -> list[Sequence[Any] | Exception]:
-    """For each that waits, all of which wait for the same key."""
+    """Results for calls that wait for the same key."""
     one = wanted[0]
     parts = [part for each in wanted for part in each.parts]
     try:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one", "named"]
-"""How the children of a node came about, in their order.
+"""Rule by which the children of a node were chosen or drawn, in their order.
 
 * ``chosen``: by any rule at all, for instance the likeliest first; nothing is promised.
 * ``coupled``: the same, with a look at the noise of the target's own draws
@@ -27,7 +27,7 @@ Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one"
 
 
 UNBOUNDED = sys.maxsize
-"""Room for draft tokens in a row where nothing bounds it."""
+"""Limit on draft tokens where nothing bounds them."""
 
 FEW = 32
 """Nodes for which plain lists are faster than tensors."""
@@ -54,8 +54,8 @@ class DraftTree:
             reports alone.
         chances: of each node given its parent (1 for the root) in a tree that gave up its
             ``probs``; for reports alone.
-        is_broken: whether the drafter's numbers were none at some node, so that nothing is to be
-            expected of its next trees.
+        is_broken: whether the drafter gave NaN or infinity at some node, so that its next trees are
+            not worth drafting.
 
     Raises:
         ValueError: if the root is not first or a node comes before its parent.
@@ -231,7 +231,9 @@ class DraftTree:
         return self.probs[self.parent_list[node]]
 
     def drawn_chances(self) -> Float[Tensor, " drafted"] | None:
-        """Of each node but the root, in the row it was drawn from; None where nothing was drawn."""
+        """Probability of each node but the root in the row it was drawn from; None if nothing was
+        drawn.
+        """
         if self.probs is None:
             return None
         rows = self.parents if self.drawn_from is None else self.drawn_from

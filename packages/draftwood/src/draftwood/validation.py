@@ -1,4 +1,4 @@
-"""What options may be.
+"""Checks of options.
 
 A refusal is one line that names the option, what it must be, and what came.
 """

@@ -53,7 +53,7 @@ def test_commands_that_do_not_exist_and_methods_that_cannot_be(target):
 def test_method_with_a_draft_model(target, draft):
     said = talk(target, "/method rsd-s\nhello\n/stats\n", "--draft-model", draft).stderr
     assert "method: rsd-s" in said
-    assert "tokens per model run, rsd-s" in said
+    assert "tokens per forward pass, rsd-s" in said
 
 
 def test_methods_that_can_draft_ahead_do_so(target, draft, monkeypatch):
@@ -71,8 +71,8 @@ def test_trees_of_the_newest_answer(target):
     assert "there is no answer yet" in said
     assert "newest token" in said
     assert "run 1 of" in said
-    assert "there is none of number 99" in said
-    assert "takes the number of a model run, got x" in said
+    assert "there is no number 99" in said
+    assert "takes the number of a forward pass, got x" in said
 
 
 def test_trees_after_each_answer(target):
@@ -164,7 +164,7 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless):
         terminal.wait_for("stopped")
         terminal.wait_for("> ")
         terminal.enter("/stats\n")
-        terminal.wait_for("tokens per model run")
+        terminal.wait_for("tokens per forward pass")
         terminal.wait_for("> ")
         terminal.enter("\x04")
         assert terminal.process.wait(30) == 0

@@ -142,7 +142,7 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_build_that_is_killed_leaves_what_was_there(
     target: str, store: Path, tmp_path: Path
 ) -> None:

@@ -94,7 +94,7 @@ def test_stats_and_tree_go_to_stderr(target):
     )
     assert result.exit_code == 0
     assert "newest token" in result.stderr
-    assert "tokens per model run, recycling" in result.stderr
+    assert "tokens per forward pass, recycling" in result.stderr
     assert "newest token" not in result.stdout
     if library.available():
         assert f"matrix products: {library.instructions(False) or 'plain loops'}\n" in result.stderr

@@ -150,7 +150,7 @@ def test_what_needs_a_model_is_caught_importing_pytorch(place: Path) -> None:
 
 
 def cpu_seconds(place: Path, arguments: Sequence[str]) -> float:
-    """What a command takes of the CPU, the least of three."""
+    """CPU seconds of a command, the least of three."""
     found = []
     for _ in range(3):
         before = os.times()

@@ -23,7 +23,7 @@ from draftwood.models.parallel import join
 
 
 def texts(lm: draftwood.LanguageModel) -> dict[str, Any]:
-    """What a model writes, by several methods, alone and together."""
+    """Texts of a model by several methods, alone and together."""
     prompts = ["one two three one two", "a b a b a", "what is it"]
     found: dict[str, Any] = {}
     for method in ("plain", "lookup", "recycling", "auto"):
@@ -64,7 +64,7 @@ def test_without_torchrun_the_cure_is_named() -> None:
         join(2, torch.device("cpu"))
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_two_processes_write_what_one_writes(roomy) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node=2", __file__, roomy]
@@ -80,7 +80,7 @@ def test_two_processes_write_what_one_writes(roomy) -> None:
     assert one["plain at 1.0"][0] != one["plain at 0.0"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_server_over_two_processes_writes_the_same_and_ends_when_told(roomy) -> None:
     command = [sys.executable, "-m", "draftwood.cli.main", "serve", roomy, "--dtype", "float32"]
     started = subprocess.Popen(
@@ -110,7 +110,7 @@ def test_a_server_over_two_processes_writes_the_same_and_ends_when_told(roomy) -
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_process_that_dies_is_told_in_one_line(roomy) -> None:
     command = [sys.executable, "-m", "draftwood.cli.main", "generate", "one two", "--model", roomy]
     command += ["--tp", "2", "--max-new-tokens", "4000", "--raw", "--dtype", "float32"]

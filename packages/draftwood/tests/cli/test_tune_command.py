@@ -205,7 +205,7 @@ def test_phases_are_shown_thread_by_thread_and_nothing_is_stored(target, own_hom
         assert first == pytest.approx(second)
         assert 0 <= min(map(min, threads)) < first
     shown = run("tune", "--model", target, "--phases").stdout
-    assert f"Where the time of a run goes (ms): {target}" in shown
+    assert f"Where the time of a forward pass goes (ms): {target}" in shown
     assert [line.split()[0] for line in shown.splitlines()[3:]] == ["1", "8"]
     assert not list(own_home.glob("curves/*.json"))
 

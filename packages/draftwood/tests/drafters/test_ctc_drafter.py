@@ -76,7 +76,7 @@ def growing(
     kind: type[GrownPrefixes] = GrownPrefixes,
     sampling: Sampling | None = None,
 ) -> Callable[[Rng], DraftTree]:
-    """How a session grows the tree, with frames that are given."""
+    """Function that grows a session's tree with given frames."""
 
     def grow(rng: Rng) -> DraftTree:
         grown = kind(reads, vocabulary, rng)
@@ -326,7 +326,6 @@ def test_no_tree_is_larger_or_deeper_than_asked(target: Model, way: dict[str, An
         assert "shape" in way or len(tree) <= 6
 
 
-@pytest.mark.slow
 def test_requests_do_not_disturb_each_other(target: Model) -> None:
     check_drafter(CtcDrafter(tiny_ctc(target, EVEN), target), target)
 

@@ -70,7 +70,7 @@ def chain_of(tokens: list[int]) -> VerifiedTree:
 TEXTS = [[(7 * first + 3 * place * place) % 64 for place in range(40)] for first in range(40)]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "make",
     [

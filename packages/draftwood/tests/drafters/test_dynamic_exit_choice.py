@@ -1,4 +1,4 @@
-"""What a dynamic exit chooses, by the tokens that it brings for each layer that is run."""
+"""Lengths that a dynamic exit chooses, by expected tokens per layer run."""
 
 from collections.abc import Callable
 from typing import Any

@@ -79,7 +79,6 @@ def test_a_head_that_knows_a_token_is_believed(target: Model) -> None:
     assert sum(step.accepted for step in drafted) >= 1
 
 
-@pytest.mark.slow
 def test_requests_do_not_disturb_each_other(target: Model) -> None:
     check_drafter(Eagle(tiny_eagle(target), target), target)
 
@@ -121,7 +120,7 @@ class Recorded:
 
 
 class Reference:
-    """What a head says after a text and drafted tokens, each time computed from scratch."""
+    """Distribution of a head after a text and drafted tokens, computed from scratch each time."""
 
     def __init__(self, drafter: Eagle) -> None:
         self.drafter = drafter
@@ -162,7 +161,7 @@ def say(draft, session, tokens: list[int], tree: DraftTree | None = None, path=(
 
 
 def compare(drafter: Eagle, seen: dict[tuple[int, ...], Tensor], text: list[int], root: int) -> int:
-    """How many recorded distributions are those computed anew."""
+    """Compare recorded distributions with those computed from scratch; return their number."""
     reference, tokens = Reference(drafter), drafter.vocabulary.tokens.tolist()
     for path, row in seen.items():
         found = [tokens[each] for each in path]

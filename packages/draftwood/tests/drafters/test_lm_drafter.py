@@ -64,7 +64,7 @@ def tell(draft, tokens: list[int]) -> None:
 
 
 def anew(drafter: Lm, tokens: list[int]) -> Tensor:
-    """What the LM says after a text, from scratch."""
+    """Distribution of the LM after a text, from scratch."""
     head = drafter.head
     cache = HeadCache(head.config.layers, head.config.sizes, head.proj.weight)
     seen = causal(len(tokens), 0, head.config.window)

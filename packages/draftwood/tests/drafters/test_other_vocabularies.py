@@ -21,6 +21,7 @@ from draftwood.testing import TableModel, promises, tiny_llama
 from draftwood.testing.promises import SIGNIFICANCE, law_p_value
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
+from thinning import thinned
 
 VOCAB, FEWER, MORE = 64, 58, 70
 PROMPT = [63, 5, 60, 6, 58]  # a draft model of the smaller vocabulary knows two of these
@@ -49,9 +50,8 @@ def text_of(
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("draft_vocab", [FEWER, MORE])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", thinned(WAYS, 2))
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -97,10 +97,9 @@ def fewer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promises, "TEXTS", promises.TEXTS // 2)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("fewer_texts", "unchecked")
 @pytest.mark.parametrize("size", [3, 6])
-@pytest.mark.parametrize(("shape", "verifier"), PAIRS, ids=lambda part: part.name)
+@pytest.mark.parametrize(("shape", "verifier"), thinned(PAIRS, 4), ids=lambda part: part.name)
 def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
     method = Method(DraftModel(table(4, size), shape), verifier, "other vocabulary")
     assert law_p_value(method, table(3, 4)) > SIGNIFICANCE

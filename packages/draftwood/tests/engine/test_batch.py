@@ -51,7 +51,7 @@ METHODS: list[tuple[Drafter, Verifier]] = [
 
 
 class BrokenError(Exception):
-    """What tests raise."""
+    """Error that tests raise."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class FailingSampler(Sampling):
 
 @dataclass
 class Request:
-    """What one request of a schedule asks for, and what it wrote."""
+    """One request of a schedule, and what it wrote."""
 
     prompt: list[int]
     drafter: Drafter
@@ -237,7 +237,7 @@ def carry_out(model: PoolOfSequences, requests: Sequence[Request], batch: Batch)
         step += 1
 
 
-SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 40))]
+SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(6, 40))]
 
 
 @pytest.mark.parametrize("path", MODELS)
@@ -506,7 +506,7 @@ def test_what_a_model_cannot_do_is_refused_by_name() -> None:
 
 
 def step_of(task: Task) -> list[Event]:
-    """What the first step of a task brings."""
+    """Events of the first step of a task."""
     batch = Batch()
     batch.add(task)
     try:

@@ -178,7 +178,7 @@ def test_penalties_and_vocabularies_of_another_size(tables: tuple[TableModel, Ta
 
 
 def control(tables: tuple[TableModel, TableModel], shape: Shape, verifier: Verifier) -> int:
-    """Of a few texts, how many differ from those without overlap."""
+    """Count the texts, of a few, that differ from those without overlap."""
     target, draft = tables
     different = 0
     for seed in range(4):
@@ -238,7 +238,7 @@ def test_a_tree_of_other_numbers_changes_texts(
 
 
 class BrokenError(Exception):
-    """What tests raise."""
+    """Error that tests raise."""
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def test_a_wait_that_is_broken_off_frees_no_cache_in_mid_pass(
 
 
 class Far(torch.Tensor):
-    """Of another device, in a way: subtracting what is not is an error."""
+    """Tensor that pretends to be on another device: mixing it with others is an error."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

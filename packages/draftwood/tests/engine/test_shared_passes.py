@@ -31,7 +31,7 @@ TOKENS = 8
 
 
 class BrokenError(Exception):
-    """What tests raise."""
+    """Error that tests raise."""
 
 
 @dataclass(frozen=True)

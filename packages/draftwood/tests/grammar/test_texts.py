@@ -194,7 +194,7 @@ def test_calls_of_tools(lm: LanguageModel) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_real_model() -> None:
     lm = draftwood.load("smollm2-135m")
     plain = lm.with_method("plain")

@@ -23,20 +23,20 @@ from draftwood.heads.folder import (
 )
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.places import shipped_folders
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing.models import tiny_llama
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
-MARK = TargetMark("tiny", vocab_size=64, hidden_size=32, layers=4, probe=(0.5, 0.25))
+FINGERPRINT = TargetFingerprint("tiny", vocab_size=64, hidden_size=32, layers=4, probe=(0.5, 0.25))
 
 
 def trained() -> TrainedHead:
     torch.manual_seed(0)
     head = EagleHead(EagleConfig(SIZES, reads=(1, 2, 4), window=16))
-    return TrainedHead(head, torch.arange(0, 64, 2), MARK)
+    return TrainedHead(head, torch.arange(0, 64, 2), FINGERPRINT)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_drafter_comes_back(folder: Path) -> None:
 
 
 def test_a_drafter_takes_the_place_of_another_but_of_nothing_else(folder: Path) -> None:
-    other = TrainedHead(trained().head, torch.tensor([5, 7]), MARK)
+    other = TrainedHead(trained().head, torch.tensor([5, 7]), FINGERPRINT)
     save(folder, other, "# Another", dtype=torch.float32)
     assert load(folder).draft_tokens.tolist() == [5, 7]
     weight = load(folder).head.state_dict()["fc.weight"]
@@ -74,7 +74,7 @@ def test_a_write_that_fails_leaves_the_older_drafter(
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(OSError, match="the disk is full; free some space, or write to another"):
-        save(folder, TrainedHead(trained().head, torch.tensor([5]), MARK), "")
+        save(folder, TrainedHead(trained().head, torch.tensor([5]), FINGERPRINT), "")
     assert len(load(folder).draft_tokens) == 32
     assert sorted(path.name for path in folder.parent.iterdir()) == ["drafter"]
 
@@ -133,7 +133,7 @@ def test_what_is_not_whole_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_a_draft_vocabulary_that_is_none_is_refused(folder: Path, tokens: list[int]) -> None:
     ids = torch.tensor(tokens, dtype=torch.int32)
     with pytest.raises(ValueError, match="ascending ids below 64"):
-        save(folder, TrainedHead(trained().head, ids, MARK), "")
+        save(folder, TrainedHead(trained().head, ids, FINGERPRINT), "")
     weights = load_file(folder / WEIGHTS)
     save_file({**weights, "draft_tokens": ids}, folder / WEIGHTS)
     with pytest.raises(ValueError, match="ascending ids below 64"):
@@ -152,42 +152,44 @@ def test_weights_that_are_no_numbers_are_refused(folder: Path) -> None:
         save(folder, broken, "")
 
 
-def test_marks_tell_models_apart_but_not_how_their_weights_are_stored() -> None:
+def test_fingerprints_tell_models_apart_but_not_how_their_weights_are_stored() -> None:
     hf_model = tiny_llama(0, layers=4)
-    mark = TargetMark.of(TransformersModel(hf_model), "tiny")
-    assert mark == TargetMark("tiny", 64, 32, 4, mark.probe)
+    fingerprint = TargetFingerprint.of(TransformersModel(hf_model), "tiny")
+    assert fingerprint == TargetFingerprint("tiny", 64, 32, 4, fingerprint.probe)
     for same in (
         LeanModel(hf_model),
         NativeModel(hf_model),
         NativeModel(hf_model, "int8"),
         TransformersModel(tiny_llama(0, layers=4).bfloat16()),
     ):
-        mark.require(TargetMark.of(same, "the same"))
+        fingerprint.require(TargetFingerprint.of(same, "the same"))
     with pytest.raises(ValueError, match="trained for tiny, and other has other weights"):
-        mark.require(TargetMark.of(TransformersModel(tiny_llama(1, layers=4)), "other"))
+        fingerprint.require(
+            TargetFingerprint.of(TransformersModel(tiny_llama(1, layers=4)), "other")
+        )
     tuned = tiny_llama(0, layers=4)
     with torch.no_grad():
         for weight in tuned.parameters():
             weight += 0.3 * weight.std() * torch.randn_like(weight) if weight.ndim == 2 else 0.0
     with pytest.raises(ValueError, match="other weights"):
-        mark.require(TargetMark.of(TransformersModel(tuned), "tuned"))
+        fingerprint.require(TargetFingerprint.of(TransformersModel(tuned), "tuned"))
 
 
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (TargetMark("other", 65, 32, 4), "other has vocabulary 65, not 64"),
-        (TargetMark("other", 64, 48, 4), "other has hidden size 48, not 32"),
-        (TargetMark("other", 64, 32, 3), "other has decoder layers 3, not 4"),
-        (TargetMark("other", 64, 32, 4), "other has length of a probe 0, not 2"),
-        (TargetMark("other", 64, 32, 4, (0.5, 0.5)), r"its states differ by 0\.18"),
-        (TargetMark("other", 64, 32, 4, (0.5, float("nan"))), "its states differ by nan"),
+        (TargetFingerprint("other", 65, 32, 4), "other has vocabulary 65, not 64"),
+        (TargetFingerprint("other", 64, 48, 4), "other has hidden size 48, not 32"),
+        (TargetFingerprint("other", 64, 32, 3), "other has decoder layers 3, not 4"),
+        (TargetFingerprint("other", 64, 32, 4), "other has length of a probe 0, not 2"),
+        (TargetFingerprint("other", 64, 32, 4, (0.5, 0.5)), r"its states differ by 0\.18"),
+        (TargetFingerprint("other", 64, 32, 4, (0.5, float("nan"))), "its states differ by nan"),
     ],
 )
-def test_a_mark_says_what_differs(other: TargetMark, reason: str) -> None:
+def test_a_fingerprint_says_what_differs(other: TargetFingerprint, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        MARK.require(other)
-    MARK.require(TargetMark("renamed", 64, 32, 4, (0.53, 0.22)))
+        FINGERPRINT.require(other)
+    FINGERPRINT.require(TargetFingerprint("renamed", 64, 32, 4, (0.53, 0.22)))
 
 
 def test_drafters_that_come_with_draftwood_are_had_by_name() -> None:

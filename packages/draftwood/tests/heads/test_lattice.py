@@ -1,4 +1,4 @@
-"""What the recursions say of frames is what the list of all alignments says."""
+"""Recursions over frames agree with the list of all alignments."""
 
 from collections.abc import Iterator
 from dataclasses import replace

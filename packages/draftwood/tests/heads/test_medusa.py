@@ -10,7 +10,7 @@ import torch
 from draftwood.heads import folder
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.medusa import MedusaConfig, MedusaHead
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 
 DIM = 16
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)
@@ -63,8 +63,8 @@ def test_a_head_depends_on_just_the_tokens_that_it_reads(
 @pytest.mark.parametrize("config", [CONFIG, HYDRA], ids=["medusa", "hydra"])
 def test_heads_are_stored_and_read_again(tmp_path: Path, config: MedusaConfig) -> None:
     net = head(config)
-    mark = TargetMark("tiny", 64, DIM, 4)
-    folder.save(tmp_path / "out", TrainedHead(net, torch.arange(9), mark), "", torch.float32)
+    fingerprint = TargetFingerprint("tiny", 64, DIM, 4)
+    folder.save(tmp_path / "out", TrainedHead(net, torch.arange(9), fingerprint), "", torch.float32)
     found = folder.load(tmp_path / "out").head
     assert found.config == config
     for name, weight in net.state_dict().items():

@@ -266,7 +266,7 @@ ASKED = "DRAFTWOOD_TEST_VLLM"
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(ASKED not in os.environ, reason=f"takes minutes; {ASKED}=1 asks for it")
 def test_texts_in_vllm_stay_the_same(tmp_path: Path) -> None:

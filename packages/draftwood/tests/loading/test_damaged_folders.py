@@ -182,7 +182,7 @@ def flipped(content: bytes, seed: int, end: int | None = None) -> bytes:
 
 
 def tell_in_one_line(act: Callable[[], Any]) -> Any:
-    """What comes of it; None where it ends in one line."""
+    """Return the result; None if it raises an error of one line."""
     try:
         return act()
     except (ValueError, OSError) as error:

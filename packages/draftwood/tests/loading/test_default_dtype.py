@@ -20,6 +20,7 @@ from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
+from thinning import thinned
 
 PATHS = {"native": NativeModel, "lean": LeanModel, "general": TransformersModel}
 METHODS = ["plain", "auto", "rsd-s", "layer-skip"]
@@ -59,8 +60,7 @@ CASES = [  # what drafts is the same code on every path
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("path", "method"), CASES)
+@pytest.mark.parametrize(("path", "method"), thinned(CASES, 4))
 def test_texts_are_the_same_whatever_the_default_type_is(path: str, method: str) -> None:
     hf_model(0, 6), hf_model(1, 1)
     before = language_model(path, method)
@@ -86,8 +86,7 @@ class Watch(TorchDispatchMode):
         return result
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [*METHODS, "stand", "traversal", "sequoia", "aded"])
+@pytest.mark.parametrize("method", thinned([*METHODS, "stand", "traversal", "sequoia", "aded"], 6))
 @pytest.mark.parametrize("path", PATHS)
 def test_no_tensor_takes_the_default_type(path: str, method: str) -> None:
     lm = language_model(path, method)

@@ -19,6 +19,7 @@ from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel
 from draftwood.native.library import available
 from gguf_writing import TOKENS, converted, write_gguf
+from thinning import thinned
 
 CONTEXT = 64
 SMALL = {
@@ -357,8 +358,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", thinned(ARCHITECTURES, 8))
 def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: str) -> None:
     model_type, more, settings = ARCHITECTURES[kind]
     model = build(model_type, **more)

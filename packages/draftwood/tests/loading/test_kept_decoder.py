@@ -1,4 +1,4 @@
-"""What was read of a model's classes is kept, gives the same bits, and is never out of date."""
+"""Decoders kept on disk give the same bits as the model's classes, and are never out of date."""
 
 from pathlib import Path
 from typing import Any

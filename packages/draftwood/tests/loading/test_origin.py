@@ -1,4 +1,4 @@
-"""What a folder says of its weights: how they were quantised, and which they are."""
+"""Quantisation and identity of a folder's weights."""
 
 from pathlib import Path
 

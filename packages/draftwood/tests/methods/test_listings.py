@@ -1,4 +1,4 @@
-"""What is known of methods without their parts is what the parts say."""
+"""Written descriptions of methods agree with their parts."""
 
 from dataclasses import replace
 

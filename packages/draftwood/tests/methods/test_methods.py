@@ -215,7 +215,7 @@ def test_prompts(lm: draftwood.LanguageModel) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_built_in_model_answers_as_transformers_does() -> None:
     built_in = draftwood.load("smollm2-135m", method="recycling", dtype="float32")
     prompt = built_in.encode("What are the months of the year?")

@@ -18,7 +18,7 @@ from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.interfaces.drafter import Need
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Method, Recipe
 from draftwood.models.lean import LeanModel
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
@@ -33,7 +33,7 @@ from draftwood_methods.verifiers.typical import Typical
 
 NOWHERE = str(Path(__file__).parent)  # a folder that is never read
 NAMES = list(methods.known())
-TRAINED = TrainedHead(torch.nn.Identity(), torch.tensor([0]), TargetMark("none", 4, 0, 0))
+TRAINED = TrainedHead(torch.nn.Identity(), torch.tensor([0]), TargetFingerprint("none", 4, 0, 0))
 
 
 class LoadedError(AssertionError):
@@ -69,7 +69,7 @@ def raised(act: Callable[[], object]) -> str:
 
 
 def refusals(name: str, draft: bool, drafter: bool, folder: Path) -> dict[str, str]:
-    """What each way to ask for a method says to it with or without a draft model and a drafter."""
+    """Refusals by each way to ask for a method, with or without a draft model and a drafter."""
     given = (*(("--draft-model", NOWHERE) * draft), *(("--drafter", NOWHERE) * drafter))
     model = ("--model", NOWHERE, *given)
     names: dict[str, Any] = {
@@ -235,7 +235,7 @@ class Watched(Resources):
 
 
 def undeclared(drafter: type[Drafter]) -> set[str]:
-    """What a drafter asks for beyond what it declares."""
+    """Resources that a drafter asks for beyond those it declares."""
     resources = Watched()
     try:
         drafter.build(resources)

@@ -68,7 +68,7 @@ def texts(model: TransformersModel, method: str, count: int) -> list[list[int]]:
 
 @torch.no_grad()
 def own_texts(model: PreTrainedModel, count: int) -> list[list[int]]:
-    """Those of the model without any cache."""
+    """Texts of the model without any cache."""
     found = []
     for prompt in PROMPTS[:count]:
         text = list(prompt)

@@ -1,4 +1,4 @@
-"""What the table of families promises: each of its entries matters, and rows stay exact in every
+"""Promises of the table of families: each of its entries matters, and rows stay exact in every
 type.
 """
 
@@ -100,7 +100,7 @@ def test_hidden_states_are_those_of_transformers(family: str) -> None:
 
 
 def error(family: str, found: torch.Tensor, exact: torch.Tensor) -> float:
-    """How far logits are off.
+    """Relative error of logits.
 
     A row between two experts may go to another one through rounding, and is then far off. So where
     there are experts, half of the rows count.
@@ -130,7 +130,7 @@ def test_in_int8_logits_stay_near_those_of_floats(family: str) -> None:
 
 
 def said(entry: Family, field: str, config: Any) -> object:
-    """What an entry says of a model."""
+    """Value of an entry's field for a model."""
     own = getattr(entry, field)
     if field == "rotary":
         return [own(config, layer) for layer in range(config.num_hidden_layers)]

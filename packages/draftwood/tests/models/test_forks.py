@@ -57,7 +57,7 @@ def model_on(path: str) -> AnyModel:
 
 
 def layout(pool: CachePool | BlockPool) -> tuple[int, int]:
-    """What growing changes; blocks grow in number alone."""
+    """Layout that growing changes; blocks grow in number alone."""
     return (1, pool.bytes) if isinstance(pool, BlockPool) else (pool.slots, pool.capacity)
 
 

@@ -1,4 +1,4 @@
-"""Which models take the fast paths, and what is refused."""
+"""Models that take the fast paths, and refusals."""
 
 import copy
 

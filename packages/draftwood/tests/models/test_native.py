@@ -1,4 +1,4 @@
-"""What the native path promises beyond equal answers: single rows, small errors, clear refusals."""
+"""Promises of the native path beyond equal answers: single rows, small errors, clear refusals."""
 
 import math
 import os

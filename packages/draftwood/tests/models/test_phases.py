@@ -55,7 +55,7 @@ def test_the_clock_changes_no_bit(threads: int) -> None:
 
 def test_the_median_is_one_run_and_needs_one() -> None:
     clock = PhaseClock()
-    with pytest.raises(ValueError, match="has seen no run; make one first"):
+    with pytest.raises(ValueError, match="has seen no forward pass; make one first"):
         clock.median()
     clock.runs = [torch.full((1, 4), seconds) for seconds in (5.0, 1.0, 2.0)]
     assert clock.median().tolist() == [[2.0] * 4]

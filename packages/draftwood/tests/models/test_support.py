@@ -1,4 +1,4 @@
-"""What cannot run trees is refused in one line that says why."""
+"""Models that cannot run trees are refused in one line that says why."""
 
 import subprocess
 import sys

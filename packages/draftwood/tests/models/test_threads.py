@@ -50,7 +50,7 @@ METHODS = ["plain", "auto", "lookup", "rsd-s", "layer-skip"]
 
 
 class FaultError(Exception):
-    """What a part of a method raises in the middle of a text."""
+    """Error that a part of a method raises in the middle of a text."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,9 @@ def assert_same(model: PreTrainedModel) -> None:
 
 
 def assert_same_ends(model: PreTrainedModel) -> None:
-    """Of every model that is said to have any. New norms are all alike, so this one is changed."""
+    """Check the ends of every model that claims any. New norms are all alike, so this one is
+    changed.
+    """
     ours, norm = TransformersModel(model), final_norm(model)
     if norm is None:
         assert "ends" not in ours.abilities

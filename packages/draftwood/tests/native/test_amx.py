@@ -126,7 +126,7 @@ def tree_of(nodes: int) -> DraftTree:
 
 
 def all_logits(model: NativeModel) -> list[torch.Tensor]:
-    """Of a prompt, single tokens, and trees of several sizes, one after the other."""
+    """Logits of a prompt, single tokens, and trees of several sizes, one after the other."""
     session = model.start()
     found = [session.extend([3, 1, 4, 1, 5, 9, 2, 6] * 6).logits, session.extend([7]).logits]
     found += [session.forward(tree_of(nodes)).logits for nodes in (3, 8, 13, 16, 29)]
@@ -171,7 +171,7 @@ def test_the_branch_of_the_units_instructions_compiles(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @X86_64
 def test_the_units_instructions_are_used_as_intel_defines_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

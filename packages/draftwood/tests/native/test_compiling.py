@@ -66,7 +66,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(program: str = PROGRAM) -> list[str]:
-    """What a process prints that uses the library."""
+    """Output of a process that uses the library."""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )

@@ -117,7 +117,7 @@ def differing(found: Sequence[torch.Tensor]) -> list[str]:
 @needs_compiler
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "avx2" else pytest.mark.slow) for name in X86]
+    "name", [pytest.param(name, marks=[] if name == "avx2" else pytest.mark.proof) for name in X86]
 )
 def test_all_instructions_of_x86_give_the_same_bits(name: str, tmp_path: Path) -> None:
     flags, needs, instructions = X86[name]
@@ -129,7 +129,7 @@ def test_all_instructions_of_x86_give_the_same_bits(name: str, tmp_path: Path) -
     assert differing(found) == []
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.skipif(shutil.which(ARM_COMPILER) is None, reason=f"no {ARM_COMPILER}")
 @pytest.mark.skipif(shutil.which(EMULATOR) is None, reason=f"no {EMULATOR}")
 @pytest.mark.parametrize("name", ARM)
@@ -141,7 +141,7 @@ def test_all_instructions_of_arm_give_the_same_bits(name: str, tmp_path: Path) -
     assert differing(found) == []
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @needs_compiler
 def test_a_wrong_zero_point_would_be_noticed(tmp_path: Path) -> None:
     """Negative control: the program is compiled against a header that subtracts 127."""

@@ -131,7 +131,7 @@ def forget() -> None:
     library.key.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names levels of x86-64")
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
 def test_the_library_works_on_older_cpus_too(

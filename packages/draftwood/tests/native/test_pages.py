@@ -12,7 +12,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads L
 
 
 def flags_at(address: int) -> list[str]:
-    """What the system notes of the memory around an address."""
+    """Flags of the memory around an address, as the system lists them."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in (span := line.split()[0]) and not span.endswith(":"):

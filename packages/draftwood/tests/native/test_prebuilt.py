@@ -1,4 +1,4 @@
-"""Where there is no compiler, the best prebuilt library that the CPU can run is taken."""
+"""Without a compiler, the best prebuilt library that the CPU can run is taken."""
 
 import os
 import platform
@@ -151,7 +151,7 @@ def test_the_tag_names_the_oldest_glibc_that_will_do(
     assert prebuilt.platform_tag([second]) == "linux_x86_64"
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 @needs_compiler
 @pytest.mark.skipif(platform.machine() not in prebuilt.LEVELS, reason="no levels of this machine")

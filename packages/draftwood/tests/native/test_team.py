@@ -1,6 +1,4 @@
-"""How many threads run, that they leave a busy machine to others, and what becomes of them in a
-forked process.
-"""
+"""Number of threads, their yielding on a busy machine, and their state in a forked process."""
 
 import json
 import math
@@ -241,7 +239,7 @@ BUSY = BENCH / "benchmarks" / "busy.py"
 
 
 @LINUX
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.model
 @pytest.mark.timeout(280)
 def test_busy_loops_of_low_priority_leave_most_of_the_speed() -> None:

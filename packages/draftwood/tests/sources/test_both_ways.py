@@ -28,6 +28,7 @@ from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
 from reference.merger import PythonMerger
 from reference.sessions import InPython, start
+from thinning import thinned
 
 HEADERS = compiler.SOURCES / "sources"
 SLOW = {NearestState.name, ShadowSource.name, TrainedHeadSource.name}
@@ -71,7 +72,7 @@ SETTINGS: Mapping[type, Mapping[str, dict[str, Any]]] = {
         "as long as C++ can": {"order": MAX_ORDER},
     },
 }
-"""Of sources that have any; each request of a test reads what earlier ones left."""
+"""Settings of each source to compare in C++ and Python."""
 
 
 def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
@@ -79,7 +80,7 @@ def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
 
 
 def texts_of(model: TableModel) -> list[list[int]]:
-    """What the model goes on with, with some chance, from each of its tokens; one is unknown."""
+    """Continue the table from each of its tokens, with some chance; one token is unknown."""
     chance, found = random.Random(0), []
     likely = model.logits[:, : VOCAB - 1].topk(3).indices.tolist()
     for first in range(VOCAB - 1):
@@ -110,7 +111,7 @@ Way = Callable[..., Merger | PythonMerger]
 def requests(
     way: Way, sources: Callable[[TableModel], tuple[Source, ...]], seed: int, temperature: float
 ) -> list[Any]:
-    """What three requests guess in turn with the same sources."""
+    """Trees of three requests in turn with the same sources."""
     model, found = model_of(seed), []
     estimator = Estimator.for_sampling() if temperature else Estimator()
     kept = sources(model)
@@ -143,9 +144,8 @@ def test_a_source_gives_the_same_trees_both_ways(case: str, temperature: float) 
     assert guesses > 100 or settings == {"max_tokens": 1, "shortest": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thinned(CASES, 8))
 def test_a_source_of_python_among_those_of_the_library(case: str, temperature: float) -> None:
     """The same trees whichever of them C++ has to ask Python for."""
     source, settings = CASES[case]
@@ -164,7 +164,7 @@ def test_a_source_of_python_among_those_of_the_library(case: str, temperature: f
 
 
 def faults(sources: Mapping[str, type], headers: Path) -> list[str]:
-    """What is missing of the sources' C++ forms."""
+    """List what is missing of the sources' C++ forms."""
     model, found = model_of(0), []
     request = DraftRequest(Sampling(), Rng(0), model.start())
     for name, source in sources.items():

@@ -201,7 +201,7 @@ def seconds_of_a_step(sources: Sequence[Any], timed: Timed | None = None) -> flo
 
 
 def cost_of(make: Callable[[BigramPrior], Any]) -> float:
-    """How much longer a step takes where the prior is a source of Python, besides its own work."""
+    """Extra seconds of a step where the prior is a source of Python, besides its own work."""
     prior, found = BigramPrior.of(model_of(3), ranks=8), []
     request = DraftRequest(Sampling(), Rng(0), model_of(3).start())
     for _ in range(3):  # the least of three: other programs run too
@@ -220,7 +220,7 @@ def test_a_source_of_python_costs_a_step_little_besides_its_own_work() -> None:
 
 
 def test_the_cost_is_measured() -> None:
-    """What a source does untimed counts as cost."""
+    """Untimed work of a source counts as cost."""
 
     class Slow(BigramPrior):
         def start(self, request: DraftRequest) -> Any:

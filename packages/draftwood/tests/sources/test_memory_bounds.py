@@ -1,4 +1,4 @@
-"""What is remembered beyond a request takes little memory and little time to look up."""
+"""Memory beyond a request stays small, and quick to look up."""
 
 import ctypes
 import gc
@@ -80,7 +80,7 @@ def allocated() -> int:
 
 
 def microseconds(source: Source, text: list[int]) -> float:
-    """Of a node of a tree: its look-up, and all that is done with it."""
+    """Microseconds per node of a tree: its look-up, and all that is done with it."""
     merger, spent = merged(source), []
     for token in text:
         since = time.thread_time()

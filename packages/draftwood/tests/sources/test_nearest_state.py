@@ -74,7 +74,7 @@ def test_what_was_not_computed_has_no_state() -> None:
 
 
 def grown(way: Any, nearest: NearestState, temperature: float, seed: int) -> list[Any]:
-    """What is drafted over a text with rejected drafts, some of it without states."""
+    """Trees drafted over a text with rejected drafts, some of it without states."""
     model, chance = model_of(seed), random.Random(seed)
     request = DraftRequest(Sampling(temperature), Rng(seed), model.start())
     estimator = Estimator.for_sampling() if temperature else Estimator()

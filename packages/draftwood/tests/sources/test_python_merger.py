@@ -200,7 +200,7 @@ def test_tables_are_carried_over_only_when_asked() -> None:
 
 
 def rests(model: TableModel, budget: Budget, steps: int) -> list[bool]:
-    """Whether the drafter rested, step by step, on a text that the table repeats."""
+    """Record step by step if the drafter rested, on a text that the table repeats."""
     session = MultiSource((Suffix(), NGrams()), budget).start(request_for(model))
     session.update(news_of(model, DraftTree.chain([1]), [0]))
     rested = []

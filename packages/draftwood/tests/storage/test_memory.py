@@ -1,4 +1,4 @@
-"""What is left of memory: the least that the machine and every limit leave, and no guess."""
+"""Available memory: the least that the machine and every limit leave."""
 
 import subprocess
 import sys

@@ -22,6 +22,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from letters import letters
+from thinning import thinned
 
 PROMPTS = ["abcabcab", "x", "the rain in spain" * 3]
 PATHS = {"native": NativeModel, "lean": LeanModel, "general": TransformersModel}
@@ -47,13 +48,12 @@ def lm(request: pytest.FixtureRequest) -> Iterator[LanguageModel]:
     assert not target.pool.used
 
 
-@pytest.fixture(params=["plain", "lookup", "auto", "draft model", "layer-skip"])
+@pytest.fixture(params=thinned(["plain", "lookup", "auto", "draft model", "layer-skip"], 2))
 def by_method(request: pytest.FixtureRequest, lm: LanguageModel) -> LanguageModel:
     return lm.with_method(methods_on(lm.model)[request.param])  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("temperature", thinned([0.9, 0.0], 2))
 def test_each_text_of_a_list_is_that_of_its_prompt_alone(
     by_method: LanguageModel, temperature: float
 ) -> None:
@@ -66,7 +66,6 @@ def test_each_text_of_a_list_is_that_of_its_prompt_alone(
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompt", "temperature"),
     [("abcabcab", 0.0), ("a long one, in more than one chunk " * 12, 0.9)],

@@ -30,6 +30,7 @@ from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
 from reference.merger import PythonMerger
 from reference.sessions import InPython
+from thinning import thinned
 
 CONTEXT = 32
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -110,7 +111,7 @@ CASES = [(name, kind) for name in NAMES for kind in kinds(name)]
 
 @cache
 def plain_text(target: Model, temperature: float, most: int, prompt: tuple[int, ...]) -> list[int]:
-    """What plain decoding writes, the same beside every method."""
+    """Text of plain decoding, the same beside every method."""
     plain = methods.build("plain", target)
     return text_of(target, plain, Sampling(temperature), most, prompt)
 
@@ -139,9 +140,8 @@ def uncut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftTree, "truncated", refuse)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("uncut")
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize(("name", "kind"), thinned(CASES, 10))
 def test_a_text_reaches_the_end_of_the_context(
     name: str, kind: str, targets: dict[str, Model]
 ) -> None:
@@ -161,9 +161,8 @@ def test_a_text_reaches_the_end_of_the_context(
             assert drawn == plain_text(target, 1.0, 99, prompt)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("uncut")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES, 10))
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
     target = targets["native" if name in SHADOWS else "rotary"]
     method = method_of(name, target)

@@ -1,5 +1,4 @@
-"""How a request ends: closed, dropped, failed or interrupted, it leaves nothing of the cache
-taken."""
+"""Ends of requests: closed, dropped, failed or interrupted, they leave nothing in the cache."""
 
 import copy
 import gc

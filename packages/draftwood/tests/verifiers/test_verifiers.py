@@ -1,4 +1,4 @@
-"""What every verifier must do."""
+"""Contract of every verifier."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""`draftwood bench`: methods measured by a protocol, and tables of what was found."""
+"""`draftwood bench`: measure methods by a protocol, and show the tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -36,7 +36,7 @@ def bench() -> None:
 
 
 @bench.command(
-    "spec-bench", short_help="Methods by category of prompt: speed, tokens per run, speed-up."
+    "spec-bench", short_help="Methods by category of prompt: speed, tokens per pass, speed-up."
 )
 @methods_option("auto", "Plain is always run too.")
 @run_options("0", 128)

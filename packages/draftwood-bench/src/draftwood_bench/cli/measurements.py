@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def measurement_options(command: options.Command) -> options.Command:
-    """What every measurement takes."""
+    """Add the options that every measurement takes."""
     for option in (options.as_json, threads_option, output_option):
         command = option(command)
     return command
@@ -31,7 +31,7 @@ def _known(
 
 
 def models_options(command: options.Command) -> options.Command:
-    """Which weights; several are told in one table."""
+    """Add the options that choose weights; several models share one table."""
     for option in (
         click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
         click.option(

@@ -43,7 +43,7 @@ def words(context: click.Context, parameter: click.Parameter, value: str) -> tup
 
 
 def run_options(temperature: str, tokens: int) -> Callable[[options.Command], options.Command]:
-    """What every protocol takes, with defaults of its own for these two."""
+    """Options that every protocol takes, with their own defaults for temperature and tokens."""
 
     def add(command: options.Command) -> options.Command:
         decoding = (

@@ -223,7 +223,7 @@ def source_of(text: str, size: "ModelSize", draft: "ModelSize | None") -> "Draft
 
 
 def recommendation(found: "list[Plan]") -> str:
-    """One line: what to do."""
+    """Recommend a configuration in one line."""
     best = found[0]
     if best.source is None:
         return "Decode plainly: no draft pays here."
@@ -235,7 +235,7 @@ def recommendation(found: "list[Plan]") -> str:
 
 
 def as_record(planner: "Planner", found: "list[Plan]") -> dict[str, object]:
-    """What ``--json`` prints."""
+    """The object that ``--json`` prints."""
     machine, size, traffic = planner.machine, planner.size, planner.traffic
     return {
         "machine": {

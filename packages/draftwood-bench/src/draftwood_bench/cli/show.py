@@ -68,7 +68,7 @@ def typed() -> str:
 
 @contextmanager
 def told_progress() -> Iterator["Progress"]:
-    """What a run tells while it goes on, on the terminal."""
+    """Show the progress of a run on the terminal."""
     from draftwood_bench.plan.order import Progress
 
     with progress(remaining=True) as bar:

@@ -26,7 +26,7 @@ LLAMA_CPP_OPTIONS = (
 
 @dataclass(frozen=True)
 class EnvironmentRecipe:
-    """What an environment is made of; one made from another recipe is completed again.
+    """Packages and sources of an environment; a changed recipe completes it again.
 
     Attributes:
         packages: with pinned versions.
@@ -84,7 +84,7 @@ RECIPES = {
 
 
 def folder(name: str) -> Path:
-    """Where the environment of a peer lies."""
+    """Folder of a peer's environment."""
     return home() / "peers" / name
 
 

@@ -38,7 +38,7 @@ class Peer:
         return self.adapter.process.poll() is None
 
     def answer(self, tokens: Sequence[int], key: Key) -> dict[str, Any]:
-        """What it answered, for the record of this key; nothing once it has failed."""
+        """Ask the peer; return its answer as the record of this key, empty once it has failed."""
         if not self.alive:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""An adapter as the benchmark sees it: a process that answers lines, idle unless asked."""
+"""Adapter processes, which answer line by line and are stopped between requests."""
 
 import contextlib
 import json
@@ -15,14 +15,13 @@ from draftwood_bench.peers.protocol import PeerRequest, Reply
 
 
 class AdapterError(Exception):
-    """An adapter could not start, died, or answered something else than an answer; says which."""
+    """Raised when an adapter could not start, died, or sent a malformed answer; says which."""
 
 
 class Adapter:
     """A running adapter; use it in a ``with`` statement.
 
-    Between requests its whole process group is stopped, so that nothing of it can spin while others
-    are measured.
+    Between requests its whole process group is stopped, so that it takes no CPU time from others.
 
     Args:
         command: what to run.
@@ -67,7 +66,7 @@ class Adapter:
         self._signal(signal.SIGSTOP)
 
     def ask(self, request: PeerRequest) -> Reply:
-        """The answer to one request.
+        """Send one request and return the answer.
 
         Raises AdapterError when none comes, and then the adapter is ended.
         """
@@ -137,7 +136,7 @@ class Adapter:
         return line.decode(errors="replace")
 
     def _death(self) -> str:
-        """Why it ended: the last words in its log."""
+        """Reason of its end: the last line of its log."""
         try:
             status = self.process.wait(5)
         except subprocess.TimeoutExpired:  # it closed its output and lives on

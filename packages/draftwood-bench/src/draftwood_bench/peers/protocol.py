@@ -1,4 +1,4 @@
-"""What the benchmark and an adapter say to each other: one JSON object per line.
+"""Protocol between the benchmark and an adapter: one JSON object per line.
 
 Needs nothing but Python.
 
@@ -61,7 +61,7 @@ class PeerRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """A text and what it took.
+    """Text of an answer, with its times.
 
     Attributes:
         token_ids: what was emitted, an end-of-text token included.
@@ -80,7 +80,7 @@ class Reply:
 
     @classmethod
     def read(cls, line: str) -> "Reply":
-        """The reply that a line holds.
+        """Parse a line into a reply.
 
         Raises ValueError for what is no answer, and RuntimeError with the adapter's own words for
         an error.
@@ -148,7 +148,7 @@ def serve(load: Callable[[], LoadedPeer]) -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """The real stdout, for the protocol alone.
+    """Reserve the real stdout for the protocol.
 
     Whatever libraries print there goes to stderr from now on, line by line: an adapter is killed,
     so what it still held would be lost.

@@ -1,8 +1,8 @@
 """Adapter for llama.cpp's server; speculation is one of its n-gram methods.
 
 Its n-gram tables outlive requests: a prompt that is asked again, in another round for instance,
-would find its whole answer there. So each request that speculates gets a server that has seen
-nothing. Needs nothing but Python.
+would find its whole answer there. So each request that speculates gets a fresh server. Needs
+nothing but Python.
 """
 
 import argparse
@@ -77,7 +77,7 @@ class Server:
 
 
 class Servers:
-    """One server at a time that holds what the next request may know.
+    """Manager of one server at a time, fresh for requests that speculate.
 
     Starting takes no part in the times, which are those that a server tells of a request.
     """

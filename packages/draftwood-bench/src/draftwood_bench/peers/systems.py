@@ -1,4 +1,4 @@
-"""The peers: every system's adapter, how it is started, and its modes."""
+"""Peers: the adapter of every system, its command line and its modes."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ class System:
 
     @property
     def keys(self) -> dict[str, str]:
-        """Of the cells that its modes are in records."""
+        """Keys of its modes in records, by mode."""
         return {mode: f"peer:{self.name} | {label}" for mode, label in self.modes.items()}
 
 
 @dataclass(frozen=True)
 class Target:
-    """What all of them run.
+    """Target model that all systems run.
 
     Attributes:
         model: its name.

@@ -1,4 +1,4 @@
-"""The same weights for every peer: the GGUF file, and the folder draftwood made of it."""
+"""Find the same weights for every peer: the GGUF file, and draftwood's folder of it."""
 
 import shutil
 from math import prod

@@ -1,1 +1,1 @@
-"""What is measured: protocols, configurations, prompts, and the units of work they make."""
+"""Protocols, configurations, prompts, and the units of work they make."""

@@ -1,4 +1,4 @@
-"""Cells: what is measured one beside the other, and which of them each comparison consists of."""
+"""Configurations to measure side by side, and the sets of them that comparisons need."""
 
 import inspect
 from collections.abc import Callable
@@ -23,7 +23,7 @@ BUDGET_SHAPES: dict[int, tuple[list[tuple[int, int]], list[tuple[int, ...]]]] = 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One thing that is measured.
+    """One configuration of a method to measure.
 
     Attributes:
         method: its label.
@@ -47,7 +47,7 @@ class Configuration:
 
     @property
     def key(self) -> str:
-        """Tells it from the others."""
+        """Key that identifies the configuration."""
         parts = [self.method, self.at, *([repr(self.shape)] if self.shape is not None else [])]
         return " | ".join(parts)
 
@@ -70,7 +70,7 @@ class Configuration:
 
     @property
     def varied(self) -> methods.Recipe:
-        """The method with what is other than in its recipe, under the configuration's label."""
+        """Recipe with the configuration's own parts, under its label."""
         return replace(
             self.base,
             name=self.method,
@@ -85,7 +85,7 @@ class Configuration:
 
     @property
     def draft_steps(self) -> int | None:
-        """Forward passes of what drafts per tree; None where no other network does."""
+        """Forward passes of the draft model per tree; None without one."""
         other = methods.needs_draft_model(self.varied) or methods.needs_drafter(self.varied)
         return self.tree.depth if other and self.tree is not None else None
 
@@ -241,15 +241,15 @@ def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
 
 
 def _grows_a_shape(recipe: methods.Recipe) -> bool:
-    """Whether other drafters can grow the method's tree; a tree of ranks is only filled."""
+    """True if other drafters can grow the method's tree; a tree of ranks is only filled."""
     return "shape" in recipe.drafter.uses and not isinstance(recipe.shape, Paths)
 
 
 def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
-    """Whether a drafter can make trees for a method.
+    """True if a drafter can make trees for a method.
 
-    It makes them in the method's shape, or else of like draws and with no part that the method
-    has not got. What needs a trained drafter drafts for methods of its own alone.
+    It makes them in the method's shape, or else with the same kind of draws and without further
+    parts. A drafter that needs a trained head drafts for its own methods alone.
     """
     if "drafter" in drafter.needs:  # a folder holds a network of one kind
         return drafter is recipe.drafter
@@ -263,7 +263,7 @@ def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
 
 
 def takes(kind: Callable[..., Any], *names: str) -> bool:
-    """Whether a part can be made from these arguments alone."""
+    """True if a part can be made from these arguments alone."""
     arguments = inspect.signature(kind).parameters
     return set(names) <= set(arguments) and all(
         each.default is not each.empty or each.name in names for each in arguments.values()

@@ -1,4 +1,4 @@
-"""What is measured without prompts: overhead, costs of forward passes, stored formats.
+"""Measurements without prompts: overhead, costs of forward passes, stored formats.
 
 A measurement is a small frozen dataclass, as a protocol is, and goes to JSON as one does.
 """
@@ -59,7 +59,7 @@ class Overhead:
         _require_least(vocab=(self.vocab, 1024), steps=(self.steps, 1))
 
     def count(self, models: int) -> int:
-        """How many records a finished folder holds; no weights are read."""
+        """Number of records in a finished folder; no weights are read."""
         return sum(len(temperatures) for _, temperatures in OVERHEAD_CASES)
 
 
@@ -92,13 +92,13 @@ class VerifyCost:
         )
 
     def count(self, models: int) -> int:
-        """How many records a finished folder holds, on so many models."""
+        """Number of records in a finished folder, for so many models."""
         return models * len(set(self.paths)) * len(set(self.nodes)) * len(set(self.contexts))
 
 
 @dataclass(frozen=True)
 class FormatQuality:
-    """What storing or multiplying weights in few bits costs: perplexity, and divergence.
+    """Cost of storing or multiplying weights in few bits: perplexity and divergence.
 
     Each format is compared with float32 on the same file of weights; more formats may be added to
     a folder later.
@@ -126,7 +126,7 @@ class FormatQuality:
         _require_least(window=(self.window, 2), windows=(self.windows, 1))
 
     def count(self, models: int) -> int:
-        """How many records a finished folder holds, on so many models."""
+        """Number of records in a finished folder, for so many models."""
         return models * self.windows * len({REFERENCE, *self.formats})
 
 
@@ -167,7 +167,7 @@ class SameFile:
                 raise ValueError(f"there is no system {name!r}; systems are {', '.join(SYSTEMS)}")
 
     def count(self, models: int) -> int:
-        """How many records a finished folder holds, on so many models."""
+        """Number of records in a finished folder, for so many models."""
         return models * sum(len(MODES_OF[name]) for name in dict.fromkeys(self.systems))
 
 

@@ -1,11 +1,11 @@
-"""Which weights a run is made on."""
+"""Weights that a run is made on."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Models:
-    """Which weights, and how they are run.
+    """Target, draft model, head and datastore of a run, and the way they are run.
 
     Attributes:
         model: as ``draftwood.load`` takes it.

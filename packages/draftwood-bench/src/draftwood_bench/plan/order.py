@@ -1,4 +1,4 @@
-"""Everything that a run is asked for, and what it tells while it goes on."""
+"""Orders of runs and measurements, and callbacks for their progress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from draftwood_bench.plan.protocols import Load, Protocol, timed
 
 @dataclass(frozen=True)
 class Order:
-    """Everything that a run is asked for.
+    """Order of a run.
 
     Attributes:
         protocol: what is measured.
-        models: on which weights.
+        models: weights to measure on.
         output: folder of the records.
         peers: names of other systems to measure beside.
         workers: processes that share the prompts; 1 is this one.
@@ -46,11 +46,11 @@ class Order:
 
 @dataclass(frozen=True)
 class MeasurementOrder:
-    """Everything that a measurement is asked for.
+    """Order of a measurement.
 
     Attributes:
         measurement: what is measured.
-        models: on which weights, each as ``draftwood.load`` takes it.
+        models: weights to measure on, each as ``draftwood.load`` takes it.
         output: folder of the records.
         device: None takes the default of ``draftwood.load``.
         threads: that PyTorch uses; None leaves it its own choice.
@@ -67,12 +67,12 @@ class MeasurementOrder:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run tells while it goes on; each is called from the main thread.
+    """Callbacks of a run in progress; each is called from the main thread.
 
     Attributes:
-        begin: how many units there are, and how many of them are done already.
-        advance: one more is done.
-        say: one line.
+        begin: called with the number of units, and the number of those already done.
+        advance: called after each unit.
+        say: called with a line for the user.
     """
 
     begin: Callable[[int, int], None] = lambda total, done: None

@@ -1,4 +1,4 @@
-"""What is asked: draftwood's own prompts, data sets where present, and any JSONL file."""
+"""Prompts: draftwood's own, data sets where present, and any JSONL file."""
 
 import json
 import random
@@ -24,8 +24,8 @@ class Prompt:
 
     Attributes:
         id: unique within its set.
-        category: results are told by category.
-        turns: what the user says, one after the other.
+        category: results are grouped by category.
+        turns: messages of the user, in order.
         before: messages before the first turn.
         reference: an answer by hand, which the quality score compares with.
         answer: the number that a right answer ends with.
@@ -56,7 +56,7 @@ class PromptSet:
     Attributes:
         source: as given to ``--prompts``.
         prompts: at least one.
-        note: to be said beside every figure.
+        note: note to print beside every figure.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""What is measured: each protocol lists its cells.
+"""Protocols: each lists the configurations that it measures.
 
 A protocol is a small frozen dataclass that goes to JSON and back.
 """
@@ -27,7 +27,7 @@ from draftwood_bench.plan.measurements import MEASUREMENTS, Measurement
 
 @dataclass(frozen=True)
 class Settings:
-    """What every protocol asks of its requests.
+    """Settings of requests that all protocols share.
 
     Args:
         temperatures: each is measured by itself.
@@ -161,7 +161,9 @@ class Rsd:
         return frozenset({"methods", "lengths", "budgets", "temperatures"} if self.thrifty else ())
 
     def cells(self) -> list[Configuration]:
-        """What fills the tables comes first: fixed lengths, then budgets, broad trees first."""
+        """Configurations in the order that fills tables first: lengths, then budgets, broad trees
+        first.
+        """
         found: dict[str, Configuration] = {}
         for length in self.lengths:
             vector = (self.breadth,) + (1,) * (length - 1)
@@ -183,7 +185,7 @@ class Rsd:
         return ordered if self.thrifty else [Configuration(PLAIN), *ordered]
 
     def _trained_drafter(self) -> type[Drafter] | None:
-        """What draws the trees in the place of a draft model."""
+        """Trained drafter that draws the trees in place of a draft model."""
         if self.trained is None:
             return None
         drawing = {name.removesuffix("-rsd"): name for name in methods.known() if "-rsd" in name}
@@ -278,7 +280,7 @@ PROTOCOLS: dict[str, type[Protocol]] = {kind.name: kind for kind in get_args(Pro
 
 
 def timed(protocol: Protocol) -> bool:
-    """Whether its records say how long things took."""
+    """True if the protocol's records hold timings."""
     return not (isinstance(protocol, Rsd) and protocol.thrifty)
 
 

@@ -1,4 +1,4 @@
-"""Units of work: what is measured at one moment, and so compared."""
+"""Units of work, each measured at one moment so that its parts can be compared."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Unit:
         kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in
             shared forward passes, not timed; ``load``: one cell on all prompts, several at once.
         cells: what is measured.
-        prompts: on what, each with its number in the set.
+        prompts: prompts, each with its number in the set.
         temperature: 0 is greedy.
         round: from 0.
     """
@@ -34,7 +34,7 @@ class Unit:
 
     @property
     def keys(self) -> list[Key]:
-        """Of the first turns; the others are recorded with them."""
+        """Record keys of the first turns; later turns are recorded with them."""
         return [
             (cell.key, self.temperature, prompt.id, 0, self.round)
             for cell in self.cells
@@ -42,11 +42,11 @@ class Unit:
         ]
 
     def key(self, cell: str, turn: int = 0) -> Key:
-        """Of a cell's record of a turn of the first prompt."""
+        """Record key of a configuration for a turn of the first prompt."""
         return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
 
     def lacks(self, cell: str, done: Container[Key]) -> bool:
-        """Whether a cell lacks turns of the first prompt that plain decoding has answered."""
+        """True if a configuration lacks first-prompt turns that plain decoding has answered."""
         turns = range(len(self.prompts[0][1].turns))
         answered = [turn for turn in turns if self.key(Configuration(PLAIN).key, turn) in done]
         return any(self.key(cell, turn) not in done for turn in answered or [0])
@@ -57,7 +57,7 @@ class Unit:
 
 
 class PeerSystem(Protocol):
-    """Another system that answers the same prompts.
+    """Peer that answers the same prompts.
 
     ``answer`` gives the fields in which a key's record differs.
     """

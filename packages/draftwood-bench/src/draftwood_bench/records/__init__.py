@@ -1,1 +1,1 @@
-"""What was measured, on disk and in figures."""
+"""Records of measurements, on disk and in figures."""

@@ -11,7 +11,7 @@ TOLD = ("model", "method", "at", "shape", "temperature", "prompt_tokens", "nodes
 
 
 def figures(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """What each cell is, and its stats.
+    """One entry per configuration, with its pooled stats.
 
     Means over the windows of a text count every token once; of perplexities the mean is geometric.
     """

@@ -1,4 +1,4 @@
-"""What a benchmark writes: one folder with ``run.json`` and ``records.jsonl``.
+"""Files of a benchmark: one folder with ``run.json`` and ``records.jsonl``.
 
 ``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line
 without its end, which the next run takes away. One process at a time writes a folder.
@@ -31,7 +31,7 @@ class Record:
     Attributes:
         cell: key of the configuration: everything that tells it from the others of the run.
         method: its name; ``peer:NAME`` for another system.
-        at: where the configuration belongs, for instance ``length 3`` or ``budget 14``.
+        at: group of the configuration, for instance ``length 3`` or ``budget 14``.
         shape: of its trees, printed; None where the method has none.
         verifier: name of the rule.
         drafter: name of the drafter.
@@ -42,8 +42,8 @@ class Record:
         round: from 0; every round measures everything once.
         seed: of the request.
         temperature: 0 is greedy.
-        prompt_tokens: length of the prompt with what was said before.
-        token_ids: of the answer; None where an old record did not keep them.
+        prompt_tokens: length of the prompt with the conversation before it.
+        token_ids: of the answer; None in old records without them.
         text: of the answer; None likewise.
         stats: ``Stats.as_json()``; of a peer at least ``tokens`` and ``tokens_per_second``. Numbers
             that were not measured are missing or None.
@@ -54,7 +54,7 @@ class Record:
         divergence: where it is not: the fields of ``checking.Divergence``.
         law: two-sample test of next-token distributions: ``samples``, ``position``, ``p_value``.
         quality: ``{"name": ..., "value": ...}``, see ``bench.quality``.
-        worker: who measured it; ``local`` without Ray.
+        worker: worker that measured it; ``local`` without Ray.
         nodes: most draft tokens per pass, where a shape says so.
         draft_steps: levels of the tree, each a pass of the draft model; None where there is none.
         load: for the protocol ``load``: batch, rate, seconds waited and to the first token.
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """What is measured once."""
+        """Key under which a record is measured once."""
         return (self.cell, self.temperature, self.prompt, self.turn, self.round)
 
     @property
@@ -105,7 +105,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What all records of a folder have in common; ``run.json``.
+    """Facts that all records of a folder share; stored as ``run.json``.
 
     Attributes:
         protocol: its name.
@@ -186,9 +186,9 @@ class RunInfo:
 
     @property
     def given_up(self) -> set[Key]:
-        """What peers are not asked again.
+        """Keys that peers failed too often to be asked again.
 
-        At every start they would fail there, and never come to what follows.
+        Otherwise they would fail there at every start, and never reach later prompts.
         """
         failed = Counter(
             tuple(each["key"]) for known in self.peers.values() for each in known.get("failed", [])
@@ -197,12 +197,12 @@ class RunInfo:
 
 
 def is_clean(commit: str | None) -> bool:
-    """Tell whether a commit is known, and no file differed from it."""
+    """True if a commit is known, and no file differed from it."""
     return commit is not None and not commit.endswith("-dirty")
 
 
 def read_run(folder: Path) -> RunInfo:
-    """The common part of a folder.
+    """Read a folder's ``run.json``.
 
     Raises:
         FileNotFoundError: where there is none.
@@ -235,7 +235,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a folder, none where there is no file.
+    """Read the records of a folder; none if there is no file.
 
     A last line without its end does not count. Of a unit whose writer was killed some lines may be
     there; it is measured again whole, and the last records count.
@@ -294,7 +294,7 @@ def renamed(value: Any) -> Any:
 
 
 class Writer:
-    """Appends records to a folder; ``done`` holds the keys of all that are there.
+    """Writer of records to a folder; ``done`` holds the keys of existing ones.
 
     Made by ``writing``.
     """
@@ -355,7 +355,7 @@ def writing(folder: Path) -> Iterator[Writer]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Say in one line which file the disk refused, and that nothing is lost."""
+    """Report in one line which file the disk refused, and that nothing is lost."""
     reasons = {
         errno.ENOSPC: "the disk is full; free some space",
         errno.EDQUOT: "the disk quota is used up; free some space",

@@ -1,4 +1,4 @@
-"""What the records of a configuration prove.
+"""Judge what the records of a configuration prove.
 
 Texts have to be plain decoding's, or the distributions of the next token have to agree.
 """

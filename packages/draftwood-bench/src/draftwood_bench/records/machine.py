@@ -1,4 +1,4 @@
-"""The machine: its processor, and how fast it can read memory, which bounds plain decoding."""
+"""Describe the machine: its processor and its memory bandwidth, which bounds plain decoding."""
 
 import platform
 import time
@@ -27,7 +27,8 @@ def processor() -> str:
 
 
 def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
-    """Bytes per second at which so many threads read a tensor far greater than any cache.
+    """Measure the bytes per second at which ``threads`` threads read a tensor larger than any
+    cache.
 
     The best of some rounds.
     """

@@ -1,4 +1,4 @@
-"""What must be said beside the tables of a run."""
+"""Notes that belong beside the tables of a run."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from draftwood_bench.records.statistics import FEWEST_PASSES, Summary, summaries
 
 
 def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
-    """What must be said beside the tables.
+    """Notes that belong beside the tables of a run.
 
     Prompts, texts and distributions that differ; peers that failed or are absent.
     """
@@ -119,7 +119,7 @@ def failures(records: Sequence[Record], run: RunInfo) -> list[Summary]:
 
 
 def told(place: dict) -> str:
-    """Where a text leaves plain decoding's, and by how little."""
+    """Describe where a text leaves plain decoding's, and by how little."""
     if "position" not in place:
         return f"the first on prompt {place['prompt']}"
     return (

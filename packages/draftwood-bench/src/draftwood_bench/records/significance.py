@@ -1,4 +1,4 @@
-"""Tests of samples, and from where on a difference counts."""
+"""Statistical tests of samples, and levels of significance."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""From records to figures: pure functions, the same for tables and reports.
+"""Turn records into figures: pure functions, shared by tables and reports.
 
 Everything is paired by prompt: a ratio compares two configurations on the same prompts, turns and
-rounds, and its interval comes from drawing prompts again, with all their turns and rounds, for
-these are not independent of each other.
+rounds, and its interval comes from drawing prompts again, with all their turns and rounds, since
+these are not independent.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ from draftwood_bench.records.significance import STRICT
 
 DRAWS = 2000
 FEWEST_PASSES = 20
-"""Tables and pages tell no share or mean of fewer forward passes; records and JSON keep them."""
+"""Fewest forward passes behind a share or mean in tables and pages; records and JSON keep all."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of one configuration at one temperature, in one category or all.
+    """Statistics of one configuration at one temperature, in one category or all.
 
     Attributes:
         cell: its key; so are ``method`` to ``lossless``.
@@ -237,7 +237,7 @@ Pairs = list[tuple[Record, Record]]
 def paired(one: Sequence[Record], other: Sequence[Record]) -> Pairs:
     """Records of the same prompt, turn, round and temperature.
 
-    The other has the figures measured beside the one.
+    The other record has the figures measured beside this one.
     """
     known = {(r.temperature, r.prompt, r.turn, r.round): r for r in other}
     keys = [(r.temperature, r.prompt, r.turn, r.round) for r in one]
@@ -343,7 +343,7 @@ def _draws(count: int) -> np.ndarray:
 
 @cache
 def _weights(count: int) -> np.ndarray:
-    """How often each prompt is in each draw: [draws prompts]."""
+    """Count each prompt in each bootstrap draw: [draws prompts]."""
     return np.array([np.bincount(draw, minlength=count) for draw in _draws(count)], dtype=float)
 
 

@@ -1,1 +1,1 @@
-"""What people look at: a page and tables of one or several benchmark runs."""
+"""Page and tables of one or several benchmark runs."""

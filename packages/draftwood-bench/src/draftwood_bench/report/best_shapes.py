@@ -1,4 +1,4 @@
-"""Of several shapes at one budget: the best one, and what that choice is worth on other prompts."""
+"""Choose the best of several shapes at one budget, and judge the choice on other prompts."""
 
 from collections.abc import Sequence
 

@@ -152,7 +152,7 @@ FIGURE_TABLES: dict[str, Callable[[Sequence[Record]], list[Table]]] = {
 
 
 def figure_headline(protocol: str, records: Sequence[Record]) -> str:
-    """What matters most of a measurement, in one line."""
+    """Most important result of a measurement, in one line."""
     return " ".join(_headline(protocol, figures(records)))
 
 

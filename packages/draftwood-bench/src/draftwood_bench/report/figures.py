@@ -28,7 +28,7 @@ Line = Sequence[tuple[float, Estimate]]
 
 @dataclass(frozen=True)
 class Style:
-    """How one series is told from the others, with colours and without."""
+    """Colour, mark and dashes of one series, distinct with colours and without."""
 
     colour: str
     mark: str
@@ -109,7 +109,7 @@ def costs(
     gains: Mapping[str, tuple[float, Estimate]],
     style: Mapping[str, Style],
 ) -> str:
-    """What a pass over n nodes costs over a pass over one.
+    """Plot the cost of a pass over n nodes, relative to a pass over one.
 
     Beside it, what methods yield at the nodes they use.
     """
@@ -170,7 +170,7 @@ def _errors(
 
 
 def _reach(known: Sequence[Estimate]) -> list[list[float]]:
-    """How far intervals reach below and above."""
+    """Distances of intervals' ends below and above their values."""
     # rounding may turn the sign of nothing
     below = [max(0.0, each.value - each.low) for each in known]
     return [below, [max(0.0, each.high - each.value) for each in known]]

@@ -88,7 +88,7 @@ def _sizes(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
         return []
     found = []
     what = {
-        "budget": "most drafted tokens of a run (budget)",
+        "budget": "most draft tokens of a pass (budget)",
         "length": "levels of the tree (draft length)",
     }
     for kind, label in what.items():
@@ -106,10 +106,10 @@ def _sizes(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
                     lines.setdefault(method, []).append((_number(at), known))
         if lines:
             caption = (
-                f"Block efficiency, tokens per run of the target, at equal {kind}; of several"
-                f" shapes the best. {BARS}"
+                f"Block efficiency, tokens per forward pass of the target, at equal {kind}; of"
+                f" several shapes the best. {BARS}"
             )
-            drawing = figures.against(lines, style, label, "tokens per run of the target")
+            drawing = figures.against(lines, style, label, "tokens per forward pass of the target")
             found.append(Finding(_leader(lines, kind), drawing, caption))
     return found
 
@@ -130,10 +130,10 @@ def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
         and each.passes >= FEWEST_PASSES
     }
     shown = min(range(len(nodes)), key=lambda place: abs(nodes[place] - 16))
-    title = f"A run over {nodes[shown]} nodes costs {ratios[shown]:.2f} times a run over one"
+    title = f"A pass over {nodes[shown]} nodes costs {ratios[shown]:.2f} times a pass over one"
     caption = (
-        "Line: measured seconds of a run of the target over n nodes, over the"
-        f" {seconds[0] * 1e3:.1f} ms of one node. Marks: tokens per run of each method at its mean"
+        "Line: measured seconds of a pass of the target over n nodes, over the"
+        f" {seconds[0] * 1e3:.1f} ms of one node. Marks: tokens per pass of each method at its mean"
         " number of nodes. A mark above the line gains before drafting is paid."
     )
     return [
@@ -146,7 +146,7 @@ def _costs(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
 
 
 def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """How often at least so many draft tokens were accepted."""
+    """Share of passes in which at least so many draft tokens were accepted."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     for each in cells:
         group = of_cell(each, measured.records)
@@ -177,7 +177,7 @@ def _depths(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
 
 
 def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> list[Finding]:
-    """Where the time goes."""
+    """Time by phase."""
     bars: dict[str, dict[str, float]] = {}
     for each in cells:
         group = of_cell(each, measured.records)
@@ -196,7 +196,7 @@ def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
     )
     caption = (
         "Milliseconds per token after the first. draft: proposing and learning; target: the"
-        " target's runs; verify: probabilities, verdict, cache. The prompt's own run is left out."
+        " target's passes; verify: probabilities, verdict, cache. The prompt's pass is left out."
     )
     return [Finding(title, figures.phases(bars), caption)]
 
@@ -233,7 +233,7 @@ def _leader(lines: Mapping[str, Sequence[tuple[float, Estimate]]], kind: str) ->
     near = [name for name in there if name != best and there[name].high >= there[best].low]
     doubt = f", not clearly more than {' or '.join(near)}" if near else ""
     return (
-        f"At {kind} {largest:g}, {best} yields most: {there[best].value:.2f} tokens per run{doubt}"
+        f"At {kind} {largest:g}, {best} yields most: {there[best].value:.2f} tokens per pass{doubt}"
     )
 
 

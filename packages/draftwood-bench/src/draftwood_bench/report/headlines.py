@@ -11,7 +11,7 @@ from draftwood_bench.report.tables import temperatures
 
 
 def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
-    """What a method gains over plain decoding at each temperature.
+    """Speed-ups of a method over plain decoding at each temperature.
 
     Told for whole requests, then for decoding alone.
     """
@@ -40,7 +40,7 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
 
 
 def method_sentences(measured: MeasuredRun) -> list[str]:
-    """Which methods of a run gain over whole requests, and that tokens per run are not speed."""
+    """Name methods that gain over whole requests, and warn that tokens per pass are not speed."""
     sentences = []
     for temperature in temperatures(measured.records):
         found = [each for each in _summaries(measured, temperature) if each.speed_up_end_to_end]
@@ -59,14 +59,14 @@ def method_sentences(measured: MeasuredRun) -> list[str]:
         if known := [(each, each.block_efficiency) for each in found if each.block_efficiency]:
             most, tokens = max(known, key=lambda pair: pair[1].value)
             sentences.append(
-                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
+                f"**Most tokens per pass, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
                 f" {gains[most.method]} times the speed of plain decoding."
             )
     return sentences
 
 
 def peer_sentence(measured: MeasuredRun, method: str) -> str:
-    """How much faster a method is than the fastest peer, by tokens per second.
+    """Speed of a method relative to the fastest peer, by tokens per second.
 
     Told for whole requests, then for decoding alone.
 
@@ -99,7 +99,7 @@ def peer_sentence(measured: MeasuredRun, method: str) -> str:
 
 
 def quality_sentence(measured: MeasuredRun) -> str:
-    """How often 8- and 16-bit products leave the likeliest token as it is."""
+    """Share of places where 8- and 16-bit products keep the most probable token."""
     shares = {
         found["method"]: f"{found['same_likeliest']:.1%}".replace("%", " %")
         for found in figures(measured.records)

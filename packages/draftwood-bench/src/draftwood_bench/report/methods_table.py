@@ -11,7 +11,7 @@ from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import identity, speed_up, temperatures
 
 HEAD = (
-    *("method", "what it does", "T", "tokens per run [95 %]", "x plain, whole requests [95 %]"),
+    *("method", "what it does", "T", "tokens per pass [95 %]", "x plain, whole requests [95 %]"),
     *("x plain, decoding alone [95 %]", "same text", "measured on"),
 )
 
@@ -55,7 +55,7 @@ def representative(
 def measured_speeds(
     runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
 ) -> dict[str, list[MeasuredSpeed]]:
-    """What the package says of its methods' speeds: those of the table that were timed."""
+    """Measured speeds by method: those of the table that were timed."""
     from draftwood.methods import known
 
     shown = {name: representative(name, runs, stated) for name in known()}

@@ -1,4 +1,4 @@
-"""Which published orderings of methods hold."""
+"""Check which published orderings of methods hold."""
 
 from collections.abc import Sequence
 

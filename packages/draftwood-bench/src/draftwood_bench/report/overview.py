@@ -18,7 +18,7 @@ from draftwood_bench.report.tables import (
 
 SPEC_BENCH = "Spec-Bench stands here as its even half: the questions with even numbers."
 HEAD = (
-    *("method", "prompts", "tokens per run [95 %]", "tokens/s"),
+    *("method", "prompts", "tokens per pass [95 %]", "tokens/s"),
     "speed-up over plain, decoding alone [95 %]",
     *("tokens/s, end to end", "speed-up, end to end [95 %]"),
 )
@@ -26,7 +26,7 @@ LAST = ("of the roofline", ACCEPTED)
 
 
 def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
-    """What was run, by name."""
+    """Facts of a run, by name."""
     cores = f", {run.hardware['cores']} cores" if run.hardware.get("cores") else ""
     found = {
         "model": ", ".join(filter(None, [run.model, run.dtype])),
@@ -46,7 +46,7 @@ def facts(run: RunInfo, records: Sequence[Record]) -> dict[str, str]:
 
 
 def _prompts(run: RunInfo, records: Sequence[Record]) -> str:
-    """What was asked; empty for a measurement, whose notes say what was read."""
+    """Describe the prompts; empty for a measurement, whose notes describe its text."""
     if run.protocol in FIGURE_TABLES:
         return ""
     prompts, answered = run.prompts, len({record.prompt for record in records})

@@ -19,7 +19,7 @@ from draftwood_bench.report.tables import name_of, over_plain, tables, temperatu
 
 WORDS = 40  # characters from which a cell is read as text
 COLUMNS = (
-    "Prompts: how many each row is of. Tokens per run: block efficiency, tokens emitted per"
+    "Prompts: how many each row is of. Tokens per pass: block efficiency, tokens emitted per"
     " forward pass of the target, the prompt's left out. Speed-up: tokens per second over plain"
     " decoding's on the same prompt, median over prompts; decoding alone counts from the first"
     " token on, end to end counts whole requests with their prompts. None is told where a text"
@@ -34,7 +34,7 @@ LOAD_COLUMNS = (
     "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the"
     " same over plain decoding's under the same load. Seconds: from a request's arrival to its"
     " first token and to its end, medians over requests, and within which 95 % of them ended."
-    " Tokens/run: block efficiency."
+    " Tokens/pass: block efficiency."
 )
 
 
@@ -56,7 +56,7 @@ def page(runs: Sequence[MeasuredRun]) -> str:
 
 
 def headline(measured: MeasuredRun) -> str:
-    """What matters most.
+    """Most important result of a run.
 
     A difference of texts, else the greatest speed-up, else the most tokens per pass.
     """
@@ -96,8 +96,8 @@ def headline(measured: MeasuredRun) -> str:
     assert most.block_efficiency is not None
     value, where = most.block_efficiency.value, f"T = {most.temperature:g}"
     return (
-        f"{most.method} yields {value:.2f} tokens per run of {measured.run.model} ({most.at},"
-        f" {where})"
+        f"{most.method} yields {value:.2f} tokens per forward pass of {measured.run.model}"
+        f" ({most.at}, {where})"
     )
 
 
@@ -199,10 +199,9 @@ def _trees(measured: MeasuredRun) -> str:
         f"<option>{escape(method)}</option>" for method, steps in measured.trees.items() if steps
     )
     return (
-        "<h2>Draft trees</h2><p>The target runs once over all of these tokens. The path with ✓ and"
-        " a thick border was "
-        "accepted; the target then adds a token of its own. Probabilities and sources show under"
-        " the pointer.</p>"
+        "<h2>Draft trees</h2><p>One forward pass of the target runs all of these tokens. The path"
+        " with ✓ and a thick border was accepted; the target then adds a token of its own."
+        " Probabilities and sources show under the pointer.</p>"
         '<div class="trees"><p class="chooser" hidden><label>Method'
         f" <select>{options}</select></label> "
         f"<label>Step <select></select></label></p>{''.join(drawings)}</div>"

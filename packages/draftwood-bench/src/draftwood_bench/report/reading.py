@@ -34,7 +34,7 @@ class MeasuredRun:
 
 
 def read(folder: Path) -> MeasuredRun:
-    """What a folder holds.
+    """Read a run from its folder.
 
     Raises:
         FileNotFoundError: where there is no such folder or no run in it.

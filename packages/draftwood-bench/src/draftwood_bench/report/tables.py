@@ -1,4 +1,4 @@
-"""What a run found, as tables: for the terminal, and in Markdown for pages."""
+"""Tables of a run's results: for the terminal, and in Markdown for pages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
@@ -53,8 +53,8 @@ def speed_table(records: Sequence[Record], run: RunInfo, temperature: float) -> 
         "speed-up",
         "end to end",
         "in total",
-        "tokens/run",
-        "drafted/run",
+        "tokens/pass",
+        "drafted/pass",
     )
     found = summaries([record for record in records if record.temperature == temperature], run)
     rows = tuple(
@@ -121,7 +121,7 @@ def category_table(records: Sequence[Record], run: RunInfo, temperature: float) 
                 shown.append(f"({tokens_per_run(each)})")
             cells.append(" ".join(filter(None, shown)))
         rows.append((name_of(next(iter(of_cell.values()))), *cells))
-    title = f"T = {temperature:g}, by category of n prompts: speed-up (tokens per run)"
+    title = f"T = {temperature:g}, by category of n prompts: speed-up (tokens per pass)"
     counts = (
         len({record.prompt for record in here if record.category == each}) for each in categories
     )
@@ -230,7 +230,7 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
         "seconds in all",
         "95 % within",
     )
-    head += ("tokens/run", *(() if temperature else ("same text",)))
+    head += ("tokens/pass", *(() if temperature else ("same text",)))
     here = [record for record in records if record.temperature == temperature]
     rows = []
     for each in summaries(here, run):
@@ -265,7 +265,7 @@ def over_plain(each: Summary, records: Sequence[Record]) -> float | None:
 
 
 def identity(each: Summary) -> str:
-    """How it is known that the text is the model's own."""
+    """Evidence that the text is the model's own."""
     if each.same is not None:
         return f"{each.same}/{each.compared}" + (f", {each.ties} ties" if each.ties else "")
     return "" if each.law is None else f"p = {each.law:.2g}"

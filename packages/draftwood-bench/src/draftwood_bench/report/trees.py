@@ -18,7 +18,7 @@ def tree(drawn: Drawn) -> str:
 
 
 def count(drawn: Drawn) -> str:
-    """How much was drafted and kept."""
+    """Counts of drafted and accepted tokens, as a caption."""
     kept, drafted = len(drawn["path"]), len(drawn["tokens"]) - 1
     return f"step {drawn['step']}: {kept} of {drafted} draft tokens accepted"
 
@@ -46,7 +46,7 @@ class _TreeList:
         return f"<li><details><summary>{shown}</summary><ul>{below}</ul></details></li>"
 
     def _alike(self, node: int) -> bool:
-        """Whether its only child shares its fate, so that a line is kept as a whole or not."""
+        """True if its only child shares its fate: both accepted, or both rejected."""
         return (self.children[node][0] in self.path) == (node in self.path)
 
     def _below(self, children: Sequence[int]) -> str:

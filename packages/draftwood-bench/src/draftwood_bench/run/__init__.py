@@ -1,1 +1,1 @@
-"""Measuring: models at work, every unit of a run, and where a stopped run goes on."""
+"""Run measurements: load models, measure units, resume stopped runs."""

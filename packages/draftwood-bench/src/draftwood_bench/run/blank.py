@@ -1,4 +1,4 @@
-"""Records of measurements before anything is measured."""
+"""Records of measurements, before they are measured."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ def blank(method: str, at: str = "default", model: str | None = None, **more: An
     """A record with no stats yet, and with nothing that only an answer to a prompt has.
 
     Args:
-        method: what is measured.
+        method: the measured method.
         at: where.
         model: on which weights.
         more: other fields of the record.

@@ -1,4 +1,4 @@
-"""What a run was made with: hardware, versions, commit, the verify-cost curve, sizes of weights."""
+"""Describe a run: hardware, versions, commit, the verify-cost curve, sizes of weights."""
 
 import os
 import platform
@@ -90,7 +90,7 @@ def here(device: torch.device) -> dict[str, Any]:
 
 
 def digests(bench: Workbench) -> dict[str, str | None]:
-    """Which weights target, draft model and drafter have, under the names of ``RunInfo``."""
+    """Digests of the weights of target, draft model and drafter, under the names of ``RunInfo``."""
     draft, drafter = bench.models.draft_model, heads.named(bench.models.drafter)
     folders = {
         "weights": bench.folder,
@@ -103,7 +103,7 @@ def digests(bench: Workbench) -> dict[str, str | None]:
 
 
 def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
-    """What one token reads of the weights, as they lie in memory."""
+    """Bytes of weights, as stored in memory, that a forward pass of one token reads."""
     if isinstance(bench.plain.model, NativeModel):
         return bench.plain.model.weight_bytes
     sizes = None if folder is None else matrix_sizes(folder)
@@ -115,7 +115,7 @@ def now() -> str:
 
 
 def commit(folder: Path = Path(__file__).parent) -> str | None:
-    """Of the checkout that a folder lies in, this file's, with a mark where files differ from it.
+    """Commit of the checkout that holds a folder, marked if files differ from it.
 
     Records do not count: they grow while they are measured, and change nothing of it. None outside
     of a checkout.
@@ -135,7 +135,7 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, draftwood and the packages that matter."""
+    """Versions of Python, draftwood and the packages that matter."""
     found = {"python": platform.python_version(), "draftwood": __version__}
     for package in PACKAGES:
         try:
@@ -146,14 +146,14 @@ def versions() -> dict[str, str]:
 
 
 def digest(prompts: PromptSet) -> str:
-    """Tells one set of prompts from another."""
+    """Digest of a set of prompts."""
     from hashlib import sha256
 
     return sha256(repr(prompts.prompts).encode()).hexdigest()[:16]
 
 
 def matrix_sizes(folder: Path) -> int | None:
-    """Numbers in the weights that one token needs.
+    """Count the weights that one token needs.
 
     Of an embedding that is no output layer too, only a row is read. None for a folder without
     safetensors.

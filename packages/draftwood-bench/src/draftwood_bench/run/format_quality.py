@@ -1,7 +1,7 @@
-"""What storing or multiplying weights in few bits costs.
+"""Measure the cost of storing or multiplying weights in few bits.
 
-Told by perplexity on a text, and by the divergence of each next-token distribution from that of
-the same file of weights in float32.
+The cost is the perplexity on a text, and the divergence of next-token distributions from those of
+the same weights in float32.
 """
 
 import math
@@ -56,7 +56,7 @@ class Formats:
         self._tokens: list[int] = []
 
     def use(self, name: str) -> None:
-        """Load a model in every format, and let go of the one before.
+        """Load a model in every format, and drop the previous one.
 
         Raises:
             ValueError: where it cannot be had in one of them, the text is too short, or a window

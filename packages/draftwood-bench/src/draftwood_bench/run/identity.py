@@ -1,7 +1,7 @@
-"""Is a measured text the model's own?
+"""Check that a measured text is the model's own.
 
-At temperature 0 by identity, and above it too where a method matches; of others by a two-sample
-test of token distributions.
+At temperature 0 texts must be identical, and above it too where a method matches; other methods
+are judged by a two-sample test of token distributions.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers.optimal import optimal_acceptance
 from draftwood_bench.records.significance import STRICT, two_sample
 
-CANDIDATES = 8  # places looked at for the one where the model is least sure
+CANDIDATES = 8  # places among which the one with the most uncertain next token is taken
 
 
 def divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int], dtype: str
 ) -> Divergence | None:
-    """Where a greedy text leaves plain decoding's, None if it does not.
+    """Find where a greedy text leaves plain decoding's; None if it does not.
 
     A tie counts only in 8- and 11-bit precision.
     """
@@ -68,10 +68,10 @@ def distribution_test(
 ) -> DistributionTest | None:
     """Compare the distribution of the token after some place of an answer.
 
-    None where there is nothing to compare. Of some places drawn at random the one with the most
-    open next token is taken at which the method drafts at all. The method decodes from there again
-    for every sample: the token before the place is made its root, so the sampled token is the first
-    that the verifier decides about. The text up to there is run once.
+    None if there is nothing to compare. Of some random places at which the method drafts, the one
+    with the most uncertain next token is taken. The method decodes from there again for every
+    sample: the token before the place is made its root, so the sampled token is the first that the
+    verifier decides about. The text up to there is run once.
 
     Raises:
         ValueError: for a model that cannot fork a session.
@@ -104,7 +104,7 @@ def distribution_test(
 
 
 class _Prefilled:
-    """A method at one place of a text, from which it goes on as often as asked.
+    """Method at one place of a text, which it can continue many times.
 
     Target and draft model run the text up to there once; each sample copies their caches.
 
@@ -172,18 +172,17 @@ class _Prefilled:
         return event.progress.tokens[0]
 
     def close(self) -> None:
-        """Give the caches back."""
+        """Release the caches."""
         self.origin.close()
 
 
 def root_bound(tree: DraftTree, probs: NodeProbs) -> float | None:
-    """The greatest probability with which any exact rule could accept a child of the root.
+    """Greatest probability with which any exact rule could accept a child of the root: alpha*.
 
-    This is alpha*. For drawn children it is taken over the draws; children chosen by another rule
-    are accepted with what the target gives them at most. So are all where the target leaves no
-    choice (temperature 0), for then nothing is drawn, and children that were each drawn from
-    another row. None for drafts made with the noise of the target's draw in view: if p were known
-    right they would all be accepted.
+    For drawn children it is taken over the draws. Children chosen by another rule are accepted with
+    the target's probability at most. So are all children at temperature 0, where nothing is drawn,
+    and children that were each drawn from another row. None for drafts made with the noise of the
+    target's draw in view: if p were known exactly they would all be accepted.
     """
     children, p = tree.children[0], probs[0]
     if tree.draw == "coupled":

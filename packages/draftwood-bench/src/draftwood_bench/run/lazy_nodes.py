@@ -1,4 +1,4 @@
-"""Block efficiency for little: only nodes that are read are run, and many texts share each pass.
+"""Measure block efficiency cheaply: run only nodes that are read, for many texts per pass.
 
 The engine, the drafters and the verifiers are the library's own. A node is run when its
 distribution is asked for, so a rule that walks from the root costs as much as plain decoding, and
@@ -42,7 +42,7 @@ def decode_together(
 ) -> list[list[Step]]:
     """Decode every prompt plainly or by a method with a draft model.
 
-    Gives the steps of each, without sensible times.
+    Return the steps of each; their times mean nothing.
 
     Args:
         target: the model whose texts they are.
@@ -64,7 +64,7 @@ def decode_together(
 
 
 class LazyNodes(SharedPasses):
-    """A target that runs a node when its distribution is asked for. It has no other abilities."""
+    """Target that runs a node when its distribution is read. It has no other abilities."""
 
     def __init__(self, inner: PoolOfSequences) -> None:
         super().__init__(inner, first=False)
@@ -103,7 +103,7 @@ class LazySession(PooledSession):
 class RowsOnDemand:
     """Logits by node; reading one runs it.
 
-    What is missing between it and the path that was read last is run too.
+    Missing nodes between it and the last path are run too.
     """
 
     def __init__(self, session: LazySession, tree: DraftTree) -> None:
@@ -124,7 +124,7 @@ class RowsOnDemand:
         return self.session.extend(missing, keep="last").logits
 
     def keep(self, path: Sequence[int]) -> None:
-        """Take back all that was read after this part of the path.
+        """Drop all nodes that were read after this part of the path.
 
         Raises:
             ValueError: for nodes that were not read.
@@ -138,7 +138,7 @@ class RowsOnDemand:
         self.path = list(path)
 
     def _shared_with(self, path: Sequence[int]) -> int:
-        """How many nodes both paths begin with."""
+        """Number of nodes that both paths begin with."""
         return len(
             list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False)))
         )

@@ -29,7 +29,7 @@ class Job:
     steps: list[Step] = field(default_factory=list)
 
     def take(self, step: Step, now: float) -> None:
-        """Note a step and when it was done."""
+        """Record a step and its time."""
         self.steps.append(step)
         if step.is_prefill:
             self.first_token = now
@@ -93,7 +93,7 @@ def arrivals(count: int, rate: float, seed: int) -> list[float]:
 def _in_batches(
     decoding: Callable[[int], Decoding], count: int, batch: int, began: float
 ) -> Iterator[Job]:
-    """Batches one after the other; the requests of a batch arrive together."""
+    """Run batches one after the other; the requests of a batch arrive together."""
     for first in range(0, count, batch):
         now = time.perf_counter() - began
         jobs = [
@@ -107,7 +107,7 @@ def _in_batches(
 def _arriving(
     decoding: Callable[[int], Decoding], times: Sequence[float], requests: int, began: float
 ) -> list[Job]:
-    """Requests join the batch as they arrive, while it has room."""
+    """Add requests to the batch as they arrive, while it has room."""
     jobs: list[Job] = []
     with closing(Batch(Limits(requests=requests))) as batch:
         while len(jobs) < len(times) or batch:

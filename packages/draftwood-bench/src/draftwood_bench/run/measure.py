@@ -1,7 +1,4 @@
-"""Units of work.
-
-What is measured at one moment, and so compared, is recorded together or not at all.
-"""
+"""Measure units of work: what is measured at one moment is recorded together or not at all."""
 
 import random
 from collections.abc import Container, Mapping, Sequence
@@ -27,7 +24,7 @@ def measure(
     worker: str = "local",
     done: Container[Key] = frozenset(),
 ) -> list[Record]:
-    """The records of a unit, but for those that are done."""
+    """Measure a unit; yield its records, except existing ones."""
     if unit.kind == "turns":
         return _in_turns(bench, unit, peers, worker, done)
     if unit.kind == "thrifty":
@@ -40,11 +37,11 @@ def measure(
 def _in_turns(
     bench: Workbench, unit: Unit, peers: Sequence[PeerSystem], worker: str, done: Container[Key]
 ) -> list[Record]:
-    """All configurations and peers answer a turn before the next one is asked.
+    """Let all configurations and peers answer a turn before the next one.
 
-    Their order changes from turn to turn. What plain decoding answered is the history of the next
-    turn for all, so that all see the same prompts. A peer that missed its turn is asked beside
-    plain decoding once more, and its record holds what that took.
+    Their order changes from turn to turn. Plain decoding's answer is the history of the next turn
+    for all, so that all see the same prompts. A peer that missed its turn runs beside plain
+    decoding once more, and its record holds that time.
     """
     (number, prompt), found, said = unit.prompts[0], [], []
     limit = bench.room
@@ -98,7 +95,7 @@ def _judged(
     answer: Answer,
     plain: Answer,
 ) -> dict:
-    """What is said of an answer once all have been timed."""
+    """Compute the parts of a record that need no timing, after all answers have been timed."""
     settings, greedy = bench.settings, unit.temperature == 0.0
     stats, first = answer.stats.as_json(), turn == 0 and unit.round == 0
     drafts = cell.method != PLAIN
@@ -148,7 +145,7 @@ def _peer_record(
 ) -> Record:
     """A peer's record.
 
-    A text that differs is told, not judged, for a peer rounds in its own way.
+    A text that differs is reported, not judged, since a peer rounds in its own way.
     """
     same = list(fields["token_ids"]) == list(plain)
     made = record(

@@ -1,6 +1,6 @@
-"""A measurement without prompts, from its start to its end, in a folder like that of a protocol.
+"""Run a measurement without prompts, in a folder like that of a protocol.
 
-What belongs to one moment is a piece: it is recorded together or not at all.
+Records that are measured at one moment are a piece, which is recorded together or not at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ class Piece:
 
     Attributes:
         records: all of them, their ``stats`` still empty.
-        measure: the stats of these or of some of them.
+        measure: function that returns the stats of these or of some of them.
         prepare: loads what they need, and refuses what cannot be measured.
     """
 

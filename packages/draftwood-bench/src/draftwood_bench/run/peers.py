@@ -63,7 +63,7 @@ def under_way(
     info: RunInfo,
     progress: "Progress",
 ) -> Iterator[Sequence[PeerSystem]]:
-    """Those of the systems that are needed.
+    """Start the systems that are needed.
 
     ``run.json`` says at once what they are, and in the end which failed.
     """
@@ -85,7 +85,7 @@ def under_way(
 
 
 def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
-    """What is known of peers now, and where they failed at any start."""
+    """Merge what is known of peers now with their failures at any start."""
     peers = dict(info.peers)
     for name, now in known.items():
         before = {word: value for word, value in peers.get(name, {}).items() if word != "absent"}
@@ -95,7 +95,7 @@ def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
 
 
 def asked(unit: Unit, peers: Sequence[PeerSystem], done: Container[Key]) -> list[PeerSystem]:
-    """Those that answer a unit: they decode greedily, live, and have not answered it."""
+    """Select the peers that answer a unit: they decode greedily, live, and have not answered it."""
     return [
         peer
         for peer in peers

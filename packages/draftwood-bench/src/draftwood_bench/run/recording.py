@@ -57,7 +57,7 @@ def identity(
     plain: Sequence[int],
     other: Sequence[int],
 ) -> dict:
-    """Whether a greedy text is plain decoding's, as fields of a record."""
+    """Compare a greedy text with plain decoding's, as fields of a record."""
     found = divergence(model, tokens, plain, other, bench.dtype)
     return {
         "identical_to_plain": found is None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Start:
-    """What a start of a run is compared with earlier ones by.
+    """Identity of a run, to compare its start with earlier ones.
 
     Attributes:
         output: folder of the records.
@@ -66,7 +66,7 @@ def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) ->
 
 
 def begin_or_go_on(start: Start, writer: Writer) -> RunInfo:
-    """What all records of the folder have in common, old ones and new ones.
+    """Write ``run.json``, or read the folder's own and note that the run goes on.
 
     Raises:
         ValueError: where the folder holds records of another run.
@@ -101,7 +101,7 @@ def _begin(start: Start) -> RunInfo:
 
 
 def _difference(start: Start, before: RunInfo) -> str | None:
-    """What is not as it was, and the cure; None where the run may go on."""
+    """Describe the first difference between two starts and its cure; None if the run may go on."""
     there = {name: getattr(before, name) for name in start.what}
     known = _flat({**there, "peers": list(before.peers)})
     for name, value in _flat(start.what).items():

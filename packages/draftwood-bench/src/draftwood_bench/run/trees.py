@@ -72,7 +72,7 @@ def _described(steps: Sequence[Step], number: int, bench: Workbench) -> dict[str
 
 
 def _probabilities(tree: DraftTree) -> list[float | None] | None:
-    """Of each node given its parent under the drafter; None where nothing was drawn."""
+    """Probability of each node given its parent under the drafter; None where nothing was drawn."""
     if tree.chances is None:
         return None
     return [None, *(round(chance, 6) for chance in tree.chances[1:].tolist())]

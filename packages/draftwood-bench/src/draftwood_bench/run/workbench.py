@@ -38,7 +38,7 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True)
 class Answer:
-    """What a configuration made of one prompt."""
+    """Output of a configuration for one prompt, with its stats and seconds."""
 
     token_ids: list[int]
     text: str
@@ -101,19 +101,19 @@ class Workbench:
 
     @property
     def tokenizer(self) -> Any:
-        """Of the target."""
+        """Tokenizer of the target."""
         return self.plain.tokenizer
 
     @property
     def folder(self) -> Path | None:
-        """Of the target's weights; None for a model that did not come from a folder."""
+        """Folder of the target's weights; None for a model that did not come from a folder."""
         key = self.plain.calibration.key
         return None if key is None else Path(key.model)
 
     @property
     def dtype(self) -> str:
-        """How the target's weights are multiplied, and its cache is stored where that is not in
-        floats.
+        """Type in which the target's weights are multiplied, with the cache's type where it is not
+        a float.
         """
         key = self.plain.calibration.key
         return key.dtype if key is not None else "unknown"

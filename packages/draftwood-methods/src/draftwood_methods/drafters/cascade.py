@@ -101,7 +101,7 @@ class Cascade(Drafter):
 
     @property
     def draw(self) -> Draw:
-        """How the siblings of its trees are drawn."""
+        """Rule by which the siblings of its trees are drawn."""
         return "distinct" if self.leniency == 1.0 else "chosen"
 
     def start(self, request: DraftRequest) -> DraftSession:
@@ -127,7 +127,7 @@ class LenientCascade(Cascade):
 
 
 class _Chain:
-    """What the middle model has drawn below a root.
+    """Tokens that the middle model has drawn below a root.
 
     Attributes:
         tokens: the root and the chain below it.
@@ -220,7 +220,7 @@ class _CascadeSession(DraftSession):
             self.late = []
 
     def _draft(self, text: Tail, room: int) -> list[int]:
-        """What the tables hold likeliest after a text, as far as that is likely."""
+        """Draft a chain of the tables' most probable tokens while it stays probable."""
         found: list[int] = []
         chance = 1.0
         while len(found) < min(self.config.ahead, room):

@@ -82,7 +82,7 @@ class DynamicExit(Drafter):
 
 
 def best_length(share: float, drafting: float, whole: float, longest: int) -> tuple[int, float]:
-    """How many tokens to draft, and the tokens then expected for each layer that is run.
+    """Choose the number of tokens to draft, and return the expected tokens per layer run with it.
 
     Args:
         share: of draft tokens that are kept.

@@ -110,7 +110,7 @@ class LayerSearch(Drafter):
         return _LayerSearchSession(self, request, self.units(request.target.model))
 
     def units(self, model: Model) -> Units:
-        """What is left out of a model one by one.
+        """Units of a model that may be left out.
 
         Raises:
             ValueError: for a model that cannot be searched.

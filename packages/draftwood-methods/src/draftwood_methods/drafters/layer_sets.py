@@ -1,4 +1,4 @@
-"""Which parts of its layers a model misses least: how sets of them are drawn, weighed and found."""
+"""Find the parts of its layers that a model misses least: draw, weigh and search sets of them."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from draftwood.models.session import PooledSession
 from draftwood.tree import DraftTree
 
 SET = Bool[ndarray, " units"]
-"""Which units are left out."""
+"""Mask of the units that are left out."""
 
 BAND = 6  # steps by which a programme's partial sets may be ahead of their share, or behind
 TRIED = 64  # random sets, and as many neighbours of the best, that a Bayesian step chooses from
@@ -46,12 +46,12 @@ class Units:
 
     @cached_property
     def weights(self) -> Sequence[int]:
-        """What each unit costs, in steps, layer by layer."""
+        """Cost of each unit, in steps, layer by layer."""
         inner = self.depth - 2
         return [1, self.ratio] * inner if self.halves else [1] * inner
 
     def share(self, left_out: SET) -> float:
-        """Of all layers' time that is saved."""
+        """Share of all layers' time that a set saves."""
         whole = sum(self.weights) * self.depth / (self.depth - 2)
         return float(np.dot(left_out, self.weights)) / whole
 
@@ -161,7 +161,7 @@ class _Partial:
 
 
 def time_ratio(model: Model) -> int:
-    """How often a layer's attention goes into its MLP by time, where little was read before."""
+    """Ratio of a layer's time in its MLP to that in its attention, after a short context."""
     inner, session = frozenset(range(1, model.layers - 1)), model.start()
     node = DraftTree.chain([min(1, model.vocab_size - 1)])
 
@@ -185,7 +185,7 @@ def time_ratio(model: Model) -> int:
 
 
 def found_alone(model: Model, units: Units, share: float) -> SET:
-    """What ``programme`` finds in a text that the model writes when nobody asks it anything."""
+    """Run ``programme`` on a text that the model writes without a prompt."""
     session, tokens = model.start(), [min(1, model.vocab_size - 1)]
     try:
         for _ in range(min(WRITTEN, (model.context_length or 2 * WRITTEN) - 3)):
@@ -254,7 +254,9 @@ def _best(
     least: float,
     most: float,
 ) -> dict[int, _Partial]:
-    """Of partial sets with and without one more unit the best for each number of steps saved."""
+    """Extend partial sets by one more unit, left out or not; keep the best for each number of steps
+    saved.
+    """
     options: dict[int, list[_Partial]] = {}
     for (saved, each), state in zip(found.items(), kept, strict=True):
         options.setdefault(saved, []).append(_Partial((*each.left_out, False), state))

@@ -130,7 +130,9 @@ class _PerLevelSession(DraftSession):
         return _longer(tree, leaf, path[len(path) - len(rows) :], rows)
 
     def _row(self, state: object, context: Context, path: list[int]) -> dict[int, float]:
-        """What the source holds likely on the strongest evidence, as far as a constraint allows."""
+        """Probabilities from the source's strongest evidence, restricted to what a constraint
+        allows.
+        """
         known = self.source.candidates(state)
         row = dict(known[0][1]) if known else {}
         mask = None if self.masked is None else self.masked.allowed(context.extended(path))

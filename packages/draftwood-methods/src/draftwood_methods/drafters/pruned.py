@@ -106,7 +106,7 @@ class Pruned(Drafter):
         return _PrunedSession(self, request)
 
     def share(self, model: Model) -> float:
-        """Of a pass's work the part that is done before the layer."""
+        """Share of a pass's work that is done before the layer."""
         # a layer of a usual network has 12 times the square of its width
         head = model.vocab_size / (12 * max(1, model.hidden_size))
         return self.layer / (model.layers + head)
@@ -146,7 +146,7 @@ class Pruned(Drafter):
 
 
 def _label(draw: Draw) -> Draw:
-    """How siblings are drawn once the target has chosen among them."""
+    """Rule of siblings once the target has chosen among them."""
     return "coupled" if draw == "coupled" else "chosen"
 
 
@@ -188,7 +188,7 @@ class _PrunedSession(DraftSession):
         return self.config.cut(tree, nodes)
 
     def _shares(self, tree: DraftTree) -> list[float]:
-        """Of each node among all tokens of the tree, as a successor of its parent."""
+        """Probability of each node, among all tokens of the tree, as successor of its parent."""
         layer, tokens = self.config.layer, tree.tokens[1:]
         states = self.passes.run(tree, 0, Layers(stop=layer)).hidden[layer]
         part, column = tokens.unique(return_inverse=True)
@@ -197,7 +197,7 @@ class _PrunedSession(DraftSession):
         return [1.0, *logits.cpu().softmax(-1)[row, column].tolist()]
 
     def _chances(self, tree: DraftTree, shares: Sequence[float]) -> list[float]:
-        """Of each node that it is accepted."""
+        """Acceptance probability of each node."""
         trust = [right / max(claimed, 1e-6) for right, claimed in self.seen]
         chances = [1.0] * len(tree)
         for node, children in enumerate(tree.children):
@@ -207,7 +207,7 @@ class _PrunedSession(DraftSession):
         return chances
 
     def _learn(self, root: int, context: Context) -> None:
-        """How far shares came true along the text, also of nodes that left."""
+        """Record how far shares came true along the text, also of nodes that left."""
         if self.newest is None:
             return
         (tree, length, shares), self.newest, node = self.newest, None, 0

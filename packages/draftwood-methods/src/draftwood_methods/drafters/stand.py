@@ -123,7 +123,7 @@ class _StandSession(DraftSession):
     def _permitted(
         self, row: dict[int, float], grown: "_Drawn", node: int, context: Context
     ) -> dict[int, float]:
-        """What a constraint leaves of a row: nothing else may be drawn from."""
+        """Restrict a row to the tokens that a constraint allows; nothing else may be drawn from."""
         if self.masked is None:
             return row
         mask = self.masked.allowed(context.extended(grown.path(node)))
@@ -179,7 +179,7 @@ def normalised(row: dict[int, float]) -> dict[int, float]:
 
 
 def halves(share: int, limit: int) -> list[int]:
-    """What each of at most ``limit`` children gets of ``share`` nodes, itself included.
+    """Split ``share`` nodes among at most ``limit`` children, each of which counts itself.
 
     The first gets half, the next half of the rest, and so on; the last that the limit allows gets
     all that is left.

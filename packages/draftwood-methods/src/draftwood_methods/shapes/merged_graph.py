@@ -95,7 +95,7 @@ class MergedGraph:
             grown.add_rows(expand(grown.drafted(), first), self.width)
 
     def ending(self, path: Sequence[int]) -> tuple[int, ...] | None:
-        """What must agree for two nodes to share; None where the path is too short for that.
+        """Tokens that must agree for two nodes to share; None where the path is too short.
 
         Args:
             path: tokens from the root to a node.

@@ -1,1 +1,1 @@
-"""What answers look like."""
+"""Formats of answers."""

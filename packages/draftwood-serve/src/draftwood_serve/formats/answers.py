@@ -1,4 +1,4 @@
-"""What answers of all endpoints have in common."""
+"""Parts that answers of all endpoints share."""
 
 import secrets
 import time
@@ -10,19 +10,19 @@ from draftwood.engine import FinishReason
 from draftwood_serve.errors import ApiError, as_json
 from draftwood_serve.formats.steps import StepTeller
 from draftwood_serve.jobs import TextJob
-from draftwood_serve.measures import block
+from draftwood_serve.metrics import block
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.service import ClientLeftError, OpenRequest
 from draftwood_serve.texts import TextUpdate, ToldToken, TracedStep
 from draftwood_serve.token_texts import TokenTexts
 
-LEAST_LOGPROB = -9999.0  # in the place of minus infinity, which JSON cannot hold
+LEAST_LOGPROB = -9999.0  # for minus infinity, which JSON cannot hold
 DONE = "data: [DONE]\n\n"
 
 
 @dataclass
 class WholeText:
-    """A text of a request, put together of its updates."""
+    """Text of a request, assembled from its updates."""
 
     text: str = ""
     told: list[ToldToken] = field(default_factory=list)
@@ -44,7 +44,7 @@ class AnswerTo:
     """An answer on its way to a client.
 
     Attributes:
-        request: whose texts it tells.
+        request: whose texts it sends.
         token_texts: of the model.
         model: name that the answer carries.
         name: of the answer, made of a word of its kind.
@@ -68,7 +68,7 @@ class AnswerTo:
         return self.request.job
 
     async def updates(self) -> list[TextUpdate]:
-        """What was written since the last call; empty at the end."""
+        """Wait for updates since the last call; empty at the end."""
         found = await self.request.updates()
         for each in found:
             self.wholes[each.choice].add(each)
@@ -96,7 +96,7 @@ class AnswerTo:
         return found
 
     def step(self, update: TextUpdate) -> dict[str, Any]:
-        """Fields that tell an update's step in its chunk; none where trees were not asked for."""
+        """Fields with an update's step for its chunk; empty unless trees are requested."""
         if update.traced is None:
             return {}
         if update.choice not in self._tellers:
@@ -116,7 +116,7 @@ class AnswerTo:
     def last_chunks(
         self, chunks: list[dict[str, Any]], head: dict[str, Any], wanted: StreamOptions
     ) -> str:
-        """The last chunks of a stream: with the measures, and the usage where it is wanted.
+        """The last chunks of a stream: with the metrics, and the usage where it is wanted.
 
         Clients that did not ask for the usage may stumble over a chunk without choices.
         """
@@ -134,7 +134,7 @@ def event(value: Any, name: str | None = None) -> str:
 
 
 async def ended_by_errors(events: AsyncIterator[str], last: str = "") -> AsyncIterator[str]:
-    """The events; what goes wrong in their midst is told as one more, then ``last``."""
+    """Yield the events; send an error in their midst as one more event, then ``last``."""
     try:
         async for each in events:
             yield each
@@ -149,7 +149,7 @@ def number(logprob: float) -> float:
 
 
 def chat_logprobs(told: Sequence[ToldToken], texts: TokenTexts) -> list[dict[str, Any]]:
-    """Log-probabilities as chats and responses tell them."""
+    """Log-probabilities in the format of chats and responses."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         text, found = texts.of(token)

@@ -14,7 +14,7 @@ CHUNK = "chat.completion.chunk"
 
 
 async def whole(answer: AnswerTo, body: ChatBody, calls: bool) -> dict[str, Any]:
-    """The answer once all texts are written.
+    """Answer once all texts are written.
 
     Args:
         calls: whether it may hold calls of tools.
@@ -52,8 +52,8 @@ class ChatChunks:
     """A chat as it is written.
 
     Args:
-        answer: what is told.
-        body: what it answers.
+        answer: the answer to send.
+        body: the request.
         calls: whether it may hold calls of tools.
     """
 
@@ -64,10 +64,10 @@ class ChatChunks:
         self._begun: set[int] = set()
 
     async def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
-        """What a step brought for all texts at a time.
+        """Stream one event per step for all texts.
 
         Args:
-            first: updates that were heard already.
+            first: updates received already.
         """
         updates = first
         while updates:
@@ -81,7 +81,7 @@ class ChatChunks:
             updates = await self.answer.updates()
 
     def _chunk(self, update: TextUpdate) -> dict[str, Any] | None:
-        """What an update tells; None where that is nothing."""
+        """Chunk for an update; None where the update has nothing to send."""
         delta, called = self._delta(update)
         if update.choice not in self._begun:
             delta = {"role": "assistant", "content": "", **delta}

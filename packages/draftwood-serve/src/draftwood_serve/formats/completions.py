@@ -37,10 +37,10 @@ async def whole(answer: AnswerTo, body: CompletionBody) -> dict[str, Any]:
 async def chunks(
     answer: AnswerTo, body: CompletionBody, first: list[TextUpdate]
 ) -> AsyncIterator[str]:
-    """The answer as it is written: what a step brought for all texts at a time.
+    """Stream the answer, one event per step for all texts.
 
     Args:
-        first: updates that were heard already.
+        first: updates received already.
     """
     wanted, begun, updates = body.stream_options or StreamOptions(), set[int](), first
     while updates:
@@ -56,7 +56,7 @@ async def chunks(
 
 
 def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
-    """Where only the prompt is wanted, nothing was written behind it."""
+    """Drop what was written behind the prompt if only the prompt is wanted."""
     for each in answer.wholes if body.max_tokens == 0 else ():
         each.text, each.told, each.steps, each.tokens = "", [], [], 0
         each.finish_reason = each.finish_reason and "length"
@@ -69,7 +69,7 @@ def _chunk(
     update: TextUpdate,
     begun: set[int],
 ) -> dict[str, Any] | None:
-    """What an update tells; None where that is nothing."""
+    """Chunk for an update; None where the update has nothing to send."""
     if body.max_tokens == 0:
         update = replace(update, text="", told=(), finish_reason="length", traced=None)
     before, logprobs = "", None if body.logprobs is None else _empty()
@@ -109,7 +109,7 @@ def _head(answer: AnswerTo) -> dict[str, Any]:
 def _prompt(
     answer: AnswerTo, body: CompletionBody, place: int
 ) -> tuple[str, dict[str, list[Any]] | None]:
-    """The prompt where it is to be told, and its log-probabilities where any are."""
+    """Prompt to echo, and its log-probabilities if requested."""
     logprobs = None if body.logprobs is None else _empty()
     choice = answer.job.choices[place]
     prompt = choice.prompt_text

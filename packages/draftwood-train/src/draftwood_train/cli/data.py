@@ -192,7 +192,7 @@ def data(
 
 
 def _sets(chosen: dict) -> tuple[str, ...]:
-    """The sets that were asked for; of themselves all for which nothing is missing."""
+    """Requested sets; by default all whose files are present."""
     from draftwood.storage.data_sets import names_data_folder
     from draftwood_train.data.sources import SOURCES
 
@@ -247,7 +247,7 @@ def _announce(maker: "Maker", tokens: int) -> None:
 
 
 def _run(maker: "Maker", tokens: int, batch: int) -> "tuple[Made, int]":
-    """Run with a bar; also the tokens that went through the model."""
+    """Run with a progress bar; also return the tokens that went through the model."""
     began, run = time.perf_counter(), 0
     with _bar() as bar:
         task = bar.add_task("", total=tokens, completed=maker.manifest.tokens, rate="")

@@ -21,12 +21,12 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def recipe_names() -> list[str]:
-    """Recipes, told by their files: help answers without loading them."""
+    """Names of recipes, from their files, so that help does not load them."""
     return sorted(path.stem for path in RECIPES.glob("[!_]*.py"))
 
 
 class RecipeCommand(click.Command):
-    """Trains with one recipe, which is loaded when its command is used."""
+    """Command that trains with one recipe, loaded when used."""
 
     def __init__(self, name: str) -> None:
         help = (
@@ -76,7 +76,7 @@ def recipe_options(recipe: "type[DrafterRecipe]") -> Iterator[click.Option]:
 
 
 def _common() -> list[click.Parameter]:
-    """What every recipe is asked."""
+    """Parameters that every recipe's command takes."""
     path = click.Path(path_type=Path)
     above, some = click.FloatRange(min=0, min_open=True), click.IntRange(min=1)
 

@@ -1,1 +1,1 @@
-"""What drafters are trained on: prompts, the target's own answers to them, and its states."""
+"""Training data: prompts, the target's own answers to them, and its states."""

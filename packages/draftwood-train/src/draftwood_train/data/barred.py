@@ -1,4 +1,4 @@
-"""Which prompts are kept apart: those of the measurements, and those that are held out.
+"""Keep prompts apart: those of the measurements, and those that are held out.
 
 A prompt is known by the hash of its words and by each run of 13 words, the length by which overlap
 of training and test data is commonly judged (Brown et al. 2020, arXiv:2005.14165).
@@ -29,12 +29,12 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def digest(text: str) -> int:
-    """A hash of 63 bits of a text's words; without words of the text itself."""
+    """Hash of 63 bits of a text's words, or of the text itself if it has none."""
     return _number(" ".join(words(text)) or text.strip()) >> 1
 
 
 def is_held_out(text: str) -> bool:
-    """Whether the prompt belongs to the held-out split, by its hash alone."""
+    """True if the prompt belongs to the held-out split, by its hash alone."""
     return digest(text) % HELD_OUT_OF == 0
 
 
@@ -62,16 +62,16 @@ class Known:
         self._runs |= runs(text)
 
     def holds(self, text: str) -> bool:
-        """Whether this very prompt is known."""
+        """True if this very prompt is known."""
         return digest(text) in self._digests
 
     def shares_a_run(self, text: str) -> bool:
-        """Whether it has 13 words in a row in common with a known one."""
+        """True if it has 13 words in a row in common with a known prompt."""
         return not self._runs.isdisjoint(runs(text))
 
 
 class Bars:
-    """Lets a prompt in once, and no training prompt that overlaps with what is kept apart.
+    """Admit each prompt once, and no training prompt that overlaps with held-out or measured ones.
 
     Args:
         measured: prompts of the measurements, which nothing may overlap with.
@@ -82,7 +82,7 @@ class Bars:
         self._held_out, self._training = Known(), Known()
 
     def admits(self, text: str) -> bool:
-        """Whether the prompt may be used; if so it counts as used from then on."""
+        """True if the prompt may be used; if so it counts as used from then on."""
         own, other = self._training, self._held_out
         if is_held_out(text):
             own, other = other, own

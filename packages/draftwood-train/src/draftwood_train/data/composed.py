@@ -1,6 +1,6 @@
-"""Prompts put together from words: what people ask a chat model for, about all sorts of things.
+"""Compose prompts from words: everyday requests to a chat model, on many topics.
 
-Public sets of questions are arithmetic, code and passages; most of what people want is none of it.
+Public sets of questions cover arithmetic, code and passages, which most requests are not.
 """
 
 import json
@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 COUNT = 20_000
-"""Prompts of the set; the frames hold many more."""
+"""Prompts in the set; the frames allow many more."""
 
 
 @cache

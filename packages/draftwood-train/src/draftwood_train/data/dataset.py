@@ -20,7 +20,7 @@ Split = Literal["train", "held-out"]
 
 
 class Dataset:
-    """A folder that ``draftwood train data`` made.
+    """Data set in a folder that ``draftwood train data`` made.
 
     Args:
         manifest: of the folder.
@@ -33,7 +33,7 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: Path, model: Model | None = None) -> "Dataset":
-        """The data set in a folder; nothing but its lists is read before it is asked for.
+        """Open the data set in a folder; only its lists are read at once.
 
         Args:
             folder: as ``draftwood train data`` wrote it.
@@ -65,7 +65,9 @@ class Dataset:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Whose inputs the texts hold; the number after the last is the state after the norm."""
+        """Layers whose inputs the texts hold; the number after the last is the state after the
+        norm.
+        """
         return self.manifest.options.layers
 
     def texts(self, split: Split) -> "Texts":
@@ -78,7 +80,7 @@ class Dataset:
         return Texts(found, self.layers, self.model)
 
     def token_counts(self) -> Int[Tensor, " vocab"]:
-        """How often each token occurs in the answers of the training split."""
+        """Count each token in the answers of the training split."""
         counts = torch.zeros(self.manifest.target.vocab_size, dtype=torch.int64)
         for shard in self.shards:
             tokens, answers = shard.array("tokens"), shard.array("answers")
@@ -150,5 +152,5 @@ class Texts(Sequence[StoredText]):
 
     @property
     def tokens(self) -> int:
-        """Of all texts together."""
+        """Number of tokens of all texts together."""
         return sum(self.lengths)

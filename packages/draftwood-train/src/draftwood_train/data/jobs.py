@@ -1,4 +1,4 @@
-"""What is written for each prompt: the target's answers, and half of the prompts themselves.
+"""Texts to write for each prompt: the target's answers, and half of the prompts themselves.
 
 Fed with the chat template up to the beginning of the user's turn, a chat model says what users
 would (Xu et al. 2024, arXiv:2406.08464).
@@ -17,7 +17,7 @@ from draftwood_train.data.write import Request, Written
 
 OWN = "own"
 ATTEMPTS = 4
-LONGEST_TURN = 160  # tokens; what has not ended by then is rarely a question
+LONGEST_TURN = 160  # tokens; a longer turn is rarely a question
 SHORTEST = 8  # characters
 LOOP = 4  # words of a repeated run
 LEAST_DISTINCT = 0.6  # share of such runs that differ, in a text that goes round in no circles
@@ -37,14 +37,14 @@ class MadeText:
 
 @dataclass(frozen=True)
 class UserTurn:
-    """Where the user's turn begins in the chat template, and what ends it."""
+    """Tokens of the chat template before the user's turn, and those that end it."""
 
     before: tuple[int, ...]
     ends: frozenset[int]
 
     @classmethod
     def of(cls, lm: LanguageModel) -> "UserTurn":
-        """Found by a mark in the place of what the user says.
+        """Find the tokens by a mark in place of the user's text.
 
         Raises:
             ValueError: where the model has no chat template, or the turn begins without a token.
@@ -74,14 +74,14 @@ class UserTurn:
 
 
 def goes_in_circles(text: str) -> bool:
-    """Whether runs of words repeat so often that the text says little."""
+    """True if runs of words repeat so often that the text is of little use."""
     said = words(text)
     found = [tuple(said[place : place + LOOP]) for place in range(len(said) - LOOP + 1)]
     return len(found) > LOOP and len(set(found)) < LEAST_DISTINCT * len(found)
 
 
 def is_usable(text: str) -> bool:
-    """Whether a prompt that the target wrote is worth an answer."""
+    """True if a prompt that the target wrote is worth an answer."""
     return len(text) >= SHORTEST and "\ufffd" not in text and not goes_in_circles(text)
 
 

@@ -1,4 +1,4 @@
-"""Makes a data set: one shard after the other, going on where an earlier run stopped."""
+"""Make a data set, one shard after the other, resuming where an earlier run stopped."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -21,18 +21,18 @@ from draftwood_train.data.write import BatchWriter, Job
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
 Report = Callable[[int, int], None]
-"""Is told the tokens that are stored or under way to a shard, and those that were run."""
+"""Called with the tokens stored or in progress, and with those that were run."""
 
 
 def expected_bytes(options: DataOptions, tokens: int, hidden_size: int) -> int:
-    """What so many tokens take on the disk, about."""
+    """Estimate the bytes on disk for so many tokens."""
     stored = bytes_per_token(len(options.layers), hidden_size) if options.states == "stored" else 0
     return tokens * (stored + BYTES_WITHOUT_STATES)
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a run did.
+    """Outcome of making a data set.
 
     Attributes:
         manifest: of the whole data set.
@@ -44,10 +44,10 @@ class Made:
 
 
 class Maker:
-    """Writes a data set to a folder.
+    """Writer of a data set to a folder.
 
     Args:
-        folder: new, or with a data set of the same options, which goes on.
+        folder: new, or with a data set of the same options, which is continued.
         lm: the target; it decodes plainly, whatever its method.
         options: of the data set.
 
@@ -75,7 +75,7 @@ class Maker:
         self._ran_out = False
 
     def run(self, tokens: int, at_once: int, report: Report = lambda stored, ran: None) -> Made:
-        """Write shards until there are so many tokens, prompts and answers together."""
+        """Write shards until prompts and answers together have ``tokens`` tokens."""
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
         layers = self.options.layers if self.options.states == "stored" else None
         writer = BatchWriter(self.lm.model, at_once, longest, layers)
@@ -144,7 +144,7 @@ class Maker:
         return replace(found, shards=tuple(whole))
 
     def _remember(self, shard: Shard) -> None:
-        """Let the target's own prompts of a shard bar those to come."""
+        """Bar later prompts that overlap with the target's own prompts of a shard."""
         for source, prompt in zip(shard.sources, shard.prompt_texts(), strict=True):
             if source == OWN:
                 self._bars.admits(prompt)
@@ -195,7 +195,7 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
 
 
 def _require_fit(lm: LanguageModel, options: DataOptions) -> None:
-    """Raise ValueError where the target cannot write what is asked for."""
+    """Raise ValueError if the target cannot write data with these options."""
     model = lm.model
     require_ability(model, "hidden", "training data")
     longest = options.max_prompt_tokens + options.max_answer_tokens

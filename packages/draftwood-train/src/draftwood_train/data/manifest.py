@@ -1,4 +1,4 @@
-"""What a data set says of itself: who made it, from what, with which options."""
+"""Manifest of a data set: who made it, from what, with which options."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ TOLERANCE = 0.02  # of the probe's largest entry
 
 @dataclass(frozen=True)
 class TargetDigest:
-    """Which weights wrote the texts, known by what they compute.
+    """Identity of the weights that wrote the texts, by what they compute.
 
     Attributes:
         name: as it was loaded.
@@ -71,7 +71,7 @@ class TargetDigest:
 
 @dataclass(frozen=True)
 class ShardFacts:
-    """Of one file."""
+    """Name, size and counts of one shard."""
 
     file: str
     bytes: int
@@ -103,7 +103,7 @@ class Manifest:
         return sum(shard.tokens for shard in self.shards)
 
     def write(self, folder: Path) -> None:
-        """Put it in the folder, atomically."""
+        """Write the manifest to the folder, atomically."""
         record = {
             "kind": KIND,
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""What decides which texts a data set holds."""
+"""Options that decide which texts a data set holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class DataOptions:
 
 
 def require_prompts(sets: Sequence[str], files: Sequence[str], self_written: float) -> None:
-    """Raise ValueError where prompts are to be collected from nowhere."""
+    """Raise ValueError if there is no source of collected prompts."""
     if self_written < 1 and not sets and not files:
         raise ValueError(
             "there are no prompts to collect; give --prompts FILE or --sets composed, or let the"

@@ -21,7 +21,7 @@ ASK_FOR_NUMBERS = ("gsm8k", "svamp")
 
 @dataclass(frozen=True)
 class CollectedPrompt:
-    """What a user says, and which set it comes from."""
+    """One prompt of a user, and the set it comes from."""
 
     text: str
     source: str
@@ -74,7 +74,7 @@ def collect(
 
 
 def licences(sets: Sequence[str], files: Sequence[Path], of_files: str) -> dict[str, dict]:
-    """What is recorded of each source: licence and who to credit."""
+    """Licence and origin of each source, as recorded in the manifest."""
     known = {
         name: {"licence": SOURCES[name].licence, "origin": SOURCES[name].origin} for name in sets
     }

@@ -28,7 +28,7 @@ def shard_name(number: int) -> str:
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
-    """Turn the ways a disk refuses a file into one OSError that says how to go on."""
+    """Turn errors of writing a file into one OSError that says how to continue."""
     from safetensors import SafetensorError
 
     try:
@@ -71,7 +71,7 @@ def write_shard(path: Path, texts: Sequence[MadeText], held_out: Sequence[bool])
 
     def fill(partial: Path) -> None:
         save_file(tensors, partial, metadata)
-        partial.chmod(0o644)  # safetensors keeps it from everybody else
+        partial.chmod(0o644)  # safetensors makes it unreadable for others
 
     write_file(path, fill, explain_errors)
 
@@ -81,7 +81,7 @@ def _int32(numbers: list[int]) -> Tensor:
 
 
 class Shard:
-    """A file of texts, of which nothing is read before it is asked for.
+    """File of texts, read lazily.
 
     Raises:
         ValueError: for a file that is torn, empty or no shard; the message names it and the cure.
@@ -139,12 +139,12 @@ class Shard:
         return np.cumsum(self.array("lengths"), dtype=np.int64)
 
     def places(self, text: int) -> slice:
-        """Where the tokens of a text lie in the shard."""
+        """Slice of the shard that holds the tokens of a text."""
         end = int(self.ends[text])
         return slice(end - int(self.array("lengths")[text]), end)
 
     def prompt_texts(self) -> list[str]:
-        """What the user says in each text."""
+        """Prompt of each text."""
         packed, found, start = self.array("prompts").tobytes(), [], 0
         for length in self.array("prompt_lengths").tolist():
             found.append(packed[start : start + length].decode())

@@ -1,7 +1,7 @@
-"""Sets that prompts may come from, and those that they may not.
+"""Sets that prompts may come from, and sets that they may not come from.
 
-Only those whose licence lets anybody train on them and hand the result on. The licence of each is
-written into the data set that is made.
+Their licences let anybody train on them and pass the result on. The licence of each is written
+into the data set.
 """
 
 import re
@@ -16,7 +16,7 @@ from draftwood.storage.data_sets import read_rows, read_text
 
 @dataclass(frozen=True)
 class PromptSource:
-    """A set of the data folder, or one that is put together.
+    """Set of prompts in the data folder, or a composed one.
 
     Attributes:
         files: of it; none where its prompts are composed.
@@ -63,7 +63,7 @@ def _self_instruct(path: Path) -> Iterator[str]:
 
 
 def _passages(path: Path, shortest_paragraph: int = 1) -> Iterator[str]:
-    """Neighbouring paragraphs, put together until they are long enough; long ones are divided."""
+    """Join neighbouring paragraphs until they are long enough; split long ones."""
     text = read_text(path).replace("\r\n", "\n")
     gathered: list[str] = []
     words = 0
@@ -96,7 +96,7 @@ def _divided(paragraph: str) -> Iterator[str]:
 
 
 def _is_index(paragraph: str) -> bool:
-    """Whether it lists entries and pages rather than saying something."""
+    """True if a paragraph is an index of entries and pages."""
     digits = sum(letter.isdigit() for letter in paragraph)
     return digits > 0.02 * len(paragraph) or 2 * paragraph.count(";\n") > paragraph.count("\n") > 1
 

@@ -1,4 +1,4 @@
-"""What the target computes at each place of a text: states of some layers, and a normaliser.
+"""Compute and store a target's states: some layers at each place of a text, and a normaliser.
 
 Stored states take 8 bits an entry, with a scale for each place and layer.
 """
@@ -45,16 +45,16 @@ def default_layers(layers: int) -> tuple[int, ...]:
 
 
 def bytes_per_token(layers: int, dim: int) -> int:
-    """Of stored states, with scales, normaliser and the token itself."""
+    """Bytes per token of stored states, with scales, normaliser and the token itself."""
     return layers * (dim + 4) + 4 + 4
 
 
 def likeliest(
     logits: Float[Tensor, "rows vocab"],
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """The likeliest token of each row, and the log of the row's sum of exponentials.
+    """Most probable token of each row, and the log of the row's sum of exponentials.
 
-    One look at each row gives both, by the likeliest token's probability.
+    One pass over each row gives both, by the most probable token's probability.
     """
     best, probability = topk_probs(logits, 1, 1.0)
     normalizers = (logits.gather(1, best).double() - probability.double().log()).float()
@@ -64,7 +64,7 @@ def likeliest(
 def in_bytes(
     states: Float[Tensor, "places layers dim"], log_normalizer: Float[Tensor, " places"]
 ) -> PlaceStates:
-    """The same with each place and layer on 255 even steps around 0."""
+    """Quantise each place and layer to 255 even steps around 0."""
     states = states.float()
     scales = states.abs().amax(-1) / 127
     steps = states / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
@@ -109,7 +109,7 @@ def extend(
 def states_of(
     model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
 ) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"]]:
-    """What a pass over a whole text computes; where rows keep their bits, what decoding saw."""
+    """Run a pass over a whole text; states are those of decoding where rows keep their bits."""
     session = model.start()
     try:
         states, normalizers, _ = extend(session, tokens.tolist(), layers)

@@ -1,4 +1,4 @@
-"""What is asked about a passage or after a question: several wordings each."""
+"""Instructions about a passage or after a question, in several wordings each."""
 
 import random
 

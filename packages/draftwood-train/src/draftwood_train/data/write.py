@@ -1,4 +1,4 @@
-"""Many texts written at once by plain decoding, each the same as alone.
+"""Write many texts at once by plain decoding, each the same as alone.
 
 Each job takes a slot of the model's cache and asks for one text after the other; what the cache
 holds already of the next text, such as the system's message or the prompt, is not run again. All
@@ -38,7 +38,7 @@ LONGEST_PERIOD, LEAST_CIRCLED = 64, 24
 
 @dataclass(frozen=True)
 class Request:
-    """A text to be continued, until it ends or goes round in circles.
+    """Text to continue until it ends or repeats itself.
 
     Attributes:
         tokens: it begins with.
@@ -71,14 +71,14 @@ class Written:
 
 
 Job = Generator[Request, Written, Outcome]
-"""Asks for texts, is sent each of them, and returns what it makes of them."""
+"""Generator that yields requests, is sent each text, and returns its result."""
 
 
 def goes_round(tokens: Sequence[int], start: int) -> bool:
-    """Whether the newest tokens from ``start`` on repeat a piece three times or more, over
+    """True if the newest tokens from ``start`` on repeat a piece three times or more, over
     ``LEAST_CIRCLED`` tokens.
 
-    A small model's likeliest text often ends so; nothing is learnt from more of it.
+    A small model's greedy text often ends so; more of it is useless for training.
     """
     new, newest = len(tokens) - start, tokens[-1]
     for period in range(1, min(LONGEST_PERIOD, new // 3) + 1):
@@ -108,7 +108,7 @@ class _Slot:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is written."""
+        """True if nothing more is to be written."""
         assert self.request is not None
         new = len(self.tokens) - len(self.request.tokens)
         is_over = new > 0 and self.tokens[-1] in self.request.ends
@@ -132,11 +132,11 @@ class _Slot:
 
 
 class BatchWriter:
-    """Writes the texts that jobs ask for.
+    """Writer of the texts that jobs request.
 
     Args:
         model: the target.
-        at_once: texts under way.
+        at_once: texts in progress at a time.
         longest: most tokens of a text.
         layers: whose states are kept; None keeps none.
     """
@@ -161,7 +161,7 @@ class BatchWriter:
     ) -> Generator[tuple[int, Outcome], None, None]:
         """Number and outcome of each job, in the order in which they end.
 
-        The next job is asked for as soon as there is room for it.
+        The next job is started as soon as there is room for it.
         """
         with ExitStack() as stack, torch.no_grad():
             free: list[_Slot] = []
@@ -183,7 +183,7 @@ class BatchWriter:
                     yield from self._ask(slot, self._written(slot), running, free)
 
     def _is_whole(self, slot: _Slot) -> bool:
-        """Whether nothing is left to write nor, where states are wanted, to run."""
+        """True if nothing is left to write or, where states are wanted, to run."""
         assert slot.request is not None
         wants_last = slot.request.keeps_states and self.layers is not None
         return slot.is_done and (not wants_last or len(slot.ran) == len(slot.tokens))
@@ -191,7 +191,7 @@ class BatchWriter:
     def _ask(
         self, slot: _Slot, written: Written | None, running: list[_Slot], free: list[_Slot]
     ) -> Iterator[tuple[int, Any]]:
-        """Hand a text to its job and ask for the next one; number and outcome if it has ended."""
+        """Send a text to its job and get its next request; yield number and outcome if it ended."""
         assert slot.job is not None
         try:
             slot.begin(next(slot.job) if written is None else slot.job.send(written))
@@ -211,7 +211,7 @@ class BatchWriter:
         return Written(tuple(slot.tokens), len(slot.request.tokens), states)
 
     def _step(self, slots: list[_Slot]) -> None:
-        """One token more for each slot: prompts in passes of their own, others together."""
+        """Extend each slot by one token: prompts in passes of their own, others together."""
         ready = []
         for slot in slots:
             if len(slot.tokens) - len(slot.ran) == 1 and slot.ran:
@@ -253,7 +253,7 @@ class BatchWriter:
         self._go_on([slot], last[None], *likeliest(last[None]))
 
     def _keep(self, places: "slice | torch.Tensor", new: PlaceStates) -> None:
-        """Remember the states of these places."""
+        """Store the states of these places."""
         assert self._states is not None
         self._states.codes[places] = new.codes
         self._states.scales[places] = new.scales

@@ -1,1 +1,1 @@
-"""What is trained how: one file per published drafter."""
+"""Training recipes: one file per published drafter."""

@@ -1,4 +1,4 @@
-"""CTC-drafter: frames side by side, trained on what they say once it is collapsed."""
+"""CTC-drafter: frames side by side, trained on their collapsed text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,11 +31,11 @@ JUDGED_EVERY = 8  # places
 
 @dataclass(frozen=True)
 class CtcRecipe:
-    """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with losses that are stronger.
+    """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with stronger losses.
 
-    The loss "ctc" is the paper's, "prefix" lets the text go on behind the label, "prefix+lk" adds
-    the target's distribution after each of its first tokens, and "ce" trains every frame alone and
-    has no blank.
+    The loss "ctc" is the paper's, "prefix" lets the text continue behind the label, "prefix+lk"
+    adds the target's distribution after each of its first tokens, and "ce" trains every frame alone
+    and has no blank.
     """
 
     name: ClassVar[str] = "ctc"
@@ -133,7 +133,7 @@ class CtcRecipe:
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """How deep the stored text lies in the tree of the likeliest prefixes, which is counted.
+        """Count the tokens that trees of the most probable prefixes would emit.
 
         Every eighth place of greedy answers counts, or of all where none is greedy.
         """
@@ -159,7 +159,7 @@ class CtcRecipe:
     def _accepted(
         self, probs: Float[Tensor, "frames symbols"], text: list[int]
     ) -> tuple[int, bool]:
-        """Tokens of the text that the tree holds, and whether its likeliest node is the first."""
+        """Number of the text's tokens in the tree, and whether its first node is one of them."""
         reads = Unmerged(probs, False) if self.loss_name == "ce" else Lattice(probs)
         tree = likeliest_prefixes(reads, NODES)
         return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
@@ -188,8 +188,8 @@ def _depth_of(text: list[int], tree: DraftTree) -> int:
 def _labels(
     rows: PackedRows, target: TargetWeights, length: int
 ) -> tuple[Int[Tensor, "rows places length"], Bool[Tensor, "rows places length"]]:
-    """What comes behind the root of each place, as places in the draft vocabulary, and whether it
-    is part of the same text's answer.
+    """Tokens behind the root of each place, as places in the draft vocabulary, and whether they are
+    part of the same text's answer.
     """
     index = target.draft_index[rows.tokens]
     labels, follows = [], []
@@ -201,12 +201,12 @@ def _labels(
 
 
 def _ahead(values: Tensor, count: int, fill: int) -> Tensor:
-    """What stands so many places later."""
+    """Shift values left by ``count`` places, filling the end."""
     return functional.pad(values[:, count:].long(), (0, min(count, values.shape[1])), value=fill)
 
 
 def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
-    """At most so many of the possible places of each row."""
+    """Draw at most ``count`` of the possible places of each row."""
     chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
     best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
     return torch.zeros_like(possible).scatter(-1, best, True) & possible

@@ -1,4 +1,4 @@
-"""EAGLE heads: they go on with the target's hidden states, one step after the other."""
+"""EAGLE heads, which continue the target's hidden states step by step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 JUDGED_STEPS = 4
-"""Levels of the tree that ``judge`` looks at; trees of 8 nodes are hardly ever deeper."""
+"""Levels of the tree that ``judge`` considers; trees of 8 nodes are rarely deeper."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class DraftStep:
     """One draft step at all places.
 
     Attributes:
-        states: what the output head reads [rows places dim].
-        fed: what goes back in, likewise.
-        target: places of the target whose next token is guessed, counted from the row's own.
-        counts: where the guess is about an answer [rows places].
+        states: input of the output head [rows places dim].
+        fed: state that is fed back, likewise.
+        target: offset of the place whose next token is predicted, from the row's own.
+        counts: whether the predicted token is part of an answer [rows places].
     """
 
     states: Tensor

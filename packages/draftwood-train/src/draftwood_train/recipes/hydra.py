@@ -18,7 +18,7 @@ class HydraRecipe(MedusaHeads):
     source: ClassVar[str] = "Ankner et al. 2024, arXiv:2402.05109"
 
     def build(self, target: TargetWeights) -> nn.Module:
-        """New heads; what they make of tokens is random at first."""
+        """New heads, with random weights for tokens."""
         return MedusaHead(
             MedusaConfig(
                 target.sizes,

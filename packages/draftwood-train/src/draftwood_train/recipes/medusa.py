@@ -1,4 +1,4 @@
-"""Medusa: heads side by side, none of which knows what the others guess."""
+"""Medusa: heads side by side, none of which sees the others' draft tokens."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -23,7 +23,7 @@ class MedusaRecipe(MedusaHeads):
     )
 
     def build(self, target: TargetWeights) -> nn.Module:
-        """New heads, which at first guess what the target itself would say next."""
+        """New heads, which at first predict the target's own next token."""
         return MedusaHead(
             MedusaConfig(
                 target.sizes,

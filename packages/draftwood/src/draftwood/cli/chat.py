@@ -24,7 +24,7 @@ HELP = {
     "/help": "this list",
     "/method NAME": "decode by another method; without a name says which is in use",
     "/stats": "what the conversation took so far",
-    "/tree N": "the draft tree of the answer's model run N; without N the one that gave most",
+    "/tree N": "the draft tree of the answer's forward pass N; without N the one that gave most",
     "/race TEXT": "an answer to TEXT, or the last one, written plainly too: the same, both speeds",
     "/clear": "forget the conversation",
     "/exit": "leave; so does Ctrl-D",
@@ -106,7 +106,7 @@ def chat(
 
 
 def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
-    """What the user enters, with a prompt and line editing on a terminal.
+    """Read lines from the user, with a prompt and line editing on a terminal.
 
     While they think, a doubtful curve is measured again.
     """
@@ -202,7 +202,7 @@ class Conversation:
         if self.stream is None:
             self._say("there is no answer yet whose trees could be drawn")
         elif number and not number.isdecimal():
-            self._say(f"/tree takes the number of a model run, got {number}")
+            self._say(f"/tree takes the number of a forward pass, got {number}")
         else:
             try:
                 say_tree(self.stream, self.lm.tokenizer, int(number) if number else None)

@@ -1,4 +1,4 @@
-"""`draftwood check`: proof, on the machine at hand, that the methods leave the text alone."""
+"""`draftwood check`: prove on this machine that methods leave the text alone."""
 
 import json
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def _require_lossless(names: list[str], draft_model: str | None, drafter: str | 
 def _steps(
     names: list[str], loaded: options.LoadedModels, max_new_tokens: int
 ) -> Iterator[tuple[str, "CheckResult"]]:
-    """(what comes next, finding), the quick checks first."""
+    """Yield (name of the next check, finding), the quick checks first."""
     from draftwood import methods
     from draftwood.heads.folder import named
     from draftwood.testing import promises as checking

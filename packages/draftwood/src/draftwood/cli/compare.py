@@ -25,7 +25,7 @@ WARM_UP_TOKENS = 8
 
 @dataclass
 class Result:
-    """What one method made of all prompts.
+    """Result of one method on all prompts.
 
     Attributes:
         stats: summed over the prompts.
@@ -122,7 +122,7 @@ def compare(
 def run(
     models: dict[str, "LanguageModel"], prompts: Sequence[str], decoding: dict[str, Any]
 ) -> dict[str, Result]:
-    """Every prompt by every model in turn, so that a machine that slows down slows all of them.
+    """Run every prompt by every model in turn, so that a slower machine slows all of them.
 
     Args:
         models: by method, the same target; one of them is ``plain``.
@@ -200,7 +200,7 @@ def _print_table(results: dict[str, Result]) -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("method", no_wrap=True)
-    for title in ("tokens/s", "speed-up", "tokens\n/run", "drafted\n/run"):
+    for title in ("tokens/s", "speed-up", "tokens\n/pass", "drafted\n/pass"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("accepted by depth", no_wrap=True)
     table.add_column("same\ntext", justify="center")

@@ -1,4 +1,4 @@
-"""What the steps of methods take on a few short texts."""
+"""Measure the steps of methods on a few short texts."""
 
 import time
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ TOKENS = 48  # per prompt and method
 
 @dataclass
 class Cost:
-    """What a method's steps took on a few short texts.
+    """Steps of a method on a few short texts.
 
     Attributes:
         steps: after the prompts' forward passes.
@@ -55,7 +55,7 @@ class Cost:
 def write(
     models: dict[str, "LanguageModel"], end: float, bar: "Progress", task: "TaskID"
 ) -> dict[str, Cost]:
-    """Every prompt by every method in turn; each gets its share of the time until ``end``."""
+    """Run every prompt by every method in turn; each gets its share of the time until ``end``."""
     costs = {name: Cost() for name in models}
     left = len(models) * (len(PROMPTS) + 1)
     bar.reset(task, total=left)
@@ -75,7 +75,7 @@ def write(
 
 
 def _write_one(lm: "LanguageModel", prompt: str, tokens: int, end: float) -> list["Step"]:
-    """The steps of one text after the prompt's forward pass, until the time is up."""
+    """Write one text until the time is up; return its steps after the prompt's forward pass."""
     limit = lm.model.context_length
     encoded = lm.encode(prompt)
     stream = lm.stream(

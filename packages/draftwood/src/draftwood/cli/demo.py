@@ -61,7 +61,7 @@ def demo(
         console.print(
             f"\n[bold]One of the {redone.stats.target_runs} draft trees[/]: {step.drafted} draft"
             f" tokens, [bold green]{step.accepted} accepted[/], {len(step.tokens)} tokens in one"
-            " model run"
+            " forward pass"
         )
         console.print(draw_step(step, plain.tokenizer))
 
@@ -69,7 +69,7 @@ def demo(
 def _run(
     plain: "LanguageModel", drafted: "LanguageModel", prompt: str, max_new_tokens: int
 ) -> tuple["Generation", "Generation", list["Step"]]:
-    """The plain text, the same with drafts, and its steps: the fastest of some runs of each."""
+    """Write the text plainly and with drafts; return the fastest run of each, and the steps."""
     best: dict[LanguageModel, tuple[Generation, list[Step]]] = {}
     with progress() as bar:
         task = bar.add_task("warming up", total=2 * RUNS + 2)
@@ -89,7 +89,7 @@ def _run(
 
 
 def _hardware(lm: "LanguageModel") -> str:
-    """What the speeds were measured on."""
+    """Hardware that the speeds were measured on."""
     import torch
 
     from draftwood.storage.machine import device_name

@@ -134,7 +134,7 @@ def generate(
 
 
 def read_prompt(prompt: str) -> str:
-    """The prompt, from standard input where it is ``-``.
+    """Return the prompt, read from standard input if it is ``-``.
 
     Raises:
         ValueError: for one that is empty or no text.
@@ -188,11 +188,11 @@ def _print_instructions(lm: "LanguageModel") -> None:
 
 
 def details(stats: "Stats") -> list[str]:
-    """What the summary leaves out."""
+    """Lines of details that the summary leaves out."""
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
         (
-            f"model runs {stats.target_runs}, draft tokens {stats.drafted}, accepted"
+            f"forward passes {stats.target_runs}, draft tokens {stats.drafted}, accepted"
             f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
@@ -201,8 +201,8 @@ def details(stats: "Stats") -> list[str]:
 
 
 def _hidden(drafting: "DraftingTime") -> str:
-    """How much of drafting the model's runs hid."""
+    """Describe how much of drafting was hidden behind forward passes."""
     return (
         f"drafting {drafting.seconds:.2f} s, {drafting.hidden_share:.0%} of it while the model ran;"
-        f" drafted ahead in {drafting.ahead} runs, right in {drafting.kept}"
+        f" drafted ahead in {drafting.ahead} passes, right in {drafting.kept}"
     )

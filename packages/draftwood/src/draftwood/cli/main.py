@@ -1,4 +1,4 @@
-"""`draftwood`: the commands, and the one place that turns errors into lines and exit codes."""
+"""`draftwood`: commands, and the translation of errors into lines and exit codes."""
 
 import os
 import re
@@ -32,7 +32,7 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError)
 
 
 OWN_FILE = re.compile(r"[\\/]draftwood(_[a-z]+)?[\\/]")
-"""In the path of a module of draftwood's packages."""
+"""Part of the path of every module of draftwood's packages."""
 COMMANDS_OF_PACKAGES = "draftwood.commands"
 """Entry points that name commands: click's, one each."""
 HOMES = {
@@ -42,11 +42,11 @@ HOMES = {
     "report": "draftwood-bench",
     "train": "draftwood-train",
 }
-"""Packages of draftwood that bring commands of their own."""
+"""Packages of draftwood that add commands."""
 
 
 class ErrorPolicy(click.Group):
-    """One clear line for what a user can mend, a traceback only with ``--debug``.
+    """Print one clear line for an error that a user can fix, a traceback only with ``--debug``.
 
     The exit code after Ctrl-C is 130.
     """
@@ -77,7 +77,7 @@ class ErrorPolicy(click.Group):
 
 
 class Commands(ErrorPolicy):
-    """The core's own commands, and those of installed packages, loaded when they are asked for."""
+    """Commands of the core and of installed packages, loaded when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_commands_of_packages()})
@@ -104,7 +104,7 @@ def _wants_traceback(arguments: list[str]) -> bool:
 
 
 def _never_fail_to_print() -> None:
-    """Where the terminal cannot show a character, it shows a question mark."""
+    """Print a question mark for each character that the terminal cannot show."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -113,7 +113,7 @@ def _never_fail_to_print() -> None:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Warnings of draftwood itself come without the line of code that gave them."""
+    """Show warnings of draftwood itself without the line of code that gave them."""
     show = warnings.showwarning
 
     def say(
@@ -130,7 +130,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def _explain(error: BaseException) -> int:
-    """Say in one line what happened; the exit code."""
+    """Print the error in one line; return the exit code."""
     if isinstance(error, click.Abort | KeyboardInterrupt):
         _complain("stopped")
         return INTERRUPTED
@@ -143,7 +143,7 @@ def _explain(error: BaseException) -> int:
         return BAD_INPUT
     if isinstance(error, BrokenPipeError):
         _drop_output()
-        return BUG  # as other filters: the reader left, nothing is said
+        return BUG  # as other filters do when the reader has left
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         reason = _line(str(error)) if isinstance(error, MemoryError) else ""
         cure = "out of memory; try a smaller model, a shorter prompt or --dtype bfloat16"

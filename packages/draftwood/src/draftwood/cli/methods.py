@@ -1,4 +1,4 @@
-"""`draftwood methods`: what there is to choose from."""
+"""`draftwood methods`: list the methods."""
 
 import json
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def methods(everything: bool, as_json: bool) -> None:
 
 
 def _is_worth_a_look(listing: "Listing") -> bool:
-    """Whether a method pays, needs what only the user can give, or is an installed package's."""
+    """True if a method pays, needs what only the user can give, or is an installed package's."""
     from draftwood.methods.listings import written_listings
     from draftwood.methods.measured import measured_speeds, pays
 
@@ -105,7 +105,7 @@ def _needs(listing: "Listing") -> tuple[str, ...]:
 
 
 def _gains(listings: "Sequence[Listing]") -> "Table":
-    """What methods of the same needs do; with figures where there are any."""
+    """Table of methods with the same needs, with measured speeds where there are any."""
     from draftwood.methods.measured import measured_speeds
 
     has_figures = any(listing.name in measured_speeds() for listing in listings)
@@ -118,7 +118,7 @@ def _gains(listings: "Sequence[Listing]") -> "Table":
 
 
 def _speeds(name: str) -> tuple[str, str, str]:
-    """Times as fast as plain decoding, greedily and at temperature 1, and in which type."""
+    """Speed over plain decoding, greedy and at temperature 1, and the type of weights."""
     from draftwood.methods.measured import measured_speeds
 
     if name == "plain":

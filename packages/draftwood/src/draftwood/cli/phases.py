@@ -1,4 +1,4 @@
-"""`draftwood tune --phases`: where the time of forward passes goes."""
+"""`draftwood tune --phases`: the time of forward passes by phase."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[i
     from draftwood.costs.phases import ROUNDS, measure_phases
 
     with progress() as bar:
-        task = bar.add_task("runs over trees", total=ROUNDS)
+        task = bar.add_task("forward passes", total=ROUNDS)
         return measure_phases(lm.model, sizes, seconds=seconds, advance=lambda: bar.advance(task))
 
 
@@ -61,7 +61,7 @@ def show(model: str, found: dict[int, "Tensor"]) -> None:
     from draftwood.native.clock import PARTS
 
     console = output()
-    console.print("[bold]Where the time of a run goes[/] (ms): ", end="")
+    console.print("[bold]Where the time of a forward pass goes[/] (ms): ", end="")
     console.print(model, markup=False, soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in ("nodes", "thread", *PARTS, "in all"):

@@ -16,13 +16,13 @@ import click
 from draftwood.storage.ranks import rank
 
 NOISE = re.compile(r"[EWIC]\d{4} \d\d:|\*{5}|\[rank\d+\]|\[W")
-"""How lines of torchrun's own begin, and of PyTorch's."""
+"""Beginnings of log lines of torchrun and PyTorch."""
 FAILURE = re.compile(r"E\d{4} \d\d:|Traceback \(most recent")
-"""After these torchrun alone speaks, apart from errors in one line."""
+"""Beginnings of lines after which torchrun alone prints, apart from errors in one line."""
 
 
 def leads() -> bool:
-    """Whether this process decides and prints: the only one, or torchrun's first."""
+    """True if this process decides and prints: the only one, or torchrun's first."""
     return not rank()
 
 
@@ -85,7 +85,7 @@ def _launch(tp: int, arguments: list[str]) -> int:
 
 @contextmanager
 def _signals_go_to(started: "subprocess.Popen[str]") -> Iterator[list[int]]:
-    """Hand Ctrl-C and SIGTERM on to torchrun, which hands them to all; those that came."""
+    """Forward Ctrl-C and SIGTERM to torchrun, which forwards them to all; yields those received."""
     heard: list[int] = []
 
     def hand_on(number: int, frame: FrameType | None) -> None:

@@ -18,7 +18,7 @@ def race(
     decoding: Mapping[str, Any],
     console: "Console",
 ) -> None:
-    """Write a text by both, one after the other with the same seed, and print how that went."""
+    """Write a text by both methods with the same seed, one after the other, and print both."""
     seed = decoding.get("seed")
     fixed = {**decoding, "seed": randbits(31) if seed is None else seed}
     written, redone = (lm.generate(list(prompt), **fixed) for lm in (plain, other))
@@ -30,14 +30,14 @@ def race(
 
 
 def print_speeds(console: "Console", written: "Generation", redone: "Generation") -> None:
-    """A bar for each text."""
+    """Print a bar for each text."""
     fastest = max(written.stats.tokens_per_second, redone.stats.tokens_per_second, 1e-9)
     for title, made in (("one by one", written), ("with trees", redone)):
         speed = made.stats.tokens_per_second
         bar = "█" * max(1, round(28 * speed / fastest))
         console.print(
             f"{title}  [green]{bar:28}[/] [bold]{speed:6.1f}[/] tokens/s "
-            f" {made.stats.block_efficiency:.2f} tokens/run"
+            f" {made.stats.block_efficiency:.2f} tokens/pass"
         )
 
 
@@ -48,7 +48,7 @@ def print_sameness(
     written: "Generation",
     redone: "Generation",
 ) -> None:
-    """Whether two greedy texts are the same, else where they part."""
+    """Print that two greedy texts are the same, or where they part."""
     from draftwood.testing.promises import describe, first_divergence
 
     found = first_divergence(plain.model, prompt, written.token_ids, redone.token_ids)
@@ -61,7 +61,7 @@ def print_sameness(
 def _print_drawn(
     console: "Console", other: "LanguageModel", written: "Generation", redone: "Generation"
 ) -> None:
-    """The same for drawn texts, which may differ where the method does not accept by match."""
+    """Compare sampled texts, which may differ unless the method verifies by match."""
     if written.token_ids == redone.token_ids:
         _print_same(console, written, redone)
         return

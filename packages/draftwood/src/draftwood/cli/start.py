@@ -1,5 +1,5 @@
-"""Where the process of a command begins and ends: Ctrl-C is heard from the first moment on, and the
-process is gone once the command is.
+"""Begin and end a command's process: Ctrl-C is heard from the first moment on, and the process is
+gone once the command is.
 
 Imports next to nothing itself.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED, FAILED = 130, 1
 PATIENCE = 0.5
-"""Seconds that threads, and what was registered for the end, get after Ctrl-C."""
+"""Seconds that threads and exit handlers get after Ctrl-C."""
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ class Ending:
         self.code = 0
 
     def leave(self) -> None:
-        """End at once: taking modules and libraries apart takes longer than most commands' rest."""
+        """End at once: unloading modules takes longer than the rest of most commands."""
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -63,8 +63,8 @@ class Ending:
 
 
 def hear_ctrl_c() -> None:
-    """While modules are imported, Ctrl-C ends the process at once, as many of them take it for an
-    error of theirs. Otherwise it raises KeyboardInterrupt, as usual.
+    """Let Ctrl-C end the process at once during imports, as many modules take it for an error of
+    theirs. Otherwise it raises KeyboardInterrupt, as usual.
     """
     import signal
 
@@ -79,7 +79,7 @@ def hear_ctrl_c() -> None:
 
 
 def stop() -> None:
-    """Say that the command was stopped, and leave."""
+    """Print that the command was stopped, and exit."""
     show_cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # a progress bar hides it
     os.write(2, f"{show_cursor}draftwood: stopped\n".encode())
     os._exit(INTERRUPTED)

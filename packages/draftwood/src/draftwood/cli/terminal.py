@@ -1,4 +1,4 @@
-"""What is said beside the output: always on stderr, and only where someone can see it."""
+"""Print beside the output: always on stderr, and only where someone can see it."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def output(piped: int = 120) -> "Console":
-    """Where results go. Piped, tables are so wide at most."""
+    """Console for results. If piped, tables are at most ``piped`` characters wide."""
     from rich.console import Console
 
     return Console(
@@ -20,7 +20,7 @@ def output(piped: int = 120) -> "Console":
 
 
 def notes() -> "Console":
-    """Where remarks, summaries and drawings beside the text go."""
+    """Console for notes, summaries and drawings beside the text."""
     from rich.console import Console
 
     return Console(
@@ -59,21 +59,21 @@ def progress(remaining: bool = False) -> "Progress":
 
 
 def summary(stats: "Stats", method: str) -> str:
-    """One line: how much, how fast, how."""
+    """Summarise a text in one line: tokens, speed, method."""
     return (
         f"{stats.tokens} tokens, {stats.tokens_per_second:.1f} tokens/s, "
-        f"{stats.block_efficiency:.2f} tokens per model run, {method}"
+        f"{stats.block_efficiency:.2f} tokens per forward pass, {method}"
     )
 
 
 def say_summary(stats: "Stats", method: str) -> None:
-    """The summary, dim, where stderr is a terminal."""
+    """Print the summary, dimmed, if stderr is a terminal."""
     if sys.stderr.isatty():
         notes().print(summary(stats, method), style="dim", soft_wrap=True)
 
 
 def depths(stats: "Stats", shown: int = 5) -> str:
-    """How often at least one, two, three ... draft tokens were accepted, as shares of passes."""
+    """Shares of passes that accepted at least one, two, three ... draft tokens."""
     shares = (
         [count / stats.target_runs for count in stats.accepted_by_depth[:shown]]
         if stats.target_runs

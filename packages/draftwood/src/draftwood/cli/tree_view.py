@@ -19,7 +19,7 @@ VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 
 
 def best_step(steps: Sequence["Step"]) -> "Step | None":
-    """The step that accepted most, of equals the first; None where nothing was drafted."""
+    """Return the first step that accepted most; None if nothing was drafted."""
     drafted = [step for step in steps if step.tree is not None and step.drafted]
     return max(drafted, key=lambda step: step.accepted, default=None)
 
@@ -27,14 +27,14 @@ def best_step(steps: Sequence["Step"]) -> "Step | None":
 def say_tree(
     stream: "Stream", tokenizer: "PreTrainedTokenizerBase", number: int | None = None
 ) -> None:
-    """Draw on stderr the tree of a model run; without a number the one that gave most.
+    """Draw on stderr the tree of a forward pass; without a number the one that gave most.
 
     Raises:
-        ValueError: where the text took no run of this number.
+        ValueError: where the text took no pass of this number.
     """
-    runs = len(stream.steps) - 1  # the prompt's is none of them
-    if number is not None and not 1 <= number <= runs:
-        raise ValueError(f"the answer took {runs} model runs, there is none of number {number}")
+    passes = len(stream.steps) - 1  # the prompt's is none of them
+    if number is not None and not 1 <= number <= passes:
+        raise ValueError(f"the answer took {passes} forward passes; there is no number {number}")
     step = best_step(stream.steps) if number is None else stream.steps[number]
     if step is None:
         notes().print(
@@ -43,14 +43,14 @@ def say_tree(
         return
     shown = next(place for place, each in enumerate(stream.steps) if each is step)
     notes().print(
-        f"run {shown} of {runs}: {step.drafted} draft tokens, {step.accepted} accepted",
+        f"pass {shown} of {passes}: {step.drafted} draft tokens, {step.accepted} accepted",
         style="dim",
     )
     notes().print(draw_step(step, tokenizer))
 
 
 def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
-    """A token's text with visible spaces and line breaks, and nothing a terminal would obey."""
+    """Text of a token with visible spaces and line breaks, without control characters."""
     piece = str(tokenizer.convert_ids_to_tokens(token))
     if piece.startswith("▁"):  # SentencePiece; decoding a token alone would drop its space
         text = piece.replace("▁", " ")
@@ -62,7 +62,7 @@ def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def draw_step(step: "Step", tokenizer: "PreTrainedTokenizerBase", limit: int = 24) -> "Tree":
-    """The tree of a step; the token that the model added itself is after the accepted path.
+    """Draw the tree of a step, with the model's own token after the accepted path.
 
     Args:
         step: one that drafted.

@@ -1,4 +1,4 @@
-"""`draftwood tune`: what trees cost on this machine, and what methods make of that."""
+"""`draftwood tune`: measure what trees cost on this machine, and how fast methods are."""
 
 import json
 import shlex
@@ -63,8 +63,8 @@ def _names(
     callback=phases.sizes_of,
     metavar="[NODES,...]",
     help=(
-        "Show instead where the time of runs over so many nodes goes, thread by thread; nothing is"
-        f" stored.  [without numbers: {phases.SIZES}]"
+        "Show instead where the time of passes over so many nodes goes, thread by thread; nothing"
+        f" is stored.  [without numbers: {phases.SIZES}]"
     ),
 )
 @options.as_json
@@ -138,7 +138,7 @@ def tune(
 
 
 def _command(**given: object) -> str:
-    """The command as it would be typed again."""
+    """Command line that repeats the measurement."""
     words = [
         (f"--{name.replace('_', '-')}", str(value))
         for name, value in given.items()
@@ -149,7 +149,7 @@ def _command(**given: object) -> str:
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Work with this many CPU threads, then with as many as before."""
+    """Use this many CPU threads within the context."""
     import torch
 
     before = torch.get_num_threads()
@@ -162,7 +162,7 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _methods(names: list[str] | None, draft_model: str | None, drafter: str | None) -> list[str]:
-    """What to measure, checked before any weights are loaded."""
+    """Choose the methods to measure, before any weights are loaded."""
     from draftwood import methods
 
     if names is None:
@@ -181,7 +181,7 @@ def _methods(names: list[str] | None, draft_model: str | None, drafter: str | No
 
 @dataclass
 class Report:
-    """What was found, and where it lies.
+    """Results of ``draftwood tune``.
 
     Attributes:
         instructions: what the CPU multiplies matrices with; None where PyTorch does that.
@@ -250,7 +250,7 @@ def _tune(
     end = time.perf_counter() + seconds
     share = seconds * CURVE_SHARE if names else seconds
     with progress() as bar:
-        task = bar.add_task("runs over trees", total=ROUNDS + 1)
+        task = bar.add_task("forward passes", total=ROUNDS + 1)
         measured = watched(
             lm.model,
             lambda: measure(lm.model, FULL, seconds=share, advance=lambda: bar.advance(task)),
@@ -279,7 +279,7 @@ def _print(report: Report) -> None:
     threads = f"{key.threads} thread{'s' if key.threads != 1 else ''}"
     device = ", ".join(filter(None, (key.device, report.instructions)))
     title = f"{report.model}, {key.dtype}, {device}, {threads}"
-    console.print("[bold]One run over a tree[/]: ", end="")
+    console.print("[bold]One forward pass[/]: ", end="")
     console.print(title, markup=False, soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in ("nodes", "ms", "T(n)/T(1)"):
@@ -314,9 +314,9 @@ def _print_methods(report: Report) -> None:
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         table.add_column("method", no_wrap=True)
         for head in (
-            "drafting\nms/run",
-            "nodes\n/run",
-            "tokens\n/run",
+            "drafting\nms/pass",
+            "nodes\n/pass",
+            "tokens\n/pass",
             "speed-up\nexpected",
             "speed-up\nseen",
         ):

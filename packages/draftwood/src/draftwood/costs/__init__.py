@@ -1,1 +1,1 @@
-"""What forward passes cost on this machine, and how large a tree is worth its time."""
+"""Costs of forward passes on this machine, and the size of the tree that is worth its time."""

@@ -1,4 +1,4 @@
-"""How many draft tokens are worth their time on this machine."""
+"""Choose the number of draft tokens that is worth its time on this machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ Seconds = Callable[[int], float]
 
 
 SHARED_MARGIN = 1.5
-"""What a draft token counts where other texts share the pass, as a multiple of its cost."""
+"""Factor on a draft token's cost where other texts share the pass."""
 
 _CONTEXT = 128  # tokens before the tree when a curve is measured
 
 
 def default_cost(nodes: int) -> float:
-    """The cost assumed of a machine that nobody measured.
+    """Cost assumed of a machine without a measured curve.
 
-    Each further node costs a twentieth of a plain pass. Dearer than on any machine measured so far,
-    so what pays here pays elsewhere too.
+    Each further node costs a twentieth of a plain pass: more than on any machine measured so far,
+    so a tree that pays by this cost pays by a measured one.
     """
     return 0.02 * (1.0 + 0.05 * (nodes - 1))
 
@@ -40,7 +40,7 @@ class Budget:
 
     Args:
         seconds: cost of a forward pass by nodes, the root included: a measured curve, or any
-            function. One that is ``Following`` counts as it is now where ``now`` is asked.
+            function. ``now`` reads a ``Following`` one again.
         per_draft_token: seconds that drafting one token and learning from it take.
         per_step: seconds that drafting takes however few the draft tokens are; where they gain
             less, no drafting pays.
@@ -60,8 +60,8 @@ class Budget:
 
     @classmethod
     def of(cls, seconds: Seconds | None) -> "Budget":
-        """What a measured curve says, or any function from nodes to seconds; None takes the cost
-        assumed of a machine that nobody measured.
+        """Make a budget from a measured curve or any function from nodes to seconds; None takes
+        ``default_cost``.
         """
         if seconds is None:
             return cls()
@@ -78,7 +78,7 @@ class Budget:
                 f" and {self.per_context_token}"
             )
         if min(self.costs) <= 0:
-            raise ValueError(f"a run must take more than 0 seconds, got {min(self.costs)}")
+            raise ValueError(f"a forward pass must take more than 0 seconds, got {min(self.costs)}")
 
     def saw(self, took: "PassTime | None") -> None:
         """Let a curve that follows passes learn of one."""
@@ -95,9 +95,9 @@ class Budget:
         return self._now["budget"]
 
     def trial(self) -> "Budget | None":
-        """The budget of a step that tries sizes whose passes may take less than is known.
+        """Budget of a trial step, which tries sizes whose passes may be faster than known.
 
-        None for all other steps. Asked once before each step.
+        None for all other steps. Call it once before each step.
         """
         curve = None if self._following is None else self._following.trial()
         return None if curve is None else self._by(curve)
@@ -106,9 +106,9 @@ class Budget:
         return replace(self, seconds=curve, per_context_token=curve.per_context_token)
 
     def with_context(self, context: int) -> "Budget":
-        """The budget of passes after so many tokens: attention costs each node more.
+        """Budget of passes after ``context`` tokens, where attention costs each node more.
 
-        The tokens are rounded to a multiple of 128.
+        ``context`` is rounded to a multiple of 128.
         """
         steps = round(context / _CONTEXT) - 1
         if steps < 1 or not self.per_context_token:
@@ -123,11 +123,10 @@ class Budget:
         return self._with_context[steps]
 
     def beside(self, rows: int) -> "Budget":
-        """The budget of passes that run so many rows of other texts too.
+        """Budget of passes that also run ``rows`` rows of other texts.
 
-        Each draft token counts half as much again as it costs: what is chosen for its estimate is
-        overestimated, and others wait for the drafting too. Above 16 rows they are rounded to a
-        multiple of 4.
+        A draft token's cost counts 1.5 times: estimates of chosen tokens are too high on average,
+        and other texts wait for the drafting. Above 16, ``rows`` is rounded to a multiple of 4.
         """
         if not rows:
             return self
@@ -167,7 +166,7 @@ class Budget:
 
     @cached_property
     def slopes(self) -> list[float]:
-        """For each number of draft tokens the least that a further one costs on average.
+        """Least average cost of further draft tokens, for each number of draft tokens.
 
         It is the least over all numbers that may follow. Draft tokens come in falling order of
         their estimates e; m more of them add at most m * e tokens and cost at least m * slope
@@ -185,7 +184,7 @@ class Budget:
         return [*found, float("inf")]
 
     def best(self, estimates: Sequence[float], others: float = 0.0) -> int:
-        """How many of these draft tokens to run.
+        """Choose how many of these draft tokens to run.
 
         Args:
             estimates: probability that each is accepted, all its ancestors included; falling.

@@ -1,9 +1,9 @@
-"""Curves on disk: found for a model on a machine, used again by every later load, and mended.
+"""Curves on disk: measured for a model on a machine, reused by later loads, and corrected.
 
 A curve lies under `home()/curves`, in a file named after the model, its dtype, the thread count and
 a digest of these and the device. The file says in full what it was measured for; one that says
-anything else is not used. A curve that was not measured in peace, or that passes contradict, is
-marked so and measured again where a longer run has nothing else to do.
+anything else is not used. A curve that was measured beside other programs, or that passes
+contradict, is marked and measured again while a longer run is idle.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from draftwood.storage.weights import WEIGHTS
 from draftwood.version import __version__
 
 ASSUMED = Curve((1, 65), (default_cost(1), default_cost(65)))
-"""Of a machine that nobody measured, until passes correct it."""
+"""Curve of a machine without a measured one, until passes correct it."""
 LEAST_SHARE = 0.8  # of the CPU that is wanted; left alone, a process gets all of it
 LEAST_PASSES = 16  # that are worth a file
 STORED_SECONDS = 3.0  # for a curve that later loads find again
@@ -51,13 +51,13 @@ NAMING = ("model", "dtype", "runner", "device", "threads")
 class CalibrationWarning(UserWarning):
     """A stored curve cannot be used, or a curve cannot be stored.
 
-    Nothing depends on it but time.
+    It affects speed alone.
     """
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a curve is measured for.
+    """Identity of a curve: model, machine and software that it was measured for.
 
     Attributes:
         model: folder of the weights.
@@ -95,7 +95,7 @@ class Key:
 
     @property
     def path(self) -> Path:
-        """Where the curve lies, if there is one."""
+        """Path of the curve's file, which may not exist."""
         naming = json.dumps([asdict(self)[part] for part in NAMING])
         digest = hashlib.sha256(naming.encode()).hexdigest()[:8]
         folder = Path(self.model)
@@ -201,8 +201,8 @@ def store(
 def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurve:
     """The stored curve of a model, or else one measured now.
 
-    Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot. What is wrong with a
-    stored curve, or keeps this one from being stored, is a ``CalibrationWarning``, never an error.
+    Measuring takes at most 3 s if the curve can be stored, 1 s if it cannot. A curve that cannot be
+    read or stored is a ``CalibrationWarning``, never an error.
 
     Args:
         measures: False assumes one instead, of a machine where draft tokens are dear.
@@ -221,7 +221,7 @@ def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurv
         try:
             store(key, measured.curve, "draftwood.load", busy=measured.busy)
         except OSError as error:
-            _warn(f"{error}; until then every load measures what a run costs")
+            _warn(f"{error}; until then every load measures what a pass costs")
     return KnownCurve(measured.curve, not measured.busy)
 
 
@@ -262,7 +262,7 @@ class Calibration:
     def curve(self) -> Callable[[int], float]:
         """Seconds of one forward pass by number of nodes, as far as they are known now.
 
-        The first look may take 3 s.
+        The first access may take 3 s.
         """
         found = self.followed()
         return found.curve if isinstance(found, Following) else found
@@ -271,8 +271,8 @@ class Calibration:
         """The curve that was given, or one that follows passes from now on.
 
         Args:
-            measures: False spares the first look its 3 s: the curve begins as what is assumed of
-                any machine, where none is stored.
+            measures: False skips the 3 s of measuring: without a stored curve, the assumed one is
+                used.
         """
         with self._making:
             if self._given is not None:
@@ -292,24 +292,24 @@ class Calibration:
         self._cpu = CpuShare()
 
     def use(self, curve: Callable[[int], float]) -> None:
-        """Take this curve from now on, whatever passes take."""
+        """Use this curve from now on, and ignore measured passes."""
         self._given = curve
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is worth measuring again: assumed, learnt, disturbed, or off by a quarter."""
+        """True if it is worth measuring again: assumed, learnt, disturbed, or off by a quarter."""
         found = self._following
         if self._given is not None or found is None or self.folder is None or self._gave_up:
             return False
         return not found.is_good or found.is_off
 
     def mend(self, disturbed: Callable[[], bool] = lambda: False) -> None:
-        """Measure and store a doubtful curve again, where there is nothing else to do.
+        """Measure and store a doubtful curve again while idle.
 
-        Once: where other programs disturb that too, passes alone go on correcting the curve.
+        Tried once: if other programs disturb that too, passes alone correct the curve.
 
         Args:
-            disturbed: asked before each pass; True leaves all as it was, for another time.
+            disturbed: called before each pass; True gives up and leaves the curve as it was.
         """
         if not self.is_doubtful:
             return
@@ -360,9 +360,9 @@ class Calibration:
                 thread.join()
 
     def keep(self, command: str) -> None:
-        """Store what passes told of a doubtful curve; takes a millisecond.
+        """Store the corrections that passes made to a doubtful curve; takes a millisecond.
 
-        What was learnt beside other programs never replaces a curve that was measured in peace.
+        Corrections learnt beside other programs never replace an undisturbed measurement.
 
         Args:
             command: whose passes they were.
@@ -376,12 +376,12 @@ class Calibration:
 
     @property
     def key(self) -> Key | None:
-        """Under which the curve is stored; None where it is not."""
+        """Key under which the curve is stored; None if it is not."""
         return None if self.folder is None else Key.of(self.model, self.folder, self.dtype)
 
 
 class _DisturbedError(Exception):
-    """There is something else to do."""
+    """Raised when there is other work to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,14 +396,14 @@ class Unmeasured:
 
 @dataclass(frozen=True)
 class MeasuredCurve:
-    """A curve, and whether other programs took so much of the CPU meanwhile that it says little."""
+    """A curve, and whether other programs took too much of the CPU for it to be trusted."""
 
     curve: Curve
     busy: bool
 
 
 def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
-    """Measure a curve by calling ``make``, and see whether the CPU was there for it."""
+    """Measure a curve by calling ``make``, and check that it had the CPU to itself."""
     cpu = CpuShare()
     since, used = time.perf_counter(), time.thread_time()
     curve = make()
@@ -413,7 +413,7 @@ def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
 
 
 def _measure(model: Model, seconds: float) -> MeasuredCurve:
-    with progress(f"measuring what a run over a tree costs here, at most {seconds:.0f} s"):
+    with progress(f"measuring forward passes over trees, at most {seconds:.0f} s"):
         return watched(model, lambda: measure(model, seconds=seconds))
 
 

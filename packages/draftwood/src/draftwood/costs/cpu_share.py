@@ -1,4 +1,4 @@
-"""How much of the CPU that this process wanted it got, beside other programs."""
+"""Measure how much of the CPU time that it wanted this process got, beside other programs."""
 
 import os
 import time
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 class CpuShare:
-    """Of the CPU time that this process wanted since now, the share that it got.
+    """Share of the wanted CPU time that this process has got since construction.
 
     Linux counts how long each thread was ready and had to wait, and how long a virtual machine was
-    stopped for others. Elsewhere all wishes seem to come true.
+    stopped for others. On other systems the share is always 1.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ def _waited() -> float:
 
 
 def _stolen() -> float:
-    """Seconds of all CPUs that the machine below took for others."""
+    """Seconds of all CPUs that the hypervisor gave to other machines."""
     return _words(Path("/proc/stat"), 8, 1 / _ticks())
 
 

@@ -29,9 +29,9 @@ ASSUMED_SLOPE = 1 / 8
 class Curve:
     """Seconds of one forward pass by number of nodes.
 
-    The root is counted, so ``curve(1)`` is a step of plain decoding. Straight between the sizes
-    measured. Beyond the last it goes on as steeply as at its end, and not flatter than on the
-    whole, so that a lucky last size does not make all larger trees free.
+    The root is counted, so ``curve(1)`` is a step of plain decoding. Linear between measured sizes.
+    Beyond the last it continues with the slope at its end, or with the average slope if that is
+    larger, so that one lucky measurement does not make all larger trees free.
 
     Attributes:
         nodes: sizes measured, growing, the first is 1.
@@ -89,7 +89,7 @@ class Curve:
             ValueError: for less than one node; the root is one.
         """
         if nodes < 1:
-            raise ValueError(f"a run has at least one node, the root, got {nodes}")
+            raise ValueError(f"a forward pass has at least one node, the root, got {nodes}")
         right = bisect_right(self.nodes, nodes)
         if right == len(self.nodes):
             return self.seconds[-1] + self._slope * (nodes - self.nodes[-1])
@@ -139,10 +139,10 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     advance: Callable[[], None] = lambda: None,
 ) -> Curve:
-    """The curve of a model: medians of rounds in which the sizes take turns.
+    """Measure the curve of a model: medians of rounds in which the sizes take turns.
 
-    So a noisy moment hurts all alike. A model too slow for all of it is measured on fewer sizes, in
-    fewer rounds and after fewer tokens; at least one pass is made, however long it takes.
+    Taking turns spreads noise over all sizes. A model too slow for all of them is measured on fewer
+    sizes, in fewer rounds and after fewer tokens; at least one pass is made, however long it takes.
 
     Args:
         sizes: numbers of nodes, the root counted; 1 is always measured.
@@ -203,7 +203,7 @@ class _Bench:
 
     @property
     def settled(self) -> bool:
-        """Whether more rounds would say the same: the middle half of each size's times agrees."""
+        """True if more rounds would say the same: the middle half of each size's times agrees."""
         for size in self.first:
             times = sorted(self.times.get(size, ()))
             quarter = len(times) // 4
@@ -215,7 +215,7 @@ class _Bench:
 
     @property
     def has_room(self) -> bool:
-        """Whether a tree fits the model's context behind a token."""
+        """True if a tree fits the model's context behind a token."""
         limit = self.model.context_length
         return limit is None or limit >= DEPTH + 2
 
@@ -240,7 +240,7 @@ class _Bench:
             self.first.setdefault(1, took)  # of one token, cold
 
     def warm_up(self, sizes: Sequence[int]) -> None:
-        """The first pass of each size for which there is time, those that say most first."""
+        """Run the first pass of each size while time is left, the most informative sizes first."""
         for size in sorted(sizes, key=lambda size: (size not in ENOUGH, size)):
             expected = Curve.fit(self.first)(size)
             later = 0.0 if size in ENOUGH else 3 * (sum(self.first.values()) + expected)
@@ -255,19 +255,19 @@ class _Bench:
                 break  # a tree this large is of no use here
 
     def round(self, backwards: bool) -> None:
-        """One pass of each size.
+        """Run one pass of each size.
 
-        It goes backwards every other time, as a pass leaves its traces in the processor's caches.
+        Every other round goes backwards, since a pass leaves traces in the processor's caches.
         """
         for size in sorted(self.first, reverse=backwards):
             if self.fits(0.0):
                 self.times.setdefault(size, []).append(self._run(size))
 
     def per_context_token(self) -> float:
-        """What a node costs more for each token of context.
+        """Measure the extra seconds of a node for each token of context.
 
-        Passes of one size are timed after more tokens than before. 0 where there is no time or no
-        room for that, and where nothing was to be seen.
+        Passes of one size are timed after more tokens than before. 0 if there is no time or no
+        context left for that, or no difference.
         """
         limit, far = self.model.context_length, self.far
         if (
@@ -309,7 +309,7 @@ class _Bench:
         return max(self.clock() - start, 1e-9)  # a coarse clock may not have moved
 
     def _tokens(self, count: int) -> list[int]:
-        """Different ones, as equal tokens would all ask the same of a mixture of experts."""
+        """Different tokens, since equal ones would all take the same experts."""
         return torch.randint(self.model.vocab_size, (count,), generator=self.random).tolist()
 
 

@@ -1,4 +1,4 @@
-"""A curve that follows what passes take, in the company of all that a step really does."""
+"""A cost curve that the passes of texts correct."""
 
 import math
 import threading
@@ -35,13 +35,13 @@ class Following:
     For each size the median of the newest passes' ratios to the first curve corrects it; sizes
     that did not run take the correction of their neighbours, straight in the logarithm of nodes.
 
-    A curve that makes trees look too dear would never be contradicted, as no tree would run, and
-    one that makes a single node look too dear likewise, as all steps would draft. So a step in
+    A curve that makes trees look too expensive would never be contradicted, as no tree would run,
+    nor one that makes a single node look too expensive, as all steps would draft. So a step in
     ``SHORTEST`` to ``LONGEST`` is a trial: sizes that have not run lately then cost as little as
     they may, given the largest size below that has, or the smallest above. Where that changes
     nothing, trials become seldom.
 
-    Texts are the same whatever it says. Threads may share it.
+    It affects speed alone, never a text. Threads may share it.
 
     Args:
         curve: to begin with.
@@ -67,7 +67,7 @@ class Following:
 
     @property
     def curve(self) -> Curve:
-        """As far as it is known now; the same object until it has moved."""
+        """Curve as known now; the same object until it has changed."""
         return self._curve
 
     @property
@@ -78,7 +78,7 @@ class Following:
         return self._curve(nodes)
 
     def saw(self, took: PassTime | None) -> None:
-        """Take in a pass; one that is told twice in a row counts once."""
+        """Record a pass; one that is reported twice in a row counts once."""
         if took is None or took is self._last or took.nodes > SIZES[-1]:
             return
         with self._lock:
@@ -98,7 +98,7 @@ class Following:
                 self._look()
 
     def trial(self) -> Curve | None:
-        """What passes may take at best, where the next step is to try that; else None.
+        """Return the best times that passes may reach if the next step is to try them; else None.
 
         Counts the step.
         """
@@ -107,7 +107,7 @@ class Following:
             return None
         with self._lock:
             self._left = self._interval
-            if not self.passes:  # nobody tells what passes take
+            if not self.passes:  # no pass has been timed
                 return None
             hoped = self._hoped()
             self._tries = hoped is not None
@@ -115,7 +115,7 @@ class Following:
 
     @property
     def is_off(self) -> bool:
-        """Whether passes of some size take a quarter more or less than the first curve says."""
+        """True if passes of some size take a quarter more or less than the first curve says."""
         sure = [_median(tuple(each)) for each in self._ratios if len(each) >= SURE]
         return any(abs(ratio) > QUARTER for ratio in sure)
 
@@ -124,7 +124,7 @@ class Following:
         return len(self._ratios[place]) >= ENOUGH and age < LONG_AGO
 
     def _look(self) -> None:
-        """Believe what was seen, if it is news."""
+        """Replace the curve if the recorded passes changed it."""
         found = self._corrected()
         if self._curve is self.first or _moved(self._curve.seconds, found.seconds):
             self._curve, self._pause = found, OFTEN
@@ -155,7 +155,7 @@ class Following:
         return Curve(SIZES, tuple(_held_between(seconds, seen)), more)
 
     def _hoped(self) -> Curve | None:
-        """The curve with the least that sizes may take which have not run lately."""
+        """Curve with the least cost that sizes which have not run lately may have."""
         curve, seconds = self._curve, {}
         fresh = [size for place, size in enumerate(SIZES) if self._is_fresh(place)]
         smallest = min(fresh, default=1)

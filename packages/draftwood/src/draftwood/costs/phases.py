@@ -1,4 +1,4 @@
-"""Where the time of forward passes goes, by number of nodes."""
+"""Measure the phases of forward passes by number of nodes."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -53,7 +53,7 @@ class CtcDrafter(Drafter):
     children are drawn a coin decides whether the frames end there.
 
     Args:
-        trained: head, draft vocabulary and mark of the target.
+        trained: head, draft vocabulary and fingerprint of the target.
         target: the model whose text is written.
         shape: a tree to grow in the place of a search.
         search: what the tree holds without a shape.

@@ -151,7 +151,7 @@ class HeadDrafter(Drafter):
     """Base of the drafters that grow any shape's tree with a trained head.
 
     Args:
-        trained: head, draft vocabulary and mark of the target.
+        trained: head, draft vocabulary and fingerprint of the target.
         target: the model whose text is written.
         shape: the tree to grow.
     """

@@ -31,7 +31,7 @@ class Eagle(HeadDrafter):
     leave its cache with the step, and the target's states take their places.
 
     Args:
-        trained: head, draft vocabulary and mark of the target.
+        trained: head, draft vocabulary and fingerprint of the target.
         target: the model whose text is written.
         shape: the tree to grow.
 

@@ -32,7 +32,7 @@ class Lm(HeadDrafter):
     alone, so it needs no hidden states and drafts as well behind a draft as behind the text.
 
     Args:
-        trained: LM, draft vocabulary and mark of the target.
+        trained: LM, draft vocabulary and fingerprint of the target.
         target: the model whose text is written.
         shape: the tree to grow.
 

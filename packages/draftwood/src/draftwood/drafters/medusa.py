@@ -34,7 +34,7 @@ class Medusa(HeadDrafter):
     to step but the target's newest state.
 
     Args:
-        trained: heads, draft vocabulary and mark of the target.
+        trained: heads, draft vocabulary and fingerprint of the target.
         target: the model whose text is written.
         shape: the tree to grow.
 

@@ -53,8 +53,8 @@ def _new_id() -> str:
 class ToolReader:
     """Splits a text into content and calls, piece by piece.
 
-    What might be the beginning of a tag is held back until it is known, and blanks around calls are
-    left out. A tag behind which there is no call is content.
+    A possible beginning of a tag is held back until it is decided, and blanks around calls are left
+    out. A tag behind which there is no call is content.
 
     Args:
         new_id: names a call.
@@ -67,7 +67,7 @@ class ToolReader:
     _value: "_JsonValue" = field(default_factory=lambda: _JsonValue())
 
     def feed(self, text: str) -> list[ContentDelta | CallDelta]:
-        """What more of the text tells."""
+        """Read more of the text."""
         self._held += text
         deltas: list[ContentDelta | CallDelta] = []
         read = {
@@ -81,7 +81,7 @@ class ToolReader:
         return deltas
 
     def finish(self) -> list[ContentDelta | CallDelta]:
-        """What was held back, once the text is over."""
+        """Release what was held back, once the text is over."""
         held, phase, self._held = self._held, self._phase, ""
         if phase == "head":
             return [ContentDelta(OPEN + held)]
@@ -141,7 +141,7 @@ class _JsonValue:
         self._depth, self._in_string, self._escaped = 0, False, False
 
     def read(self, text: str) -> int:
-        """How many of the next characters belong to the value."""
+        """Count the next characters that belong to the value."""
         for place, character in enumerate(text):
             if self._in_string:
                 if self._escaped:
@@ -164,7 +164,7 @@ class _JsonValue:
 
 
 def _certain(text: str) -> str:
-    """The text without what might be the beginning of a tag."""
+    """Text without a possible beginning of a tag at its end."""
     for length in range(min(len(OPEN) - 1, len(text)), 0, -1):
         if text.endswith(OPEN[:length]):
             return text[:-length]
@@ -172,7 +172,7 @@ def _certain(text: str) -> str:
 
 
 def read_calls(text: str, new_id: Callable[[], str] = _new_id) -> tuple[str, list[ToolCall]]:
-    """The content of a whole text, and its calls in order."""
+    """Split a whole text into its content and its calls, in order."""
     reader = ToolReader(new_id)
     content: list[str] = []
     calls: list[ToolCall] = []

@@ -1,4 +1,4 @@
-"""From schemas and grammars to what masks tokens."""
+"""Compile schemas and grammars into token masks."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -23,8 +23,7 @@ go on with blanks for ever.
 class Compiler:
     """Compiles grammars for one model; several threads may do so at once.
 
-    A hard grammar takes up to a second, during which other threads run. Nothing of it needs the
-    model.
+    A hard grammar takes up to a second, during which other threads run. It does not need the model.
 
     Args:
         tokenizer: of the model; a fast one.
@@ -42,7 +41,7 @@ class Compiler:
         self.tokenizer, self.vocab_size, self.end_tokens = tokenizer, vocab_size, end_tokens
 
     def json_schema(self, schema: Mapping[str, Any] | str) -> Grammar:
-        """Texts that are JSON of a schema, as a dict or as JSON.
+        """Compile a JSON schema, given as a dict or as JSON.
 
         Properties come in the order of the schema. References lead to places in the schema alone.
 
@@ -60,17 +59,17 @@ class Compiler:
         return self._compiled(source, "the JSON schema")
 
     def json_object(self) -> Grammar:
-        """Texts that are any JSON object."""
+        """Grammar of any JSON object."""
         return self.json_schema({"type": "object"})
 
     def lark(self, grammar: str) -> Grammar:
-        """Texts of a grammar in llguidance's dialect of Lark, whose first rule is ``start``."""
+        """Compile a grammar in llguidance's dialect of Lark, whose first rule is ``start``."""
         _require_text("a Lark grammar", grammar)
         require_small("the Lark grammar", grammar)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(grammar), "the Lark grammar")
 
     def regex(self, pattern: str) -> Grammar:
-        """Texts that match a regular expression as a whole; it knows no look-around."""
+        """Compile a regular expression that matches whole texts; it has no look-around."""
         _require_text("a regular expression", pattern)
         require_small("the regular expression", pattern)
         return self._compiled(
@@ -78,7 +77,7 @@ class Compiler:
         )
 
     def tools(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar | None:
-        """Texts that may or must call tools, with arguments of their schemas.
+        """Compile a grammar of texts that may or must call tools, with arguments by their schemas.
 
         Args:
             tools: as ``read_tools`` gives them.
@@ -160,5 +159,5 @@ def _require_text(what: str, text: object) -> None:
 
 
 def _reason(error: str) -> str:
-    """What llguidance says of a grammar, on one line."""
+    """Reason that llguidance gives against a grammar, on one line."""
     return " ".join(error.replace("<non-verbose/>", "").split())[:300] or "no reason given"

@@ -48,7 +48,7 @@ class _Text:
 
 @dataclass(eq=False, slots=True)
 class _ReadingMatcher:
-    """A matcher that has read a text; it goes on and never back."""
+    """Matcher that has read a text; it only advances."""
 
     matcher: "LLMatcher"
     text: _Text
@@ -57,7 +57,7 @@ class _ReadingMatcher:
         return _ReadingMatcher(self.matcher.deep_copy(), self.text)
 
     def read(self, text: _Text) -> bool:
-        """Go on to a text; False where that does not begin with the one that was read."""
+        """Advance to a text; False if that does not begin with the one already read."""
         tokens, here = [], text
         while here is not self.text:
             if here.length <= self.text.length:
@@ -74,9 +74,10 @@ class _ReadingMatcher:
 class _Cursor:
     """The matchers of one text, which read along the branches of its trees.
 
-    The tip goes along a branch. For another branch it is a copy of the trunk, which stays behind
-    what may still be asked for; a copy takes about 50 ns for each token of the text. Nothing is
-    rolled back: llguidance would keep the mask of a branch that was left, and refuse some grammars.
+    The tip follows one branch. For another branch it becomes a copy of the trunk, which stays
+    behind all states that may still be asked for; a copy takes about 50 ns for each token of the
+    text. Nothing is rolled back: llguidance would keep the mask of a branch that was left, and
+    refuse some grammars.
     """
 
     def __init__(self, grammar: Grammar) -> None:
@@ -85,7 +86,7 @@ class _Cursor:
         self.trunk, self.tip = self.beginning.copy(), self.beginning.copy()
 
     def to(self, state: "GrammarState") -> "LLMatcher | None":
-        """The matcher after the text of a state; None where the parser gave up on the way."""
+        """Matcher after the text of a state; None if the parser gave up on the way."""
         if not self.tip.read(state.text):
             oldest = state.oldest().text
             if not self.trunk.read(oldest):  # it was left behind, yet somebody kept it
@@ -96,7 +97,7 @@ class _Cursor:
         return self.tip.matcher if self.is_well() else None
 
     def is_well(self) -> bool:
-        """Whether the parser goes on; else another one does: one in error never gets out of it."""
+        """True if the parser goes on; else replace it, for one in error never recovers."""
         if not self.tip.matcher.is_error():
             return True
         if self.trunk.matcher.is_error():
@@ -108,10 +109,10 @@ class _Cursor:
 class GrammarState:
     """A text that fits a grammar so far; implements ``interfaces.constraint.ConstraintState``.
 
-    End tokens are not shown to the matcher: what they do is the same for every grammar, and nothing
-    has to be taken back where a branch does not end. Where the parser gives up, as a text becomes
-    too ambiguous for its limits or no token leads on, nothing is allowed: that matters only if the
-    text itself gets there.
+    End tokens are not shown to the matcher: they mean the same in every grammar, and nothing has to
+    be undone where a branch does not end. Where the parser gives up, because a text becomes too
+    ambiguous for its limits or no token is left, nothing is allowed; this matters only if the text
+    itself gets there.
     """
 
     __slots__ = ("__weakref__", "_above", "_cursor", "ended", "lost", "text")
@@ -128,7 +129,7 @@ class GrammarState:
         self.lost = False  # whether the parser gave up here
 
     def oldest(self) -> "GrammarState":
-        """The first state on the way here of which all that follow may still be asked."""
+        """Oldest ancestor still referenced; all states that may still be asked follow it."""
         state = self
         while state._above is not None and (above := state._above()) is not None:
             state = above
@@ -182,18 +183,18 @@ class GrammarState:
         return GrammarState(self._cursor, self.text.longer(token), self, ended)
 
     def _matcher(self) -> "LLMatcher | None":
-        """The matcher after this text; None where the parser gave up."""
+        """Matcher after this text; None if the parser gave up."""
         matcher = None if self.lost else self._cursor.to(self)
         self.lost = matcher is None
         return matcher
 
     def _went_well(self) -> bool:
-        """Whether the parser did not give up over the last question."""
+        """Record whether the parser survived the last question; False once it gave up."""
         self.lost = self.lost or not self._cursor.is_well()
         return not self.lost
 
 
 def first_line(text: str) -> str:
-    """The first line of an error that says something."""
+    """First line of an error that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and "<" not in line[:1]]
     return lines[0].rstrip(".:;") if lines else "no reason given"

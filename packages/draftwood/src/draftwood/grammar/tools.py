@@ -1,4 +1,4 @@
-"""Tools that a model may call: how they are given, told to the model and asked of its text.
+"""Tools that a model may call: read from requests, shown to the model, required in its text.
 
 Calls are written as Hermes and Qwen models write them: a JSON object with ``name`` and
 ``arguments`` between two tags. The grammar asks for the same of every model.
@@ -39,7 +39,7 @@ class Tool:
     strict: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The tool as chat templates and the chat API have it."""
+        """Tool in the form of chat templates and the chat API."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -50,7 +50,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """Whether tools are called.
+    """Rule for calls of tools in a text.
 
     Attributes:
         mode: ``auto`` leaves it to the model, ``none`` calls none, ``required`` calls one at least,
@@ -70,7 +70,7 @@ def read_tools(
     """Tools and choice from a request in OpenAI's form, of the chat or the responses API.
 
     Raises:
-        ValueError: for what is no such list, naming the place.
+        ValueError: for a malformed list, naming the place.
     """
     if tools is None:
         tools = []
@@ -161,9 +161,9 @@ def lark_of_tools(tools: Sequence[Tool], choice: ToolChoice, whitespace: str) ->
 def with_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], choice: ToolChoice
 ) -> list[dict[str, Any]]:
-    """Messages that tell of the tools themselves, for chat templates that know of none.
+    """Describe the tools in the messages, for chat templates without tools.
 
-    Tools are told in the system message, earlier calls in the assistant's and their results in the
+    Tools go into the system message, earlier calls into the assistant's and their results into the
     user's, in the words of Hermes models.
     """
     plain = [_told(message) for message in messages]
@@ -188,7 +188,7 @@ def with_tools(
 
 
 def _told(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message with its calls or its result as text."""
+    """Message with its calls or its result as text."""
     told = {key: value for key, value in message.items() if key != "tool_calls"}
     if message.get("role") == "tool":
         content = f"<tool_response>\n{message.get('content') or ''}\n</tool_response>"
@@ -207,7 +207,7 @@ def _written(call: Mapping[str, Any]) -> str:
 
 
 def template_tells_tools(template: object) -> bool:
-    """Whether a chat template tells of tools in the form in which the grammar asks for calls."""
+    """True if a chat template shows tools in the form in which the grammar asks for calls."""
     return isinstance(template, str) and "tools" in template and OPEN in template
 
 

@@ -1,4 +1,4 @@
-"""Frames that guess the next places all at once, one of their symbols being the blank."""
+"""CTC head: frames that draft the next places all at once, with a blank among their symbols."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -12,18 +12,18 @@ from draftwood.heads.layers import Attention, AttentionRule, HeadCache, HeadSize
 
 @dataclass(frozen=True)
 class CtcConfig:
-    """What a CTC head is.
+    """Settings of a CTC head.
 
     Attributes:
         sizes: of its layer.
         form: "layer" lets frames see the context and each other; "linear" gives them the newest
             state alone, as the heads of Medusa have it.
-        frames: places that it guesses at once.
+        frames: places that it drafts at once.
         reads: the target's layer whose input it reads; the number after the last one means the
             state after the final norm.
         reads_root: whether a row also reads the token at the next place, which for the newest row
             is the root of the draft tree.
-        has_blank: whether frames may say nothing; without it frame f is the place f, and no other.
+        has_blank: whether a frame may emit a blank; without blanks, frame f drafts place f.
         window: newest rows of the context that a frame sees; None for all.
     """
 
@@ -50,11 +50,11 @@ class CtcConfig:
 class CtcHead(nn.Module):
     """Drafts several places in parallel (CTC-drafter, Wen et al. 2024, arXiv:2412.00061).
 
-    Row t of the context is the target's state at place t. Frame f = 1..F is born of the newest row
-    t by a matrix of its own, stands at position t + 1 + f, and sees the context up to t and all
-    frames. The output head's rows, which are the target's, and a trained row for the blank make a
-    distribution of it. The text after the root at t + 1 is what the frames say once equal
-    neighbours are merged and blanks dropped; ``draftwood.heads.lattice`` computes with that.
+    Row t of the context is the target's state at place t. Frame f = 1..F is a linear map of the
+    newest row t, has position t + 1 + f, and attends to the context up to t and to all frames. The
+    target's output head and a trained row for the blank turn its state into a distribution. Merging
+    equal neighbours and dropping blanks gives the text after the root at t + 1; see
+    ``draftwood.heads.lattice``.
 
     The paper leaves open how frames differ. Here each has a matrix and a vector, so that frames are
     told apart before they see each other.
@@ -84,14 +84,14 @@ class CtcHead(nn.Module):
         """Rows of the context: the target's states, and the tokens at the next places.
 
         Args:
-            embedded: the target's embedding of these tokens, unread where the head does without.
+            embedded: the target's embedding of these tokens; unused if the head reads no tokens.
         """
         if not self.config.reads_root:
             return states
         return states + self.token_proj(self.token_norm(embedded))
 
     def born(self, rows: Float[Tensor, "... dim"]) -> Float[Tensor, "... frames dim"]:
-        """The frames of rows, before they see anything."""
+        """Frames of each row, before attention."""
         return torch.einsum("...i,foi->...fo", rows, self.frame_weight) + self.frame_bias
 
     def forward(
@@ -104,7 +104,7 @@ class CtcHead(nn.Module):
         """The states of frames that the output head reads.
 
         Args:
-            context: new rows of the context, which only give keys and values.
+            context: new rows of the context, which give keys and values alone.
             frames: of one row or, one after the other, of several.
             positions: of the context's rows, then of the frames.
             attend: which rows see which, the context's first.
@@ -130,7 +130,7 @@ class CtcHead(nn.Module):
     def symbols(
         self, frames: Float[Tensor, "... frames dim"], logits: Float[Tensor, "... frames vocab"]
     ) -> Float[Tensor, "... frames symbols"]:
-        """The same where the output head has given its logits already."""
+        """Distributions of symbols from the output head's logits."""
         if self.config.has_blank:
             blank = (frames @ self.blank)[..., None].to(logits.dtype)
             logits = torch.cat([logits, blank], dim=-1)
@@ -139,11 +139,11 @@ class CtcHead(nn.Module):
     def draft(
         self, cache: HeadCache, rows: Float[Tensor, "rows dim"]
     ) -> Float[Tensor, "frames dim"]:
-        """The states of the frames after the newest row of one text, whose rows the cache takes.
+        """States of the frames after the newest row of one text; the cache takes its new rows.
 
         Args:
             cache: of the rows before.
-            rows: those since then, at least one.
+            rows: new rows, at least one.
         """
         before, new, frames = cache.length, len(rows), self.config.frames
         last = before + new
@@ -155,7 +155,9 @@ class CtcHead(nn.Module):
         return states
 
     def _seen(self, before: int, new: int, device: torch.device) -> Bool[Tensor, "rows context"]:
-        """What new rows of the context and the frames after them see; rows need but themselves."""
+        """Attention mask of new context rows and the frames after them; a context row sees only
+        itself.
+        """
         last, frames = before + new, self.config.frames
         seen = torch.zeros(new + frames, last + frames, dtype=torch.bool, device=device)
         seen[:new, before:last] = torch.eye(new, dtype=torch.bool, device=device)

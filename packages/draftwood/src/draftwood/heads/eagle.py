@@ -1,4 +1,4 @@
-"""A decoder layer that continues the target's own hidden states."""
+"""EAGLE head: decoder layers that continue the target's own hidden states."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, Mlp, 
 
 @dataclass(frozen=True)
 class EagleConfig:
-    """What an EAGLE head is.
+    """Settings of an EAGLE head.
 
     Attributes:
         sizes: of its layers.
@@ -20,13 +20,13 @@ class EagleConfig:
         reads: the target's layers whose inputs it reads, in order; the number after the last one
             means the state after the final norm.
         norms_features: whether each state is normed before they are joined (EAGLE-3.1).
-        feeds_normed: whether a drafted state goes back in after the head's norm (EAGLE-3.1).
+        feeds_normed: whether a drafted state is fed back after the head's norm (EAGLE-3.1).
         norm_before_residual: whether the residual stream starts with the normed state.
         window: newest rows that a row sees; None for all.
         feature_sampling: whether the token chooses what is read of the state, in many dimensions
             (FSPAD); else the first layer's attention reads both side by side.
         partial_alignment: whether the last layer gives two states, one for the output head and one
-            that goes back in (FSPAD).
+            that is fed back (FSPAD).
         own_head: rows of an output head of its own, one for each token of the draft vocabulary, as
             public heads have it; 0 reads the target's.
     """
@@ -90,7 +90,7 @@ class EagleHead(nn.Module):
     def combine(
         self, features: Float[Tensor, "... rows reads dim"]
     ) -> Float[Tensor, "... rows dim"]:
-        """The target's states of all layers that it reads, as one state."""
+        """Combine the target's states of all layers that it reads into one."""
         if self.config.norms_features:
             parts = features.unbind(-2)
             features = torch.stack(
@@ -105,11 +105,11 @@ class EagleHead(nn.Module):
         positions: Int[Tensor, "... rows"],
         attend: AttentionRule,
     ) -> tuple[Float[Tensor, "... rows dim"], Float[Tensor, "... rows dim"]]:
-        """One step: the state that goes back in, and the one that the output head reads.
+        """Run one step; return the state that is fed back, and the one that the output head reads.
 
         Args:
             embedded: the target's embedding of the tokens at the next places.
-            state: ``combine`` of the target's states, or the state that the step before gave.
+            state: ``combine`` of the target's states, or the state of the step before.
             positions: of the rows, for the rotary embedding.
             attend: which rows see which.
         """

@@ -1,4 +1,4 @@
-"""Maps from the states in a model's midst to those that its output head reads."""
+"""Linear maps from a model's inner hidden states to its output head's input."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +21,19 @@ from draftwood.interfaces.model import (
 from draftwood.tree import DraftTree
 
 TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all
-LEAST_STEPS = 16  # however long they take
+LEAST_STEPS = 16  # even if time is up
 HELD_OUT = 8  # every so many-th step is left out of the fit, and chooses the penalty
 PENALTIES = (0.003, 0.03, 0.3)  # of the mean square of the states
 
 
 def exit_layers(count: int) -> tuple[int, ...]:
-    """Layers of a model at which exits are looked at."""
+    """Layers of a model at which exits are fitted."""
     return tuple(sorted({max(1, count * part // 12) for part in (2, 3, 4, 6, 8, 10)}))
 
 
 @dataclass(frozen=True, eq=False)
 class Exits:
-    """What a model would say after some of its layers.
+    """Early exits: predict a model's output after some of its layers.
 
     Hidden states of a layer, each divided by its root mean square, go through a square map to what
     comes out of the final norm. The maps are fitted by ridge regression on text that the model
@@ -54,7 +54,7 @@ class Exits:
         seconds: float = float("inf"),
         most: int = MOST_TOKENS,
     ) -> "Exits":
-        """Fit maps on what a model writes.
+        """Fit maps on text that the model writes.
 
         Args:
             before: the tokens with which its texts begin, at least one.
@@ -79,7 +79,7 @@ class Exits:
         return cls({layer: own for layer, own in found.items() if own is not None})
 
     def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-        """What the output head reads after hidden states of a layer that has a map."""
+        """Map hidden states of a layer to the output head's input."""
         return _scaled(hidden) @ self.maps[layer].to(hidden.device)
 
     def save(self, path: Path, weights: str) -> None:
@@ -113,7 +113,7 @@ def _scaled(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
 
 @dataclass(eq=False)
 class _Sums:
-    """What a ridge regression needs of the pairs that it has seen."""
+    """Sums for a ridge regression over the pairs seen so far."""
 
     inputs: Tensor | None = None  # products of inputs with each other
     both: Tensor | None = None  # and with results
@@ -129,9 +129,9 @@ class _Sums:
         self.both = both if self.both is None else self.both + both
 
     def fit(self) -> Tensor | None:
-        """The map that is best on pairs held out; None where there is none.
+        """Map that is best on held-out pairs; None if there is none.
 
-        What little text cannot tell is taken from a map of each number by itself.
+        The ridge pulls towards a map of each number by itself.
         """
         if self.inputs is None or self.both is None or not self.held:
             return None

@@ -1,6 +1,6 @@
-"""A trained drafter in a folder: what it is, its weights, and a card that says where it is from.
+"""Trained drafters in folders: configuration, weights, and a model card.
 
-What is the target's own, its embedding and the rows of its output head, is not stored.
+The target's embedding and output head are not stored.
 """
 
 import json
@@ -22,13 +22,13 @@ from draftwood.heads.places import (
     shipped,
 )
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
 __all__ = [
     "StoredHead",
-    "TargetMark",
+    "TargetFingerprint",
     "TrainedHead",
     "folder_of",
     "load",
@@ -42,12 +42,12 @@ FORMAT, VERSION = "draftwood-drafter", 1
 CARD = "card.md"
 
 DRAFT_TOKENS = "draft_tokens"
-"""Name among the weights of the tokens that are drafted."""
+"""Name of the tensor that lists the draft vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredHead:
-    """What a drafter's folder says of itself; its weights are not read yet.
+    """Description of a trained drafter in its folder; its weights are not read yet.
 
     Attributes:
         config: settings of the network, a dataclass of ``heads.kinds``.
@@ -56,13 +56,13 @@ class StoredHead:
 
     folder: Path
     config: Any
-    target: TargetMark
+    target: TargetFingerprint
 
     def read(self) -> TrainedHead:
-        """The drafter with its weights, in float32.
+        """Read the drafter with its weights, in float32.
 
         Raises:
-            ValueError: for weights that are no numbers, and a draft vocabulary that is none.
+            ValueError: for weights with NaN or infinity, and a broken draft vocabulary.
         """
         weights = _loaded(self.folder / WEIGHTS)
         tokens = weights.pop(DRAFT_TOKENS).long()
@@ -75,15 +75,15 @@ class StoredHead:
 
 
 def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | None = None) -> Path:
-    """Write a drafter, whole or not at all; it takes the place of one that is there.
+    """Write a drafter, whole or not at all; replaces one in the same folder.
 
     Args:
         card: data, licences, recipe, command, seed and figures, in Markdown.
         dtype: of the weights; None takes bfloat16.
 
     Raises:
-        ValueError: for weights that are no numbers, a draft vocabulary that is none, and a folder
-            that holds something else.
+        ValueError: for weights with NaN or infinity, a broken draft vocabulary, and a folder that
+            holds something else.
         OSError: where the disk refuses.
     """
     from safetensors.torch import save_file
@@ -116,29 +116,29 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | Non
 
 
 def load(folder: str | Path) -> TrainedHead:
-    """The drafter in a folder.
+    """Load the drafter in a folder.
 
     Raises:
-        ValueError: in one line, for a folder that is none or not whole, an unknown kind or version,
-            shapes that do not fit, and weights that are no numbers.
+        ValueError: in one line, for a missing or incomplete folder, an unknown kind or version,
+            shapes that do not fit, and weights with NaN or infinity.
     """
     return open_folder(folder).read()
 
 
 def shipped_for(model: Model, kind: str) -> TrainedHead | None:
-    """The drafter of this kind that comes with draftwood for a model, however its weights are
-    stored; None where there is none.
+    """Find the shipped drafter of this kind for a model, however the model's weights are stored.
 
-    A model of other sizes costs nothing, one of the same sizes a pass over a few tokens.
+    None if there is none. A model of other sizes costs nothing, one of the same sizes a pass over a
+    few tokens.
     """
     sizes = (model.vocab_size, model.hidden_size, model.layers)
     for folder in map(folder_of, shipped()):
         says = _says(folder / CONFIG)
-        mark = _mark(says["target"])
-        if says["kind"] != kind or (mark.vocab_size, mark.hidden_size, mark.layers) != sizes:
+        target = _fingerprint(says["target"])
+        if says["kind"] != kind or (target.vocab_size, target.hidden_size, target.layers) != sizes:
             continue
         try:
-            mark.require(TargetMark.of(model, "this model"))
+            target.require(TargetFingerprint.of(model, "this model"))
         except ValueError:  # other weights
             continue
         return load(folder)
@@ -146,7 +146,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
 
 
 def open_folder(folder: str | Path) -> StoredHead:
-    """What a folder says of its drafter; reads no weights.
+    """Read the description of a drafter from its folder, without weights.
 
     Args:
         folder: a path, or the name of a drafter that comes with draftwood.
@@ -158,7 +158,7 @@ def open_folder(folder: str | Path) -> StoredHead:
     says, header = _says(folder / CONFIG), read_header(folder / WEIGHTS)
     try:
         config = config_of(says["kind"], says["head"])
-        target = _mark(says["target"])
+        target = _fingerprint(says["target"])
         network = _network(config, len(header))
     except KeyError as error:
         raise ValueError(f"{folder / CONFIG} does not say {error}; copy it again") from None
@@ -176,7 +176,7 @@ def _is_drafter(folder: Path) -> bool:
 
 
 def _says(path: Path) -> dict[str, Any]:
-    """What a drafter's config.json holds."""
+    """Read a drafter's config.json."""
     try:
         says = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:
@@ -191,23 +191,23 @@ def _says(path: Path) -> dict[str, Any]:
     return says
 
 
-def _mark(values: Mapping[str, Any]) -> TargetMark:
-    mark = TargetMark(**{**values, "probe": tuple(map(float, values["probe"]))})
+def _fingerprint(values: Mapping[str, Any]) -> TargetFingerprint:
+    fingerprint = TargetFingerprint(**{**values, "probe": tuple(map(float, values["probe"]))})
     for name in ("vocab_size", "hidden_size", "layers"):
-        if not isinstance(getattr(mark, name), int):
+        if not isinstance(getattr(fingerprint, name), int):
             raise ValueError(f"{name} of the target is no whole number")
-    return mark
+    return fingerprint
 
 
 def _network(config: Any, tensors: int) -> nn.Module:
-    """The network without memory for its weights, which are so many tensors."""
+    """Make the network without memory for its weights, which are ``tensors`` tensors."""
     require_parts(config, tensors)
     with torch.device("meta"):
         return KINDS[config.kind][1](config)
 
 
 def _loaded(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file; ValueError where they cannot be read, or are no weights."""
+    """Read the tensors of a file; ValueError if they cannot be read, or are no weights."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -249,7 +249,7 @@ def _require_numbers(weights: Mapping[str, Tensor], where: str) -> None:
             raise ValueError(f"{where} has weights that are no numbers, in {name}")
 
 
-def _require_vocabulary(tokens: Tensor, target: TargetMark, where: str) -> None:
+def _require_vocabulary(tokens: Tensor, target: TargetFingerprint, where: str) -> None:
     ascending = bool((tokens[1:] > tokens[:-1]).all())
     if not (len(tokens) and ascending and tokens[0] >= 0 and tokens[-1] < target.vocab_size):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Which networks a drafter's folder may hold, and their settings as JSON."""
+"""Kinds of networks that a drafter's folder may hold, and their settings as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
@@ -28,7 +28,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def require_kind(head: nn.Module, network: type[Network], method: str) -> Network:
-    """The head, which must be the network that a method drafts with.
+    """Return the head, which must be the network that a method drafts with.
 
     Raises:
         ValueError: for another kind.
@@ -43,12 +43,12 @@ def require_kind(head: nn.Module, network: type[Network], method: str) -> Networ
 
 
 def described(config: Any) -> dict[str, Any]:
-    """Settings as JSON has them."""
+    """Settings as JSON values."""
     return asdict(config)
 
 
 def config_of(kind: str, values: Mapping[str, Any]) -> Any:
-    """Settings of a kind.
+    """Make the settings of a kind.
 
     Raises:
         ValueError: for an unknown kind, and for settings that it does not have or allow.
@@ -69,7 +69,7 @@ def require_parts(config: Any, tensors: int) -> None:
 
 
 def _filled(config: type, values: Any) -> Any:
-    """A dataclass from what JSON has of it."""
+    """Make a dataclass from its JSON values."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{config.__name__} is made of named values, got {values!r}")
     known = {each.name for each in fields(config)}
@@ -90,7 +90,7 @@ def _filled(config: type, values: Any) -> Any:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value from JSON is of a setting's type."""
+    """True if a value from JSON is of a setting's type."""
     inside = get_args(wanted)
     if wanted in (int, bool):
         return type(value) is wanted

@@ -1,4 +1,5 @@
-"""What frames say once equal neighbours are merged and blanks dropped, without listing alignments.
+"""Prefix probabilities of frames, equal neighbours merged and blanks dropped, without listing
+alignments.
 
 An alignment takes one symbol of each frame. Collapsing it merges equal neighbours and then drops
 blanks (connectionist temporal classification, Graves et al. 2006). A prefix y = y_1..y_n sums over
@@ -6,8 +7,8 @@ all alignments whose collapse begins with y. With pi_t the distribution of frame
 without its last token, and t frames read:
 
 * new_t(y), frame t may begin y_n: b_{t-1}(y^-) + [y_n != y_{n-1}] a_{t-1}(y^-);
-* a_t(y), frame t says y_n and y is all that was said: pi_t(y_n) (a_{t-1}(y) + new_t(y));
-* b_t(y), frame t is blank and y is all that was said: pi_t(blank) (a_{t-1}(y) + b_{t-1}(y)).
+* a_t(y), frame t emits y_n and y is all that was emitted: pi_t(y_n) (a_{t-1}(y) + new_t(y));
+* b_t(y), frame t is blank and y is all that was emitted: pi_t(blank) (a_{t-1}(y) + b_{t-1}(y)).
 
 Then P_pre(y) = sum_t pi_t(y_n) new_t(y) and P_end(y) = a_F(y) + b_F(y), and what follows y is a
 mixture of the frames: P_pre(yk) = sum_t (a + b)_{t-1}(y) pi_t(k), without a for k = y_n.
@@ -24,14 +25,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Prefix:
-    """What frames say so far.
+    """Prefix of the text that frames emit.
 
     Attributes:
-        token: the last of it; -1 where nothing was said.
-        chance: that they say this and anything after it.
-        ends: chance that they say this and nothing after it.
+        token: the last of it; -1 if empty.
+        chance: probability of all texts with this prefix.
+        ends: probability of this text, ended.
         weights: of each frame in what follows.
-        repeats: weights in what follows for another ``token``.
+        repeats: the same for one more ``token`` like the last.
     """
 
     token: int
@@ -43,7 +44,7 @@ class Prefix:
 
 @runtime_checkable
 class Frames(Protocol):
-    """A law of texts, known through prefixes: ``rows`` gives chances of those one token longer."""
+    """Distribution of texts, given by the probabilities of prefixes."""
 
     def start(self) -> Prefix:
         """The empty prefix."""
@@ -54,7 +55,7 @@ class Frames(Protocol):
         ...
 
     def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
-        """Chance of each prefix with each token behind it."""
+        """Probability of each prefix extended by each token."""
         ...
 
 
@@ -91,7 +92,7 @@ class Lattice:
         return Prefix(token, chance, said + silent, tuple(weights), tuple(repeats))
 
     def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
-        """One product with all frames, and one entry mended where the last token may come again."""
+        """One product with all frames, and a correction for a repeat of the last token."""
         rows = self._weighted([prefix.weights for prefix in prefixes]) @ self._tokens
         for row, prefix in zip(rows, prefixes, strict=True):
             if prefix.token >= 0:
@@ -104,7 +105,7 @@ class Lattice:
 
 
 class Unmerged:
-    """Frames taken as they are: frame d guesses the token at depth d, as the heads of Medusa do.
+    """Frames without a collapse: frame d drafts the token at depth d, as Medusa's heads do.
 
     A blank, where there is one, ends the text.
 
@@ -130,7 +131,7 @@ class Unmerged:
         return self._prefix(token, prefix.chance * float(self._tokens[depth, token]), depth + 1)
 
     def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
-        """Each prefix's chance times the frame of its depth."""
+        """Each prefix's probability times the frame of its depth."""
         weights = torch.tensor([prefix.weights for prefix in prefixes], dtype=self._tokens.dtype)
         return weights.to(self._tokens.device) @ self._tokens
 
@@ -140,7 +141,7 @@ class Unmerged:
 
 
 LEAST = -1e30
-"""Logarithm of a chance of zero: a number, so that gradients are numbers too."""
+"""Logarithm of a probability of zero: finite, so that gradients are finite too."""
 
 
 def log_weights(
@@ -151,7 +152,7 @@ def log_weights(
     Float[Tensor, "*batch prefixes"],
     Float[Tensor, "*batch prefixes"],
 ]:
-    """The logarithms of all prefixes of texts at once, in a form that can be differentiated.
+    """Logarithms of all prefixes of texts at once, differentiable.
 
     A token's recursion over frames is linear, so it is one sum over the frames in which the token
     may have begun.
@@ -202,7 +203,7 @@ def _accumulated(
 
 
 def collapsed(symbols: Sequence[int], blank: int) -> tuple[int, ...]:
-    """An alignment without repeats of a neighbour, then without blanks."""
+    """Collapse an alignment: merge equal neighbours, then drop blanks."""
     kept = [
         symbol for place, symbol in enumerate(symbols) if not place or symbol != symbols[place - 1]
     ]

@@ -1,4 +1,4 @@
-"""What the networks of trained drafters are built of: a decoder layer, its cache, its masks.
+"""Layers of trained drafters: a decoder layer, its cache, its masks.
 
 Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
 [... heads rows head_dim].
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class HeadSizes:
-    """Sizes of a drafter's decoder layers; as a rule those of its target's.
+    """Sizes of a drafter's decoder layers; usually those of its target's.
 
     Attributes:
         hidden: entries of a hidden state, the target's.
@@ -54,7 +54,7 @@ class RmsNorm(nn.Module):
 def rotated(
     heads: Float[Tensor, "... heads rows dim"], positions: Int[Tensor, "... rows"], theta: float
 ) -> Float[Tensor, "... heads rows dim"]:
-    """Rotary embedding in halves, as Llama has it (Su et al. 2021, arXiv:2104.09864)."""
+    """Apply a rotary embedding in halves, as Llama does (Su et al. 2021, arXiv:2104.09864)."""
     dim = heads.shape[-1]
     powers = torch.arange(0, dim, 2, device=heads.device, dtype=torch.float32) / dim
     angles = positions[..., None].float() / theta**powers
@@ -65,7 +65,7 @@ def rotated(
 
 
 class AttentionRule(Protocol):
-    """Which keys the queries of a layer see: one of a cache, of a packed row, of frames."""
+    """Attention of a layer's queries over the keys that a rule lets them see."""
 
     def __call__(
         self,
@@ -77,11 +77,11 @@ class AttentionRule(Protocol):
 
 
 class Attention(nn.Module):
-    """Projections of grouped-query attention; what sees what is the caller's.
+    """Projections of grouped-query attention; the caller gives the attention rule.
 
     Args:
         sizes: of heads and of the output.
-        inputs: entries of a row that comes in, which may be several states side by side.
+        inputs: entries of an input row, which may be several states side by side.
     """
 
     def __init__(self, sizes: HeadSizes, inputs: int) -> None:
@@ -111,7 +111,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """A gated network (Shazeer 2020, arXiv:2002.05202); gives ``copies`` states side by side."""
+    """Gated MLP (Shazeer 2020, arXiv:2002.05202) that gives ``copies`` states side by side."""
 
     def __init__(self, sizes: HeadSizes, copies: int = 1) -> None:
         super().__init__()
@@ -128,12 +128,11 @@ class Mlp(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a gated network, each behind a norm and beside the residual stream, as Llama
-    has them (Touvron et al. 2023, arXiv:2302.13971).
+    """Decoder layer of pre-norm attention and a gated MLP, as Llama's (Touvron et al. 2023,
+    arXiv:2302.13971).
 
     Args:
-        copies: of the residual stream, side by side, to which the network adds something different
-            each.
+        copies: of the residual stream, side by side; the MLP adds something different to each.
         inputs: entries that attention reads; None for those of a state.
     """
 
@@ -158,7 +157,7 @@ class DecoderLayer(nn.Module):
     def through_network(
         self, state: Float[Tensor, "... rows dim"]
     ) -> Float[Tensor, "... rows outputs"]:
-        """What comes behind attention."""
+        """Apply the layer's MLP after attention, with its norm and residual."""
         more = self.mlp(self.post_attention_layernorm(state))
         return (state if self.copies == 1 else torch.cat([state] * self.copies, dim=-1)) + more
 
@@ -169,7 +168,7 @@ def attended(
     value: Float[Tensor, "... kv_heads context dim"],
     seen: Bool[Tensor, "... rows context"],
 ) -> Float[Tensor, "... heads rows dim"]:
-    """Grouped-query attention where each row sees what ``seen`` says."""
+    """Grouped-query attention with the mask ``seen``."""
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=seen.unsqueeze(-3), enable_gqa=True
     )
@@ -178,7 +177,7 @@ def attended(
 class HeadCache:
     """Keys and values of a drafter's layers for one sequence, batchless.
 
-    Committed rows come first; rows that were drafted follow and are dropped with ``keep``. Memory
+    Committed rows come first; drafted rows follow, and ``keep`` drops them. Memory
     grows by doubling.
 
     Args:
@@ -217,7 +216,7 @@ class HeadCache:
         return attend
 
     def copy(self, other: "HeadCache", length: int) -> None:
-        """Become the first ``length`` rows of another sequence."""
+        """Take over the first ``length`` rows of another sequence."""
         self._memory, self.length = other._memory[:, :, :, :length].clone(), length
 
     def keep(self, length: int) -> None:
@@ -228,7 +227,7 @@ class HeadCache:
 def causal(
     rows: int, before: int = 0, window: int | None = None, device: torch.device | None = None
 ) -> Bool[Tensor, "rows context"]:
-    """New rows that see all before them and themselves, or the newest ``window`` of these."""
+    """Causal mask of new rows, limited to the newest ``window`` rows if given."""
     places = torch.arange(before + rows, device=device)
     back = places[before:, None] - places
     return (back >= 0) if window is None else (back >= 0) & (back < window)

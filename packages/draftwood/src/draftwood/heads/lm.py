@@ -1,4 +1,4 @@
-"""A small decoder of the target's own shape that reads tokens alone."""
+"""Draft LM: a small decoder of the target's shape that reads tokens alone."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, RmsNo
 
 @dataclass(frozen=True)
 class LmConfig:
-    """What a draft LM is.
+    """Settings of a draft LM.
 
     Attributes:
         sizes: of its layers.
@@ -27,7 +27,7 @@ class LmConfig:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """It reads none of the target's states."""
+        """No layers: it reads none of the target's states."""
         return ()
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Heads side by side, one for each next place, that read one state of the target."""
+"""Medusa and Hydra heads: one for each next place, all reading one state of the target."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,11 +13,11 @@ from draftwood.heads.layers import HeadSizes, RmsNorm
 
 @dataclass(frozen=True)
 class MedusaConfig:
-    """What a set of such heads is.
+    """Settings of a set of Medusa or Hydra heads.
 
     Attributes:
         sizes: of the target; only the entries of a hidden state and the norms' epsilon matter.
-        heads: places that are guessed, one head for each.
+        heads: places that are drafted, one head for each.
         reads: the target's layer whose input they read; the number after the last one means the
             state after the final norm.
         sees_drafted: whether a head also reads the root of the draft tree and the tokens that were
@@ -39,15 +39,15 @@ class MedusaConfig:
             raise ValueError(f"these heads read one layer of their target, got {list(self.reads)}")
 
     def tokens(self, level: int) -> int:
-        """How many tokens the head of a level reads, from the root on."""
+        """Number of tokens, from the root on, that the head of a level reads."""
         return level + 1 if self.sees_drafted else int(self.reads_root)
 
 
 class MedusaHead(nn.Module):
-    """Guesses several places after one state of the target, each with a head of its own.
+    """Draft several places after one state of the target, each with a head of its own.
 
     Row t is the target's state h at place t. The token at t + 1 is the root of the draft tree, and
-    the head of level i = 0, 1, .. guesses the token at t + 2 + i.
+    the head of level i = 0, 1, .. drafts the token at t + 2 + i.
 
     Medusa (Cai et al. 2024, arXiv:2401.10774): the head's state is h + SiLU(A h), A being zero at
     first, and a matrix makes logits of it. Here this matrix is the target's own output head for the
@@ -55,7 +55,7 @@ class MedusaHead(nn.Module):
     would be nearly all of its weights.
 
     Hydra (Ankner et al. 2024, arXiv:2402.05109): the head of level i also reads the embeddings of
-    the tokens from t + 1 to t + 1 + i, so that its guess depends on those before it. A projection
+    the tokens from t + 1 to t + 1 + i, so that its draft depends on those before it. A projection
     makes one state of all that it reads; at first it adds what it makes of tokens to h.
     """
 
@@ -84,7 +84,7 @@ class MedusaHead(nn.Module):
         """The states of one level that the output head reads.
 
         Args:
-            level: of the head, 0 guessing the token behind the root.
+            level: of the head; level 0 drafts the token behind the root.
             state: the target's.
             embedded: the target's embedding of the ``config.tokens(level)`` tokens that this head
                 reads, the root's first.

@@ -47,14 +47,14 @@ class NativeEagle(NativeHead):
 
 
 def why_not(config: EagleConfig, products: HeadProducts = "int8") -> str | None:
-    """What keeps the library from running such a head, in a clause; None where it can."""
+    """Reason why the library cannot run such a head, as a clause; None where it can."""
     if config.feature_sampling or config.partial_alignment:
         return "the native head has no feature sampling; take method eagle"
     return native.why_not(shape_of(config), products)
 
 
 def shape_of(config: EagleConfig) -> HeadShape:
-    """The head's sizes and switches as the library wants them."""
+    """Sizes and switches of the head in the library's form."""
     sizes = config.sizes
     return HeadShape(
         hidden=sizes.hidden,

@@ -1,4 +1,4 @@
-"""Where trained drafters lie, told without PyTorch."""
+"""Find the folders of trained drafters, without PyTorch."""
 
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ GROUP = "draftwood.heads"
 Named = TypeVar("Named")
 
 LEFT_OUT = "none"
-"""In the place of a drafter's name: there shall be none, not even one that comes with draftwood."""
+"""Name that means no drafter, not even one that comes with draftwood."""
 
 
 def shipped() -> list[str]:
@@ -38,10 +38,10 @@ def places_of_packages() -> tuple[Path, ...]:
 
 
 def named(drafter: Named) -> Named | None:
-    """A drafter as it is given; None for ``LEFT_OUT``.
+    """Return a drafter as given; None for ``LEFT_OUT``.
 
     Raises:
-        TypeError: for what names no drafter and is none.
+        TypeError: for anything that is no drafter and names none.
     """
     if not (drafter is None or isinstance(drafter, (str, Path)) or hasattr(drafter, "target")):
         wanted = "a drafter's folder or name, or what heads.folder.load gave"
@@ -56,7 +56,7 @@ def folder_of(name: str | Path) -> Path:
 
 
 def require_folder(drafter: str | Path) -> Path:
-    """The folder of a drafter, with the files that one has.
+    """Return the folder of a drafter, and check that its files are there.
 
     Args:
         drafter: a path, or the name of a drafter that comes with draftwood.

@@ -1,4 +1,4 @@
-"""Trees of what frames say: the likeliest prefixes, or the collapse of the likeliest alignments."""
+"""Trees of frames: the most probable prefixes, or the most probable alignments collapsed."""
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
@@ -14,10 +14,10 @@ from draftwood.tree import UNBOUNDED, DraftTree
 def likeliest_prefixes(
     frames: Frames, nodes: int, root: int = -1, room: int = UNBOUNDED
 ) -> DraftTree:
-    """The tree of the ``nodes`` prefixes that frames say with most probability.
+    """Tree of the ``nodes`` most probable prefixes.
 
-    A prefix is never likelier than one that it continues, so the best of all that continue the tree
-    is always the next. This needs no collapse, as a prefix sums over all its alignments.
+    A prefix is never more probable than its own prefixes, so the tree grows by the most probable
+    continuation. No collapse is needed, as a prefix sums over all its alignments.
 
     Args:
         root: token of the root; others are places in the draft vocabulary.
@@ -53,17 +53,17 @@ def collapsed_alignments(
     root: int = -1,
     room: int = UNBOUNDED,
 ) -> DraftTree:
-    """The trie of the likeliest alignments, once each is collapsed (Wen et al. 2024).
+    """Trie of the most probable alignments, each collapsed (Wen et al. 2024).
 
-    Every frame brings its ``ranks`` likeliest symbols. Their products are taken by falling
-    probability, equal neighbours merged and blanks dropped. Alignments that say the same become one
-    path, and all about the tree is read off the trie. Frame 1 is never compared with the root.
+    Each frame contributes its ``ranks`` most probable symbols. Alignments are taken by falling
+    probability, equal neighbours merged and blanks dropped. Alignments with the same text share a
+    path. Frame 1 is never compared with the root.
 
     The paper takes a fixed list of ranks. Here the frames' own probabilities order the products.
 
     Args:
         probs: of each symbol in each frame; the blank is the last symbol.
-        alignments: most of them that are looked at.
+        alignments: largest number of them that is tried.
     """
     best = probs.topk(min(ranks, probs.shape[-1]), dim=-1)
     chances, symbols = best.values.tolist(), best.indices.tolist()

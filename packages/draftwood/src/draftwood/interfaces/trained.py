@@ -21,7 +21,7 @@ differs less than rounding does is as good a target for the drafter as the one i
 
 
 @dataclass(frozen=True)
-class TargetMark:
+class TargetFingerprint:
     """Tells the target of a drafter from other models, however its weights are stored.
 
     Attributes:
@@ -38,13 +38,13 @@ class TargetMark:
     probe: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, model: Model, name: str) -> "TargetMark":
-        """The mark of a model; costs it a pass over a few tokens, once."""
+    def of(cls, model: Model, name: str) -> "TargetFingerprint":
+        """Fingerprint of a model; costs it a pass over a few tokens, once."""
         if model not in _PROBES:
             _PROBES[model] = _probe(model)
         return cls(name, model.vocab_size, model.hidden_size, model.layers, _PROBES[model])
 
-    def require(self, other: "TargetMark") -> None:
+    def require(self, other: "TargetFingerprint") -> None:
         """Raise ValueError unless ``other`` is the same model, saying what differs."""
         sizes = {
             "vocabulary": (self.vocab_size, other.vocab_size),
@@ -65,12 +65,12 @@ class TargetMark:
                 )
             )
 
-    def difference(self, other: "TargetMark") -> float:
+    def difference(self, other: "TargetFingerprint") -> float:
         """Root of the mean square difference of both probes; NaN where one of them is broken."""
         squares = [(a - b) ** 2 for a, b in zip(self.probe, other.probe, strict=True)]
         return math.sqrt(sum(squares) / max(len(squares), 1))
 
-    def _refusal(self, other: "TargetMark", difference: str) -> str:
+    def _refusal(self, other: "TargetFingerprint", difference: str) -> str:
         return (
             f"the drafter was trained for {self.name}, and {other.name} has {difference}; take a"
             " drafter of this model, or train one"
@@ -105,4 +105,4 @@ class TrainedHead:
 
     head: nn.Module
     draft_tokens: Int[Tensor, " draft_vocab"]
-    target: TargetMark
+    target: TargetFingerprint

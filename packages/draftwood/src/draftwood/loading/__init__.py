@@ -1,1 +1,1 @@
-"""From a name to weights and a tokenizer: packages, folders, GGUF files, the Hugging Face hub."""
+"""Load weights and tokenizers by name: packages, folders, GGUF files, the Hugging Face hub."""

@@ -1,7 +1,7 @@
-"""What a folder says of its model, compared with what its weights hold.
+"""Compare the configuration in a folder with its weights.
 
-Transformers builds what a configuration asks for, fills what is missing with random numbers, and
-leaves out what it does not know.
+Transformers builds the configured model, fills missing tensors with random numbers, and ignores
+unknown ones.
 """
 
 import importlib.util
@@ -18,10 +18,10 @@ from draftwood.storage.weights import WEIGHTS
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model")
 PACKED = 4
-"""Numbers of a matrix that lie in a byte at most."""
+"""Most entries of a matrix that one byte packs."""
 
 REST = "small.safetensors"
-"""What is left of a model whose matrices lie elsewhere."""
+"""File of the small tensors of a model whose matrices lie elsewhere."""
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model."
 MERGE = "merge it into its model (merge_and_unload of PEFT, then save_pretrained) and name that"
@@ -43,7 +43,7 @@ def require_agreement(folder: Path) -> None:
 
 
 def require_all_used(model: Any, unused: Iterable[str], folder: Path) -> None:
-    """Raise ValueError where a file has tensors without which its model says something else.
+    """Raise ValueError if a file has unused tensors that would change the model's output.
 
     These are layers beyond those of the configuration, and what lies beside the weight of a linear
     layer, as biases and the scales of quantised weights do.
@@ -67,7 +67,9 @@ def require_all_used(model: Any, unused: Iterable[str], folder: Path) -> None:
 
 
 def _layers_above(model: Any, name: str) -> int | None:
-    """How many layers a list has, where this tensor is of a layer behind them."""
+    """Number of layers in the list that a tensor's name indexes beyond its end; None if it does
+    not.
+    """
     extra = getattr(model.config.get_text_config(), "num_nextn_predict_layers", None) or 0
     parts = name.split(".")
     for place, part in enumerate(parts):
@@ -101,7 +103,7 @@ def require_no_adapter(folder: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A configuration; empty where it cannot be read, which Transformers tells."""
+    """Read a configuration; empty if it cannot be read, which Transformers reports."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -110,7 +112,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _others(folder: Path) -> Iterable[Path]:
-    """Weights whose sizes no header tells."""
+    """Weight files without a header of sizes."""
     kinds = (path for pattern in WEIGHTS for path in folder.glob(pattern))
     return (path for path in kinds if path.suffix != ".safetensors")
 
@@ -131,7 +133,7 @@ def _require_known(folder: Path, told: object) -> None:
 
 
 def _require_sizes(folder: Path, config: Mapping[str, Any], files: Iterable[Path]) -> None:
-    """Raise ValueError for more than files of such sizes can hold."""
+    """Raise ValueError for more weights than files of these sizes can hold."""
     tensors = {name for path in files for name in read_header(path)}
     holds = PACKED * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     layers, width = (_first(config, names) for names in (LAYERS, WIDTH))
@@ -149,6 +151,6 @@ def _require_sizes(folder: Path, config: Mapping[str, Any], files: Iterable[Path
 
 
 def _first(config: Mapping[str, Any], names: Iterable[str]) -> int:
-    """A size under the first of its names that is there; 0 for none, and for what is no size."""
+    """Size under the first of its names that is present; 0 if none is, or it is no size."""
     found = next((config[name] for name in names if name in config), 0)
     return found if isinstance(found, int) else 0

@@ -2,7 +2,7 @@
 
 A folder that draftwood makes is built under a hidden name beside its destination and renamed at the
 end, so a process that dies half-way leaves nothing under the real name. `draftwood.json` inside
-says where the weights came from and what every file must weigh.
+says where the weights came from and how large every file must be.
 """
 
 import json
@@ -19,7 +19,7 @@ from draftwood.storage.safetensors import read_header
 from draftwood.storage.weights import WEIGHTS
 
 SMALL = 1 << 20
-"""Bytes of a file that is compared with its digest whenever it is read."""
+"""Largest file, in bytes, that is compared with its digest at every read."""
 
 TOKENIZERS = (
     "tokenizer.json",
@@ -34,7 +34,7 @@ TOKENIZERS = (
 def check_folder(folder: Path) -> None:
     """Check that a folder can be loaded: the right files, whole.
 
-    Cheap: of weights nothing but sizes is read.
+    Cheap: of weights only sizes are read.
 
     Raises FileNotFoundError when a file is missing and ValueError when one is damaged.
     """
@@ -67,9 +67,9 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def understood(folder: Path) -> Iterator[None]:
-    """Whatever Transformers says against a folder becomes a ValueError that names it.
+    """Turn any error of Transformers about a folder into a ValueError that names it.
 
-    What is missing, as files, packages and memory, keeps its own error.
+    Missing files, packages and memory keep their own errors.
     """
     try:
         yield
@@ -110,7 +110,7 @@ def _check_shards(folder: Path) -> None:
 
 
 def _is_copy(index: Path, folder: Path) -> bool:
-    """Whether an index belongs to a second copy of the weights.
+    """True if an index belongs to a second copy of the weights.
 
     That copy is left out where safetensors are whole.
     """

@@ -1,8 +1,8 @@
 """Models whose matrices stay in their GGUF file.
 
-What else a model needs is read once and kept in a small folder: configuration, tokenizer, norms and
-biases, and where in the file each matrix lies. Loading maps the file and hands its blocks to the
-native path, which never makes floats of them.
+The rest is read once and kept in a small folder: configuration, tokenizer, norms and biases, and
+the offset of each matrix in the file. Loading maps the file and hands its blocks to the native
+path, which never makes floats of them.
 """
 
 import json
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from gguf import ReaderTensor
 
 PLACES = "blocks.json"
-ORDER = "order of "  # begins the names of tensors that hold rows
+ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 1
 
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """Where a matrix lies.
+    """Location of a matrix in its GGUF file.
 
     Attributes:
         module: of the Transformers model, or one of the matrices of experts, all of them below each
@@ -87,7 +87,7 @@ def blocks_folder(path: Path) -> Path:
 
 
 def is_blocks_folder(folder: Path) -> bool:
-    """Whether it describes a GGUF file."""
+    """True if the folder describes a GGUF file."""
     return (folder / PLACES).is_file()
 
 
@@ -156,9 +156,9 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
-    """The model that a folder describes.
+    """Open the model that a folder describes.
 
-    Blocks stand in the place of its weights: the native path alone runs it, with these products.
+    Its weights are blocks: the native path alone runs it, with these products.
 
     Raises:
         ValueError: for a file that was cut short or changed since it was described, and for
@@ -199,9 +199,9 @@ def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
 
 
 def require_unchanged(folder: Path) -> None:
-    """Raise ValueError where a file was written to since its folder was made.
+    """Raise ValueError if a file was written to since its folder was made.
 
-    Before and after matrices are read from it.
+    Call it before and after matrices are read from the file.
     """
     for name, state in _places(folder).get("states", {}).items():
         if _state(Path(name)) != state:
@@ -212,7 +212,7 @@ def require_unchanged(folder: Path) -> None:
 
 
 def _state(file: Path) -> list[int]:
-    """Size and time of change."""
+    """Size and modification time."""
     found = file.stat()
     return [found.st_size, found.st_mtime_ns]
 
@@ -228,7 +228,7 @@ def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:
 
 
 def _places(folder: Path) -> dict[str, Any]:
-    """What a folder tells of its file."""
+    """Read a folder's description of its file."""
     try:
         places = json.loads((folder / PLACES).read_text(encoding="utf-8"))
     except ValueError as error:

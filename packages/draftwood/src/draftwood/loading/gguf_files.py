@@ -1,4 +1,4 @@
-"""GGUF files: converted once into an ordinary model folder, which then loads in a blink."""
+"""GGUF files: converted once into an ordinary model folder, which then loads quickly."""
 
 import hashlib
 import re
@@ -42,7 +42,7 @@ class NotInBlocksError(ValueError):
 
 
 def stored_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """How a folder must store the weights for a model of this dtype.
+    """Type in which a folder must store the weights for a model of this dtype.
 
     float32 holds whatever a GGUF file says.
     """
@@ -65,12 +65,12 @@ def gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
 
 
 def is_converted(path: Path, dtype: torch.dtype) -> bool:
-    """Whether ``gguf_folder`` finds the folder."""
+    """True if ``gguf_folder`` finds the folder."""
     return stored_folder(path.resolve(), suffix(dtype)).is_dir()
 
 
 def stored_folder(path: Path, ending: str) -> Path:
-    """Where that is kept which is made of this file; all its parts must be there and begin well."""
+    """Folder for what is made of this file; all its parts must be there and begin well."""
     parts = parts_of(path)
     states = [part.stat() for part in parts]
     identity = "\0".join(
@@ -85,7 +85,7 @@ def stored_folder(path: Path, ending: str) -> Path:
 
 
 def suffix(dtype: torch.dtype) -> str:
-    """What the names of folders end with that do not store bfloat16."""
+    """Ending of folders' names that tells stored types apart; empty for bfloat16."""
     return "" if dtype is torch.bfloat16 else f"-{str(dtype).removeprefix('torch.')}"
 
 
@@ -155,7 +155,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Whatever a parser says of damaged bytes becomes a ValueError that names the file."""
+    """Turn any error of a parser about damaged bytes into a ValueError that names the file."""
     try:
         yield
     except NotInBlocksError:
@@ -189,7 +189,7 @@ def opened(parts: list[Path]) -> list[gguf.GGUFReader]:
 
 
 def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
-    """The type that most weights are stored in, for instance Q4_K; None where those are floats."""
+    """Type that most weights are stored in, for instance Q4_K; None for floats."""
     sizes = Counter[str]()
     for reader in readers:
         for tensor in reader.tensors:
@@ -199,7 +199,7 @@ def quantisation_of(readers: list[gguf.GGUFReader]) -> str | None:
 
 
 def digest(parts: list[Path]) -> str:
-    """The SHA-256 of a file; of several, that of theirs."""
+    """SHA-256 of a file; of several, the SHA-256 of their digests."""
     digests = [sha256(part) for part in parts]
     return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -237,7 +237,7 @@ def _weights(
 
 
 class Layout:
-    """How the tensors of a file are called in a model of Transformers, and lie in it.
+    """Names and places of a file's tensors in a model of Transformers.
 
     Attributes:
         joined: tensors that several of the file's are parts of, by the model's names.
@@ -282,7 +282,7 @@ class Layout:
         return f"{of}.{experts.DOWN}_bias" if which == "down" else None
 
     def is_part(self, name: str) -> bool:
-        """Whether a tensor belongs to experts."""
+        """True if a tensor belongs to experts."""
         return self._part_of_experts(name) is not None
 
     def place(self, name: str, values: np.ndarray) -> tuple[str | None, np.ndarray]:
@@ -306,8 +306,8 @@ class Layout:
         return self._names[placed.name], placed.weights
 
     def _part_of_experts(self, name: str) -> tuple[str, Any, str, str] | None:
-        """Of a tensor of experts: the model's name of them, their module, which of their matrices
-        it is, and whether it is the weight or the bias.
+        """Locate a tensor of experts: the model's name of them, their module, which of their
+        matrices it is, and whether it is the weight or the bias.
         """
         found = OF_EXPERTS.fullmatch(name)
         known = self._mixtures.get(int(found["layer"])) if found else None
@@ -316,7 +316,7 @@ class Layout:
     def _place_experts(
         self, name: str, module: Any, which: str, kind: str, values: np.ndarray
     ) -> tuple[str | None, np.ndarray]:
-        """Gates wait for what they gate, or the other way round."""
+        """Join gate and up projections; the first to come waits for the other."""
         parts = {which: torch.from_numpy(np.array(values))}
         ending = "_bias" if kind == "bias" else ""
         if which == "down":
@@ -331,7 +331,7 @@ class Layout:
 
 @contextmanager
 def _one_map_of_names() -> Iterator[None]:
-    """Transformers asks for the same map of names once for every submodule, which takes seconds."""
+    """Cache Transformers' map of names, which takes seconds and is built for every submodule."""
     usual = gguf.get_tensor_name_map
     gguf.get_tensor_name_map = cache(usual)
     try:
@@ -341,7 +341,7 @@ def _one_map_of_names() -> Iterator[None]:
 
 
 class QuickReader(gguf.GGUFReader):
-    """Passes over lists of strings: a vocabulary takes seconds, and tokenizers read it again.
+    """Reader that skips lists of strings: a vocabulary takes seconds, and tokenizers read it again.
 
     Lists of numbers, which vocabularies have as well, are read at once.
     """

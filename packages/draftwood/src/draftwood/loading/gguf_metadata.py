@@ -79,7 +79,7 @@ class Metadata:
 
 
 def read_metadata(readers: "list[GGUFReader]") -> Metadata:
-    """What the parts of a file say. Raises ValueError for a file that holds no model."""
+    """Read the metadata of a file's parts. Raises ValueError for a file that holds no model."""
     from gguf import dequantize
 
     fields = readers[0].fields

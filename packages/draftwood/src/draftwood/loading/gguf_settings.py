@@ -1,4 +1,4 @@
-"""What a GGUF file says about its model, as a configuration of Transformers.
+"""Translate a GGUF file's metadata to a configuration of Transformers.
 
 Every key and tensor that changes a model's numbers is either understood here or refused by name: a
 file with one setting more than its reader knows would load as another model, in silence.
@@ -24,7 +24,7 @@ TOKENS = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id
 
 @dataclass(frozen=True)
 class Architecture:
-    """How one of llama.cpp's architectures is called in Transformers.
+    """Names and settings in Transformers of one of llama.cpp's architectures.
 
     Attributes:
         epsilon: key and name of the norms' epsilon.
@@ -122,7 +122,7 @@ def _gpt2(metadata: Metadata) -> dict[str, Any]:
 
 
 def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, Any]:
-    """What Gemma 2 and 3 share.
+    """Settings that Gemma 2 and 3 share.
 
     llama.cpp knows by the number of layers which size scales queries differently.
     """
@@ -154,7 +154,7 @@ def _gemma3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str, Any]:
-    """Which layers see a window: all but every so-many-th, or as a list in the file says."""
+    """Layer types: all layers but every so-many-th see a window, or those that the file lists."""
     told = metadata.take("attention.sliding_window_pattern", every)
     layers = range(common["num_hidden_layers"])
     sliding = [

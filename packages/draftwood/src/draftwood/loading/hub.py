@@ -88,9 +88,9 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
 
 
 def described(name: str) -> Path:
-    """The folder that says what the model called `name` is like.
+    """Folder that describes the model called `name`.
 
-    Of a model on the hub it holds no weights unless they were fetched before. Raises as `resolve`.
+    For a model on the hub it holds no weights unless they were fetched before. Raises as `resolve`.
     """
     path = Path(name).expanduser()
     if name and (path / "config.json").is_file():
@@ -137,7 +137,7 @@ def blocks_of(name: str) -> Path | None:
 
 
 def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
-    """Once: later loads find the folder."""
+    """Warn once: later loads find the folder."""
     types = (torch.bfloat16, torch.float32)
     if path.is_file() and not any(is_converted(path, dtype) for dtype in types):
         warnings.warn(
@@ -164,7 +164,7 @@ def integers_of(dtype: str | torch.dtype | None) -> Products | None:
 
 
 def as_stored(dtype: str | torch.dtype | None) -> bool:
-    """Whether weights of this type are taken from a quantised file as they are, on a CPU."""
+    """True if weights of this type are taken from a quantised file as they are, on a CPU."""
     return dtype in (None, "float32", torch.float32) or integers_of(dtype) == "int8"
 
 
@@ -231,7 +231,7 @@ def read_folder(
 
 
 def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
-    """As Transformers takes it. What runs in int8 is read as it would be without."""
+    """Translate a type for Transformers. Integer products read weights in their default type."""
     if dtype is None or integers_of(dtype) is not None:
         return "auto"
     if isinstance(dtype, torch.dtype):
@@ -241,7 +241,7 @@ def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
 
 
 def device_of(device: str | torch.device | None) -> torch.device:
-    """The device that is meant: CUDA where there is one, else the CPU.
+    """Resolve a device: by default CUDA if there is one, else the CPU.
 
     Raises ValueError for one that cannot be had.
     """

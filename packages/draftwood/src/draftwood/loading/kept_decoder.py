@@ -1,4 +1,4 @@
-"""What was read from a model of Transformers, on disk.
+"""Keep on disk what was read from a model of Transformers.
 
 The classes of Transformers take longer to import than a small model to load, and the decoders of
 GGUF files need them only once. Whatever a decoder is read from, and the code that reads it, is part
@@ -34,7 +34,7 @@ PARTS = {
 
 
 def read_kept(folder: Path, files: Sequence[np.ndarray]) -> DescribedModel | None:
-    """The model that ``keep`` was given; None where there is none, or none that is still true.
+    """Read the model that ``keep`` was given; None if there is none, or an outdated one.
 
     Args:
         files: mapped, in which the blocks lie.
@@ -123,7 +123,7 @@ def keep(model: DescribedModel, folder: Path, files: Sequence[np.ndarray]) -> No
 
 
 def _place(stored: np.ndarray, files: Sequence[np.ndarray]) -> tuple[int, int]:
-    """In which file an array lies, and how many bytes before it."""
+    """Number of the file that holds an array, and the offset in bytes."""
     for part, file in enumerate(files):
         begin = stored.ctypes.data - file.ctypes.data
         if begin >= 0 and begin + stored.nbytes <= file.nbytes:
@@ -132,7 +132,7 @@ def _place(stored: np.ndarray, files: Sequence[np.ndarray]) -> tuple[int, int]:
 
 
 def _key(folder: Path) -> str:
-    """All that a decoder depends on: its folder, and the code that reads it."""
+    """Hash of everything that a decoder depends on: its folder, and the code that reads it."""
     here = Path(__file__).parent
     code = [path for room in (here, here.parent / "models") for path in sorted(room.glob("*.py"))]
     states = [

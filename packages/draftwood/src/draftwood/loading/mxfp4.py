@@ -27,7 +27,7 @@ CODES, SCALES = "_blocks", "_scales"
 
 @dataclass(frozen=True, eq=False)
 class ScalesApart(Blocks):
-    """Blocks whose 16 bytes of codes hold neighbours together, and whose scales lie elsewhere.
+    """Blocks with neighbouring codes in each byte, and with scales in a tensor of their own.
 
     Attributes:
         scales: one byte for each block of each stored row.
@@ -52,7 +52,7 @@ class ScalesApart(Blocks):
 
 
 def is_mxfp4(folder: Path) -> bool:
-    """Whether the experts of the model in a folder are stored in MXFP4."""
+    """True if the experts of the model in a folder are stored in MXFP4."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return config["quantization_config"]["quant_method"] == "mxfp4"
@@ -92,7 +92,7 @@ def open_mxfp4(folder: Path) -> "PreTrainedModel":
 
 
 def _taken(tensors: dict[str, torch.Tensor], name: str) -> ScalesApart:
-    """The matrices of all experts below each other, no longer among the tensors."""
+    """Take the matrices of all experts, below each other, out of the tensors."""
     codes, scales = (tensors.pop(f"{name}{ending}", None) for ending in (CODES, SCALES))
     if codes is None or scales is None:
         raise ValueError(f"its tensors {name}{CODES} and {name}{SCALES} are missing")

@@ -1,7 +1,4 @@
-"""Names of models, of types of weights and of devices: what may mean something, and what cannot.
-
-Nothing is imported or fetched for it.
-"""
+"""Check names of models, of types of weights and of devices, without imports or downloads."""
 
 import difflib
 import re
@@ -28,7 +25,7 @@ def builtin_names() -> tuple[str, ...]:
 
 
 def require_model(name: str) -> None:
-    """Refuse a name that no model can have, and one that is nowhere.
+    """Refuse a name that no model can have, and a path that does not exist.
 
     Raises:
         ValueError: for a name that means nothing.
@@ -92,7 +89,7 @@ def _may_be_device(device: str) -> bool:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form of a repository's on the Hugging Face hub."""
+    """True if a name has the form of a repository's on the Hugging Face hub."""
     return (
         re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
         and not name.startswith((".", "/"))
@@ -101,7 +98,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def unknown(name: str) -> ValueError | FileNotFoundError:
-    """What to say of a name that means nothing."""
+    """Error for a name that means nothing."""
     accepted = (
         "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
         f" {', '.join(builtin_names())}"

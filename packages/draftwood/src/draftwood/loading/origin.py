@@ -1,4 +1,4 @@
-"""Where the weights of a folder came from.
+"""Origin of the weights in a folder.
 
 It says how they were quantised, and gives a digest that tells them from others.
 """
@@ -15,7 +15,7 @@ from draftwood.storage.weights import WEIGHTS
 
 
 def quantisation(folder: Path) -> str | None:
-    """How the weights in a folder that draftwood made were quantised before.
+    """Format in which the weights of a folder that draftwood made were quantised before.
 
     For instance Q4_1; None if they were not.
     """
@@ -38,7 +38,7 @@ def weights_digest(folder: Path) -> str | None:
 
 
 def _facts(folder: Path) -> Facts:
-    """What the manifest says of the weights.
+    """Read the manifest's facts about the weights.
 
     Manifests of earlier versions say it by their source alone.
     """

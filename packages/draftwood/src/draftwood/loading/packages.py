@@ -67,16 +67,16 @@ class Builtin:
 
     @property
     def facts(self) -> Facts:
-        """What the manifest of its folder says of the weights."""
+        """Facts about the weights for the manifest of its folder."""
         return {"quantisation": self.quantisation, "weights": self.weights}
 
     @property
     def blocks(self) -> Path:
-        """Where its file lies with what describes it, if it is used as it is; there or not."""
+        """Folder of its file and description, if it is used as it is; there or not."""
         return home() / "models" / f"{self.name}-gguf{READING}"
 
     def folder(self, dtype: torch.dtype) -> Path:
-        """Where a model of this dtype is read from, there or not.
+        """Folder from which a model of this dtype is read; there or not.
 
         Weights that were floats are stored once.
         """

@@ -42,7 +42,7 @@ USUAL_GIGABYTES = 20.0
 
 @dataclass(frozen=True)
 class KeptMatrix:
-    """Where a matrix lies in the file, and all else that it is made of.
+    """Location of a packed matrix in the file, with its format.
 
     Attributes:
         format: llama.cpp's name.
@@ -62,7 +62,7 @@ class KeptMatrix:
 
 @dataclass(frozen=True)
 class Packing:
-    """What packing the matrices of a model comes to.
+    """Result of examining a model for packing.
 
     Attributes:
         why_not: why the native path does not run the model; None if it does.
@@ -74,7 +74,7 @@ class Packing:
     shapes: dict[str | None, list[tuple[int, int]]]
 
     def size(self, products: Products) -> int:
-        """Most bytes that the packed matrices have."""
+        """Upper bound on the bytes of the packed matrices."""
         return sum(
             sum(Matrix.sizes(format or FROM_FLOATS[products], *shape))
             for format, shapes in self.shapes.items()
@@ -83,7 +83,7 @@ class Packing:
 
 
 def packing(folder: Path) -> Packing:
-    """What packing the model in a folder comes to; nothing of its weights is read.
+    """Examine whether and how the model in a folder can be packed; reads no weights.
 
     Raises:
         ValueError: for a configuration that Transformers does not understand.
@@ -114,7 +114,7 @@ def packed_folder(
 
     Args:
         folder: of the original weights; where one of its files changes, they are packed again.
-        load: gives model and tokenizer in it, when they are asked for.
+        load: loads model and tokenizer when they are needed.
 
     Raises:
         ValueError: for a model that the native path does not run.
@@ -237,7 +237,7 @@ def _matrix(file: np.ndarray, each: KeptMatrix, part: Projection) -> Matrix:
 
 
 def _append(file: BinaryIO, content: np.ndarray) -> int:
-    """Write where the next line of the caches begins; returns that place."""
+    """Write at the next multiple of a cache line; return that offset."""
     file.write(bytes(-file.tell() % ALIGNMENT))
     begin = file.tell()
     file.write(content)  # type: ignore[arg-type]
@@ -245,7 +245,7 @@ def _append(file: BinaryIO, content: np.ndarray) -> int:
 
 
 def _made_from(folder: Path, products: Products) -> dict[str, object]:
-    """All that packed matrices depend on."""
+    """Everything that packed matrices depend on."""
     files = sorted({path for pattern in (*WEIGHTS, *SETTINGS) for path in folder.glob(pattern)})
     states = {path.name: path.stat() for path in files if path.is_file()}
     return {
@@ -258,14 +258,14 @@ def _made_from(folder: Path, products: Products) -> dict[str, object]:
 
 
 def _name_of(folder: Path) -> str:
-    """What a folder's model is called; the cache of Hugging Face names folders after commits."""
+    """Name of a folder's model; the cache of Hugging Face names folders after commits."""
     folder = folder.resolve()
     named = folder.parent.parent if folder.parent.name == "snapshots" else folder
     return named.name.removeprefix("models--")[:60]
 
 
 def _drop_outdated(kept: Path) -> None:
-    """Drop what was packed of the same folder before it, or the layout, changed."""
+    """Drop matrices packed before the folder or the layout changed."""
     told = _same(kept)
     for other in _all_kept():
         if other != kept and _same(other) == told:
@@ -282,7 +282,7 @@ def _same(kept: Path) -> tuple[object, object] | None:
 
 
 def _keep_within(size: int, used: Path) -> None:
-    """Drop what was not used for longest until all is within so many bytes, but never `used`."""
+    """Drop the least recently used folders until the rest fits ``size`` bytes, but never `used`."""
     found = list[tuple[float, int, Path]]()
     for kept in _all_kept():
         with suppress(OSError):  # another process may have dropped it

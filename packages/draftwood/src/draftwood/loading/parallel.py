@@ -1,4 +1,4 @@
-"""Models that several processes hold in parts."""
+"""Tensor parallelism: models split over several processes."""
 
 import atexit
 from pathlib import Path
@@ -14,7 +14,7 @@ from draftwood.models.parallel import Channel, LeadingModel, follow, join, stay_
 from draftwood.storage.ranks import rank
 
 SPLIT = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
-"""What a process holds a whole share of."""
+"""Settings that the number of processes must divide."""
 
 
 def require_split(
@@ -23,7 +23,7 @@ def require_split(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> Path:
-    """The folder of a model that so many processes can hold in equal parts.
+    """Folder of a model that this number of processes can hold in equal parts.
 
     Raises:
         ValueError: for one that they cannot, for weights that are not floats, and for fewer GPUs.
@@ -65,7 +65,7 @@ def load_parallel(
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> tuple[LeadingModel, hub.Pretrained]:
-    """This process's part of a model.
+    """Load this process's part of a model.
 
     Only the first process gets one; the others serve it, and exit when it has ended.
 
@@ -88,7 +88,9 @@ def load_parallel(
 
 
 def _split(processes: int) -> dict[str, Any]:
-    """What Transformers is told to split a model; 5.10 and later versions say it differently."""
+    """Arguments that make Transformers split a model; 5.10 and later versions name them
+    differently.
+    """
     from transformers.distributed import DistributedConfig
 
     try:

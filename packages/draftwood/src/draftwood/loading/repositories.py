@@ -25,7 +25,7 @@ def require_repository(name: str) -> None:
 
 
 def not_there(repository: str) -> FileNotFoundError:
-    """What to say of a repository that is not in the cache, where the hub does not answer."""
+    """Error for a repository that is not in the cache, where the hub does not answer."""
     from huggingface_hub import constants
 
     offline = constants.HF_HUB_OFFLINE

@@ -1,4 +1,4 @@
-"""How large a model is, from its configuration alone."""
+"""Compute the size of a model from its configuration alone."""
 
 from draftwood.interfaces.size import ModelSize
 from draftwood.loading.folders import understood

@@ -1,8 +1,8 @@
 """Models without weights, which get their matrices from a file: a GGUF file, or one of packed
 matrices.
 
-All else that such a model needs lies in a small folder: configuration, tokenizer, and the tensors
-that are no matrices of products.
+The rest of such a model is in a small folder: configuration, tokenizer, and all tensors but the
+matrices of products.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ Shape = tuple[int, ...]
 
 
 def skeleton(config: Any, dtype: torch.dtype = torch.float32) -> Any:
-    """The model of a configuration, with nothing in the place of weights.
+    """Make the model of a configuration without weights.
 
-    Its tables of rotary frequencies are there.
+    Tables of rotary frequencies are computed.
     """
     from transformers import AutoModelForCausalLM
 
@@ -46,7 +46,7 @@ def save(model: Any, tokenizer: Any, small: Mapping[str, torch.Tensor], folder: 
 
 
 def small_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Those that ``save`` was given, mapped from their file."""
+    """Load the tensors that ``save`` was given, mapped from their file."""
     from safetensors.torch import load_file
 
     return load_file(folder / REST)
@@ -101,7 +101,7 @@ def fill(model: Any, small: Mapping[str, torch.Tensor], matrices: Mapping[str, W
 
 
 def linear(model: Any) -> list[str]:
-    """Linear layers whose weights are their own."""
+    """Names of linear layers whose weights are not tied."""
     tied = model.get_output_embeddings() if model.config.tie_word_embeddings else None
     return [
         name
@@ -172,18 +172,18 @@ def require_none(missing: Sequence[str]) -> None:
 
 
 def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int]) -> str:
-    """Says of a tensor that it has another shape than the model's."""
+    """Message for a tensor of another shape than the model's."""
     sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
     return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
 def _flat(shape: Shape) -> Shape:
-    """That of several matrices below each other."""
+    """Shape of several matrices below each other."""
     return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
 
 
 def _put_part(module: Any, part: str, weights: Weights) -> None:
-    """As ``_put``, for one of the matrices of experts."""
+    """Do as ``_put`` for one of the matrices of experts."""
     module.gate_up_proj = module.down_proj = None
     if not hasattr(module, experts.BLOCKS):
         setattr(module, experts.BLOCKS, {})
@@ -191,13 +191,13 @@ def _put_part(module: Any, part: str, weights: Weights) -> None:
 
 
 def _put(module: Any, weights: Weights) -> None:
-    """Weights that lie elsewhere take the place of a module's own."""
+    """Replace a module's own weights by weights in a file."""
     module.weight = None
     setattr(module, experts.BLOCKS, weights)
 
 
 def _make_rotary(model: Any) -> None:
-    """Tables of frequencies are computed, not stored."""
+    """Compute tables of rotary frequencies, which are not stored."""
     for module in model.modules():
         if "Rotary" in type(module).__name__:
             made = type(module)(config=model.config)

@@ -1,4 +1,4 @@
-"""Whether two tokenizers speak the same tokens."""
+"""Compare the vocabularies of two tokenizers."""
 
 import hashlib
 from typing import Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""What a published method is made of."""
+"""Parts of a published method."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from draftwood.verifiers import Verifier
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How to build a published method.
+    """Specification of a published method: its drafter, shape and verifier.
 
     Attributes:
         name: as given to ``--method``.
@@ -38,10 +38,10 @@ class Recipe:
 
     @property
     def promise(self) -> Promise:
-        """What the method promises of its text, known before it is built."""
+        """Promise that the method makes of its text, known before it is built."""
         return promise_of(self.drafter.labels(self.shape), self.verifier, self.otherwise)
 
     @property
     def lossless(self) -> bool:
-        """Whether the text has the distribution that the model gives it."""
+        """True if the text has the distribution that the model gives it."""
         return self.promise == "lossless"

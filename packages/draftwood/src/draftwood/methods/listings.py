@@ -1,8 +1,8 @@
-"""What methods say of themselves, known without their parts, whose import takes seconds.
+"""Descriptions of methods, read without importing their parts, which takes seconds.
 
-``listings.json`` holds it for draftwood's own methods, and a file of this name beside an installed
-package's module for those of the package. ``make docs`` writes it from the recipes, and a test
-compares them. Methods of packages without one are asked themselves.
+``listings.json`` describes draftwood's own methods, and a file of this name beside an installed
+package's module describes that package's. ``make docs`` writes it from the recipes, and a test
+compares them. Methods of packages without such a file are imported and asked.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from draftwood.methods.composition import Recipe
 
 GROUP = "draftwood"
-"""Of the entry points by which installed packages add parts, see ``methods.parts``."""
+"""Entry points by which installed packages add parts, see ``methods.parts``."""
 
 FILE = "listings.json"
 
@@ -31,7 +31,7 @@ Named = Union[str, "Recipe", "Listing"]
 
 @dataclass(frozen=True)
 class Listing:
-    """What a method says of itself.
+    """Description of a method.
 
     Attributes:
         name: as given to ``--method``.
@@ -61,7 +61,7 @@ class Listing:
 
     @property
     def lossless(self) -> bool:
-        """Whether the text has the distribution that the model gives it."""
+        """True if the text has the distribution that the model gives it."""
         return self.promise == "lossless"
 
     @classmethod
@@ -99,7 +99,7 @@ def lossless_names() -> list[str]:
 
 
 def listing(method: Named) -> Listing:
-    """What a method says of itself; draftwood's own are not imported for it.
+    """Description of a method; draftwood's own are not imported for it.
 
     Raises:
         ValueError: for an unknown name, with the nearest ones.
@@ -117,7 +117,7 @@ def listing(method: Named) -> Listing:
 
 
 def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
-    """What to say of a name that no method has, given the sources of all by name."""
+    """Error for a name that no method has, given the sources of all methods by name."""
     near = [
         *(name for name, source in sources.items() if f"{method}: ".lower() in source.lower()),
         *get_close_matches(method, sources, n=3, cutoff=0.75),

@@ -35,7 +35,7 @@ class MeasuredSpeed:
 
     @property
     def place(self) -> str:
-        """Where and on what it was measured, temperature aside."""
+        """Machine, model and prompts of the measurement, temperature aside."""
         return (
             f"{self.model} in {self.dtype}, {self.prompts} prompts of {self.source}, {self.machine}"
         )
@@ -43,7 +43,7 @@ class MeasuredSpeed:
 
 @cache
 def measured_speeds() -> Mapping[str, tuple[MeasuredSpeed, ...]]:
-    """What was measured of draftwood's own methods, by name; methods without figures are absent."""
+    """Measured speeds of draftwood's own methods, by name; methods without figures are absent."""
     text = resources.files("draftwood.methods").joinpath(FILE).read_text(encoding="utf-8")
     return {
         name: tuple(
@@ -61,5 +61,5 @@ def as_text(speeds: Mapping[str, Sequence[MeasuredSpeed]]) -> str:
 
 
 def pays(name: str) -> bool:
-    """Whether a method was as fast as plain decoding where it was measured, at some temperature."""
+    """True if a method was as fast as plain decoding where it was measured, at some temperature."""
     return any(each.decoding >= 1 for each in measured_speeds().get(name, ()))

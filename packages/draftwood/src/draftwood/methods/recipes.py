@@ -30,7 +30,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe("plain", "one token per run, no draft tokens", "the base line", Nothing, None, Match()),
+    Recipe("plain", "one token per pass, no draft tokens", "the base line", Nothing, None, Match()),
     Recipe(
         "speculative",
         "a chain drawn from a draft model",

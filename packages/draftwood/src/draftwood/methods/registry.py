@@ -7,7 +7,7 @@ from draftwood.engine.method import Method
 from draftwood.engine.overlap import Overlap, Overlapped, require_places
 from draftwood.interfaces.model import Model, require_ability
 from draftwood.interfaces.source import Prior, Source
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.methods.composition import Recipe
 from draftwood.methods.listings import unknown
 from draftwood.methods.needs import require
@@ -79,7 +79,7 @@ def build(
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
     if drafter is not None:
-        drafter.target.require(TargetMark.of(target, "this model"))
+        drafter.target.require(TargetFingerprint.of(target, "this model"))
     found = LazyResources(
         target, draft_model, shape or wanted.shape, curve, prior, drafter, datastore
     )

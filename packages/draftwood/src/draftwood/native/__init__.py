@@ -1,3 +1,1 @@
-"""What is worth writing in C++: models on CPUs, and searches through rows of a
-vocabulary.
-"""
+"""C++ code and its ctypes: models on CPUs, and searches through rows of a vocabulary."""

@@ -7,10 +7,10 @@ from draftwood.native.threads import use_own
 
 
 def work_beside(threads: int) -> None:
-    """From now on the calling thread's runs go on while other threads' do, with so many threads.
+    """Let the calling thread's passes run beside those of other threads, with ``threads`` threads.
 
-    Others take turns, as each of them would use all cores. PyTorch's operations of the calling
-    thread take as many.
+    Passes of other threads take turns, as each would use all cores. PyTorch's operations of the
+    calling thread use as many threads.
     """
     use_own(threads)
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""How the native path stores keys and values."""
+"""Layout of keys and values on the native path."""
 
 import torch
 

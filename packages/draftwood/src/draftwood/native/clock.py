@@ -1,4 +1,4 @@
-"""Where the time of forward passes goes, thread by thread."""
+"""Measure the phases of forward passes, thread by thread."""
 
 import torch
 from jaxtyping import Float
@@ -6,12 +6,12 @@ from torch import Tensor
 
 PARTS = ("products", "attention", "norms", "waiting")
 """As clock.h numbers them: matrix products (of the network's with their activation and encoding);
-attention; norms, encoding, rotary embedding and the cache's new places; no task to be had.
+attention; norms, encoding, rotary embedding and the cache's new places; waiting for a task.
 """
 
 
 class PhaseClock:
-    """Seconds of each thread's parts, run by run.
+    """Seconds of each thread's parts, by forward pass.
 
     Attributes:
         runs: per forward pass seconds [threads parts]; the parts of a thread add up to the time of
@@ -27,12 +27,12 @@ class PhaseClock:
         return self.runs[-1].data_ptr()
 
     def median(self) -> Float[Tensor, "threads parts"]:
-        """Of the run whose time is the median, so that the parts still add up.
+        """Phases of the forward pass of median time, so that they still add up.
 
         Raises:
-            ValueError: before the first run.
+            ValueError: before the first pass.
         """
         if not self.runs:
-            raise ValueError("the clock has seen no run; make one first")
-        by_time = sorted(self.runs, key=lambda run: float(run[0].sum()))
+            raise ValueError("the clock has seen no forward pass; make one first")
+        by_time = sorted(self.runs, key=lambda each: float(each[0].sum()))
         return by_time[len(by_time) // 2]

@@ -1,4 +1,4 @@
-"""The C++ compiler, and what it makes the library from.
+"""Compile the library with the system's C++ compiler.
 
 Only the standard library is imported, as wheels are built where nothing else is installed.
 """
@@ -45,7 +45,7 @@ def compiler() -> str | None:
 
 
 def own_flags() -> list[str]:
-    """What the user wants the compiler to be told: ``$CXXFLAGS``."""
+    """Compiler flags that the user gives in ``$CXXFLAGS``."""
     return shlex.split(os.environ.get("CXXFLAGS", ""))
 
 
@@ -60,12 +60,12 @@ def compile_library(
 ) -> None:
     """Compile the parts of the library, one on each core at a time, and link them into one file.
 
-    Whoever is stopped meanwhile leaves the file as it was.
+    If the process is stopped meanwhile, the file stays as it was.
 
     Args:
         destination: the file.
         flags: besides ``FLAGS``, such as the CPU to compile for; ``own_flags`` come last.
-        tell: is told how many steps are done, and of how many.
+        tell: called with the number of steps done, and of all.
 
     Raises:
         CompilerError: where there is no compiler, or it fails.
@@ -88,7 +88,7 @@ class _Compilers:
     """Compilers at work side by side.
 
     Args:
-        folder: for what they say.
+        folder: for their output.
         steps: how many there will be, for ``tell``.
         tell: see ``compile_library``.
     """
@@ -127,7 +127,7 @@ def _start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":
 
 
 def _failure(said: str) -> str:
-    """The reason of a failure, from all that the compiler said."""
+    """Reason of a failure, from the compiler's output."""
     first = next((line for line in said.splitlines() if "error" in line), said[:200])
     return (
         f"{Path(compiler() or 'c++').name} could not compile the decoder ({first.strip()}); try"
@@ -143,7 +143,7 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """The line of /proc/cpuinfo that lists what the CPU can do; ``-march=native`` goes by that."""
+    """Line of /proc/cpuinfo with the CPU's features, which ``-march=native`` goes by."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

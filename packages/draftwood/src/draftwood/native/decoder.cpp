@@ -155,8 +155,8 @@ struct Scratch {
     }
 };
 
-// Things of a phase that one thread does together.
-struct Some {
+// Items of a phase that one thread computes together, the last one excluded.
+struct Range {
     int first, last;
 };
 
@@ -192,7 +192,7 @@ private:
     static constexpr int TASKS_PER_THREAD = 2;
 
     struct Phase {
-        void (Forward::*act)(Some, int layer);
+        void (Forward::*act)(Range, int layer);
         PhaseKind part;
         int layer, things, tasks;
     };
@@ -275,7 +275,7 @@ private:
         add_phase(&Forward::add_experts, NORMS, index, run.rows);
     }
 
-    __attribute__((noinline)) void add_phase(void (Forward::*act)(Some, int), PhaseKind part,
+    __attribute__((noinline)) void add_phase(void (Forward::*act)(Range, int), PhaseKind part,
                                              int layer, int things) {
         // shares of attention are less alike
         const int tasks = (part == ATTENTION ? 4 : 1) * TASKS_PER_THREAD * threads;
@@ -291,7 +291,7 @@ private:
         return ((size_t)table * run.rows + row) * (decoder.rotary_dim / 2);
     }
 
-    void begin(Some rows, int) {
+    void begin(Range rows, int) {
         for (int row = rows.first; row < rows.last; row++) {
             if (decoder.fusion) begin_head(row);
             else if (run.stream) go_on(row);
@@ -339,7 +339,7 @@ private:
         return row.data();
     }
 
-    void combine(Some tiles, int) {
+    void combine(Range tiles, int) {
         products(decoder.fusion->matrix, scratch.features, run.rows, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
                      put_tile(stream(row), tile, decoder.hidden, values);
@@ -378,12 +378,12 @@ private:
         }
     }
 
-    void put_hidden(Some rows, int layer) {
+    void put_hidden(Range rows, int layer) {
         std::copy(stream(rows.first), stream(rows.last),
                   run.hidden[layer] + (size_t)rows.first * decoder.hidden);
     }
 
-    void norm_for_attention(Some rows, int layer) {
+    void norm_for_attention(Range rows, int layer) {
         if (run.hidden[layer]) put_hidden(rows, layer);
         for (int row = rows.first; row < rows.last; row++)
             if (reads_pairs(layer)) pair(row, decoder.layers[layer].attention_norm);
@@ -402,12 +402,12 @@ private:
         encode(scratch.paired, row, token, 2 * width);
     }
 
-    void norm_for_network(Some rows, int layer) {
+    void norm_for_network(Range rows, int layer) {
         for (int row = rows.first; row < rows.last; row++)
             norm_row(row, decoder.layers[layer].mlp_norm, row);
     }
 
-    void norm_for_head(Some wanted, int) {
+    void norm_for_head(Range wanted, int) {
         for (int i = wanted.first; i < wanted.last; i++) {
             norm_row(scratch.wanted[i], decoder.norm, i);
             if (decoder.fusion) put_result(scratch.wanted[i], i);
@@ -437,15 +437,15 @@ private:
     }
 
     // Queries, keys and values lie side by side.
-    void project(Some some, int index) {
+    void project(Range range, int index) {
         const Layer& layer = decoder.layers[index];
         const Rows& rows = reads_pairs(index) ? scratch.paired : scratch.narrow;
         int first = 0, width = 0;
         for (const Matrix* matrix : {&layer.query, &layer.key, &layer.value}) {
             const bool is_query = matrix == &layer.query;
-            const int from = std::max(some.first - first, 0),
+            const int from = std::max(range.first - first, 0),
                       own_tiles = is_query ? tiles_of_queries(layer) : tiles(*matrix),
-                      to = std::min(some.last - first, own_tiles);
+                      to = std::min(range.last - first, own_tiles);
             products(*matrix, rows, is_query ? whole() : run.rows, from, to,
                      [&](int row, int tile, Floats values) {
                          put_tile(&scratch.mixed[(size_t)row * mixed_width + width], tile,
@@ -460,17 +460,17 @@ private:
         for (int i = tile * LANES; i < width; i++) row[i] = values[i - tile * LANES];
     }
 
-    void add_attended(Some tiles, int index) {
+    void add_attended(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
         add(layer.output, scratch.attention, layer.after_attention_norm, tiles);
     }
-    void add_gated(Some tiles, int index) {
+    void add_gated(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
         add(layer.down, scratch.wide, layer.after_mlp_norm, tiles);
     }
 
     // To the stream, or aside where all of a row is normed before.
-    void add(const Matrix& matrix, const Rows& rows, const Norm& norm_before, Some tiles) {
+    void add(const Matrix& matrix, const Rows& rows, const Norm& norm_before, Range tiles) {
         const bool aside = norm_before.weight;
         products(matrix, rows, whole(), tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
@@ -484,15 +484,15 @@ private:
                  });
     }
 
-    void add_normed_attention(Some rows, int layer) {
+    void add_normed_attention(Range rows, int layer) {
         add_normed(rows, decoder.layers[layer].after_attention_norm);
     }
-    void add_normed_mlp(Some rows, int layer) {
+    void add_normed_mlp(Range rows, int layer) {
         add_normed(rows, decoder.layers[layer].after_mlp_norm);
     }
 
     // What was put aside.
-    void add_normed(Some rows, const Norm& norm) {
+    void add_normed(Range rows, const Norm& norm) {
         for (int row = rows.first; row < rows.last; row++) {
             normed(decoder, branch(row), decoder.hidden, norm, decoder.is_layer_norm, branch(row));
             for (int i = 0; i < decoder.hidden; i++)
@@ -500,7 +500,7 @@ private:
         }
     }
 
-    void store_keys_and_values(Some rows, int index) {
+    void store_keys_and_values(Range rows, int index) {
         const Layer& layer = decoder.layers[index];
         const int dim = decoder.head_dim;
         for (int row = rows.first; row < rows.last; row++) {
@@ -568,7 +568,7 @@ private:
         Stretch blocks;
     };
 
-    void attend(Some things, int index) {
+    void attend(Range things, int index) {
         Visibility& visibility = scratch.visibility;
         const int64_t window = decoder.layers[index].window;
         const Visibility::Plan& plan = visibility.plan(window);
@@ -682,7 +682,7 @@ private:
     }
 
     // Where a group of 32 spans several heads.
-    void encode_attended(Some tasks, int) {
+    void encode_attended(Range tasks, int) {
         const int width = decoder.heads * decoder.head_dim, groups = ceil_div(width, GROUP);
         for (int task = tasks.first; task < tasks.last; task++) {
             int row = task / groups, from = task % groups * GROUP;
@@ -693,7 +693,7 @@ private:
 
     // The gated network up to its last product. A thread makes whole groups of 32, which are
     // encoded at once.
-    void gate(Some groups, int index) {
+    void gate(Range groups, int index) {
         const Layer& layer = decoder.layers[index];
         const int width = decoder.intermediate_size, padded = ceil_div(width, LANES) * LANES,
                   per_group = GROUP / LANES;
@@ -718,7 +718,7 @@ private:
     }
 
     // A row, normed, stays aside in floats until it is encoded for its experts.
-    void route(Some rows, int index) {
+    void route(Range rows, int index) {
         const Layer& layer = decoder.layers[index];
         for (int row = rows.first; row < rows.last; row++) {
             normed(decoder, stream(row), decoder.hidden, layer.mlp_norm, decoder.is_layer_norm,
@@ -728,7 +728,7 @@ private:
         }
     }
 
-    void group_rows(Some, int index) {
+    void group_rows(Range, int index) {
         const Experts& experts = decoder.layers[index].experts;
         scratch.num_groups = group_by_expert(scratch.choices, (size_t)run.rows * experts.per_row,
                                              experts.count, scratch.groups);
@@ -740,7 +740,7 @@ private:
         }
     }
 
-    void encode_for_experts(Some choices, int index) {
+    void encode_for_experts(Range choices, int index) {
         const int per_row = decoder.layers[index].experts.per_row;
         for (int i = choices.first; i < choices.last; i++) {
             const Choice& choice = scratch.choices[i];
@@ -751,7 +751,7 @@ private:
 
     // Tasks go through all experts at some places, not through all places of some experts, for how
     // many there are is known only now.
-    void gate_of_experts(Some tasks, int index) {
+    void gate_of_experts(Range tasks, int index) {
         const Experts& experts = decoder.layers[index].experts;
         const int most = Scratch::most_groups(experts, run.rows), per_group = GROUP / LANES;
         for (int task = tasks.first; task < tasks.last; task++) {
@@ -782,7 +782,7 @@ private:
             group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));
     }
 
-    void mix_of_experts(Some tasks, int index) {
+    void mix_of_experts(Range tasks, int index) {
         const Experts& experts = decoder.layers[index].experts;
         const int most = Scratch::most_groups(experts, run.rows);
         for (int task = tasks.first; task < tasks.last; task++) {
@@ -798,7 +798,7 @@ private:
         }
     }
 
-    void add_experts(Some rows, int index) {
+    void add_experts(Range rows, int index) {
         const int per_row = decoder.layers[index].experts.per_row, hidden = decoder.hidden;
         for (int row = rows.first; row < rows.last; row++)
             for (int i = 0; i < hidden; i++) {
@@ -810,13 +810,13 @@ private:
     }
 
     // As Transformers has it: the last hidden state is behind the norm.
-    void put_last_hidden(Some rows, int) {
+    void put_last_hidden(Range rows, int) {
         for (int row = rows.first; row < rows.last; row++)
             normed(decoder, stream(row), decoder.hidden, decoder.norm, decoder.is_layer_norm,
                    run.hidden[run.layers] + (size_t)row * decoder.hidden);
     }
 
-    void make_logits(Some tiles, int) {
+    void make_logits(Range tiles, int) {
         const int count = (int)scratch.wanted.size();
         products(decoder.lm_head, scratch.narrow, count, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {

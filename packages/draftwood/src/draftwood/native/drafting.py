@@ -83,7 +83,7 @@ def _check_size(number: int, what: str, settings: type[Structure]) -> None:
 
 
 class SharedState:
-    """What a source's requests share in C++, as tables that are kept.
+    """State that the requests of a source share in C++, as tables that are kept.
 
     Args:
         kind: of the source.
@@ -98,7 +98,7 @@ class SharedState:
 
 
 class Costs:
-    """What forward passes cost, and room for the trees that are grown by it.
+    """Costs of forward passes, and buffers for the trees that are grown by them.
 
     Args:
         costs: seconds of a step with 0, 1, 2, ... draft tokens.
@@ -116,7 +116,7 @@ class Costs:
 
 
 class CandidateBuffer:
-    """Where Python writes candidates for C++ to read, in the words of foreign.h."""
+    """Buffer in which Python writes candidates for C++ to read, in the words of foreign.h."""
 
     def __init__(self) -> None:
         self._provide(1 << 12)
@@ -158,7 +158,7 @@ def _layout(tokens: int) -> Struct:
 
 
 class Drafting:
-    """What one request has shown, and the draft trees made of it.
+    """Sources of one request in C++, and the draft trees made from them.
 
     Args:
         settings: of the merging; kept in memory with all that they point to.
@@ -232,7 +232,7 @@ class Drafting:
         self.library.draftwood_drafting_add_foreign(self.handle, callback, seconds, anywhere)
 
     def error(self) -> BaseException:
-        """What a foreign source raised."""
+        """Take the error that a foreign source raised."""
         return self._errors.pop()
 
     def grow(

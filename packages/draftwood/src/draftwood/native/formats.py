@@ -1,4 +1,4 @@
-"""How the native path stores weights, keys and values, by name."""
+"""Names of the native path's types of weights, keys and values."""
 
 from typing import Literal
 

@@ -1,6 +1,6 @@
-"""A drafter's head in C++: a decoder layer that goes on from its target's hidden states.
+"""Trained heads in C++: decoder layers that continue their target's hidden states.
 
-See head.h. What such a head computes is told by ``heads/eagle.py``.
+See head.h, and ``heads/eagle.py`` for the computation.
 """
 
 import ctypes
@@ -40,9 +40,8 @@ class HeadShape:
         layers: decoder layers; the first reads token and state side by side.
         reads: states of the target that become one.
         norms_features: whether each of these is normed before.
-        feeds_normed: whether a drafted state goes back in after the final norm.
-        starts_normed: whether the residual stream begins with the state as the first layer reads
-            it.
+        feeds_normed: whether a drafted state is fed back after the final norm.
+        starts_normed: whether the residual stream starts with the normed state.
         window: newest rows that a row sees, itself included; None for all.
     """
 
@@ -82,7 +81,7 @@ class NativeHead:
         weight_bytes: of all matrices with their scales.
 
     Raises:
-        ValueError: for weights, vocabularies or CPUs that this does not work with.
+        ValueError: for weights, vocabularies or CPUs that are not supported.
     """
 
     def __init__(
@@ -248,8 +247,8 @@ class NativeHead:
 
 
 class _LargePages:
-    """Memory of all matrices in one piece and in large pages: a forward pass of the target takes
-    them out of the caches, and small pages slow down reading them again.
+    """One block of memory in large pages for all matrices: a forward pass of the target evicts them
+    from the caches, and small pages slow down reading them again.
     """
 
     def __init__(self, size: int) -> None:
@@ -271,13 +270,13 @@ class _LargePages:
 
 
 def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
-    """Of a matrix as it is packed, the gaps behind its parts included."""
+    """Most bytes of a matrix when packed, the gaps behind its parts included."""
     sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
     return sum(sizes) + ALIGNMENT * len(sizes)
 
 
 def why_not(shape: HeadShape, products: HeadProducts = "int8") -> str | None:
-    """What keeps the library from running such a head, in a clause; None where it can."""
+    """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
         return "the native head needs a C++ compiler (for instance: apt install g++)"
     if products in ("int8", "int4") and not library.instructions(True):

@@ -1,4 +1,4 @@
-"""One text of a head in C++; see head.h."""
+"""Session of a head in C++ on one text; see head.h."""
 
 import ctypes
 import weakref
@@ -90,7 +90,7 @@ class HeadSession:
         path: Sequence[int] | None = None,
         place: int = 0,
     ) -> Found:
-        """Append committed rows, in the place of what was drafted; successors of the last one.
+        """Append committed rows in place of the drafted ones; return successors of the last.
 
         Args:
             features: the target's states, in float32 or bfloat16 on the CPU: those of all layers
@@ -106,7 +106,7 @@ class HeadSession:
         return self._read(1)
 
     def level(self, parents: Sequence[int], tokens: Sequence[int]) -> Found:
-        """Append drafted rows; their successors.
+        """Append drafted rows; return their successors.
 
         Args:
             parents: of each the drafted row that it follows, counted from 0 since the last
@@ -143,10 +143,10 @@ class HeadSession:
         place: int = 0,
         race_spread: float = 0.7,
     ) -> DraftedNodes:
-        """``take``, then a tree behind the newest token, in one call.
+        """Run ``take`` and draft a tree behind the newest token, in one call.
 
-        Of each level the likeliest nodes are read, and of all that was found the likeliest paths
-        stay (EAGLE-2: Li et al. 2024, arXiv:2406.16858).
+        Each level reads its most probable nodes, and the most probable paths of all stay (EAGLE-2:
+        Li et al. 2024, arXiv:2406.16858).
 
         Args:
             max_nodes: of the tree, without its root.
@@ -172,12 +172,12 @@ class HeadSession:
         return DraftedNodes(tree.tokens[:size], tree.parents[:size], tree.log_probs[:size])
 
     def keep(self, length: int) -> None:
-        """Drop what was drafted, and all committed rows from this one on."""
+        """Drop drafted rows, and all committed rows from ``length`` on."""
         self.length, self._rows = min(self.length, length), 0
         self._library.draftwood_head_keep(self.handle, self.length)
 
     def states(self) -> Float[Tensor, "rows dim"]:
-        """What the rows of the last call give to their children."""
+        """Copy the states that the rows of the last call feed to their children."""
         return self._copy(self.found.states, self.head.shape.hidden)
 
     def logits(self) -> Float[Tensor, "rows draft_vocab"]:
@@ -208,7 +208,7 @@ class HeadSession:
         path: Sequence[int] | None,
         place: int,
     ) -> tuple[object, ...]:
-        """What the library's functions that take rows are called with."""
+        """Arguments of the library's functions that take rows."""
         layers = features.unbind(1) if isinstance(features, Tensor) else features
         shape, first, count = self.head.shape, layers[0], len(tokens)
         if len(layers) != shape.reads or any(

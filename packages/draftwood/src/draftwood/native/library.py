@@ -198,7 +198,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
 }
-"""What the library offers: type of the result, types of the arguments."""
+"""Signatures of the library's functions: type of the result, types of the arguments."""
 
 
 def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
@@ -213,9 +213,9 @@ def doubles(values: Sequence[float]) -> ctypes.Array[c_double]:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library, compiled now where that was not done before.
+    """Load the library, compiling it if necessary.
 
-    Where it cannot be compiled, a prebuilt one of the package serves.
+    If it cannot be compiled, a prebuilt one of the package serves.
 
     Raises:
         CompilerError: where no prebuilt library runs on this CPU and there is no C++ compiler, it
@@ -244,7 +244,7 @@ def _load() -> ctypes.CDLL:
 
 
 def _compiled() -> Path:
-    """The library for this CPU, made where it is not there, or not as it was made."""
+    """Path of the library for this CPU; compiled if it is missing or damaged."""
     folder = home() / "kernels" / key()
     if not _is_whole(folder):
         if folder.is_dir():
@@ -268,7 +268,7 @@ def _compile(folder: Path) -> Facts:
 
 
 def _last_seconds(folder: Path) -> float | None:
-    """Seconds that the newest of all libraries here took; None where none says."""
+    """Seconds that compiling the newest library here took; None if not recorded."""
     found = list[tuple[float, float]]()
     for path in folder.glob(f"*/{MANIFEST}"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -278,7 +278,7 @@ def _last_seconds(folder: Path) -> float | None:
 
 
 def _check_structures(compiled: ctypes.CDLL) -> None:
-    """Otherwise C++ would read its fields from other places than where Python puts them."""
+    """Check that C++ and Python agree on the sizes of structures."""
     for number, structure in enumerate(STRUCTURES):
         size = compiled.draftwood_structure_size(number)
         if size != ctypes.sizeof(structure):
@@ -293,7 +293,7 @@ def _check_structures(compiled: ctypes.CDLL) -> None:
 
 @functools.cache
 def available() -> bool:
-    """Whether there is a library for this machine; the first question may compile it."""
+    """True if there is a library for this machine; the first call may compile it."""
     try:
         library()
     except CompilerError:
@@ -302,7 +302,7 @@ def available() -> bool:
 
 
 def instructions(of_bytes: bool) -> str | None:
-    """What products of 8-bit integers, or of floats, run on; None for plain loops."""
+    """Instruction set for products of 8-bit integers, or of floats; None for plain loops."""
     found = library().draftwood_instructions(of_bytes)
     return None if found is None else found.decode()
 
@@ -318,7 +318,7 @@ def _forget_old(folder: Path) -> None:
 
 @functools.cache
 def key() -> str:
-    """Names the library by all that it is made from."""
+    """Name the library by everything that it is made from."""
     sources = [path.read_text(encoding="utf-8") for path in source_files()]
     identity = [
         *FLAGS,

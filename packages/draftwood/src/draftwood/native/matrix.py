@@ -28,8 +28,8 @@ FROM_FLOATS = {
 ALIGNMENT = 64
 """Bytes of a line of the caches; weights and scales begin at one."""
 LAYOUT = 1
-"""Raised whenever the library lays a matrix out otherwise, so that what was kept of an earlier
-layout is packed again. The layout is the same on every CPU.
+"""Version of the layout of matrices; raised with every change, so that stored ones are packed
+again. The layout is the same on every CPU.
 """
 
 
@@ -43,8 +43,8 @@ def formats() -> dict[str, int]:
 
 
 def kept_as(format: str, products: str) -> str:
-    """The format that a file's matrix of this one is kept in: its own, but for bfloat16 in products
-    of float32, whose rows must not be rounded as products with bfloat16 round them.
+    """Format in which a file's matrix is kept: its own, except bfloat16 in float32 products, since
+    products with bfloat16 would round their rows.
     """
     return "F32" if (format, products) == ("BF16", "float32") else format
 
@@ -82,7 +82,7 @@ class Blocks:
         return Blocks(self.format, self.stored, self.inputs, self.rows()[outputs])
 
     def let_go(self) -> None:
-        """Leave what was read to the system, which keeps it as long as nobody needs the memory."""
+        """Let the system drop the pages that were read when it needs the memory."""
         mapped = self.stored
         while isinstance(mapped.base, np.ndarray):
             mapped = mapped.base
@@ -112,7 +112,7 @@ class Blocks:
 
 
 Weights = Tensor | Blocks
-"""What a linear layer multiplies with: [outputs inputs] numbers, or a file's blocks."""
+"""Weights of a linear layer: [outputs inputs] numbers, or a file's blocks."""
 
 
 class Matrix:
@@ -234,7 +234,7 @@ class Matrix:
 
 
 def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
-    """Lay blocks out in their matrices, all in one call, beside which Python may go on."""
+    """Lay blocks out in their matrices, all in one call that releases the GIL."""
     kept, stored = list[object](), (CStoredBlocks * len(matrices))()
     for place, (matrix, blocks) in enumerate(matrices):
         rows = blocks.read()
@@ -249,7 +249,7 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
 
 
 def aligned(size: int) -> np.ndarray:
-    """So many bytes that begin at a line of the caches."""
+    """Allocate ``size`` bytes that begin at a cache line."""
     part = torch.empty(size + ALIGNMENT, dtype=torch.uint8).numpy()
     begin = -part.ctypes.data % ALIGNMENT
     return part[begin : begin + size]

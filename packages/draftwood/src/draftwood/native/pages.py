@@ -10,8 +10,8 @@ _HUGE = 14  # MADV_HUGEPAGE of Linux
 
 
 def prefer_large_pages(tensor: Tensor) -> None:
-    """Ask the system for large pages where a CPU tensor lies; before its first use, as they come
-    when memory is first written. Does nothing for small tensors and on other systems.
+    """Ask the system for large pages for a CPU tensor. Call it before the first use, as pages are
+    allocated when first written. Does nothing for small tensors and on other systems.
     """
     start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
     start, end = -(-start // SIZE) * SIZE, end // SIZE * SIZE

@@ -28,7 +28,7 @@ class CPULevel:
 
     Attributes:
         name: of its file.
-        flags: what the compiler is told.
+        flags: flags for the compiler.
         needs: what the CPU must be able to do, as /proc/cpuinfo names it.
     """
 
@@ -38,11 +38,11 @@ class CPULevel:
 
     @property
     def path(self) -> Path:
-        """Where the library lies once draftwood is installed from a wheel."""
+        """Path of the library once draftwood is installed from a wheel."""
         return FOLDER / f"{self.name}.so"
 
     def is_intact(self) -> bool:
-        """Whether the library has the SHA-256 that lies beside it."""
+        """True if the library has the SHA-256 that is stored beside it."""
         try:
             said = digest_path(self.path).read_text(encoding="utf-8")
             return hashlib.sha256(self.path.read_bytes()).hexdigest() == said.strip()
@@ -51,7 +51,7 @@ class CPULevel:
 
 
 def digest_path(library: Path) -> Path:
-    """Where the SHA-256 of a prebuilt library is kept."""
+    """Path of a prebuilt library's SHA-256."""
     return library.with_suffix(".sha256")
 
 
@@ -101,7 +101,7 @@ LEVELS: dict[str, tuple[CPULevel, ...]] = {
 def best() -> CPULevel | None:
     """The best level that this CPU can run and the package holds; None where there is none.
 
-    Damaged ones are passed over with a warning.
+    Damaged ones are skipped with a warning.
     """
     if sys.platform != "linux":
         return None

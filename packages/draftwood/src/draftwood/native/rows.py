@@ -16,7 +16,7 @@ from draftwood.native.threads import threads
 
 
 def in_cpp(rows: Tensor) -> bool:
-    """Whether the functions below run in C++ for these rows."""
+    """True if the functions below run in C++ for these rows."""
     return (
         rows.dtype == torch.float32
         and rows.device.type == "cpu"
@@ -30,7 +30,7 @@ def topk(rows: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows {co
     """The places of the ``count`` largest of each row, largest first.
 
     Of equal ones the first wins, as in ``argmax``. In 32 and 64 bits NaN comes before all numbers,
-    so that whoever looks at the first place finds it.
+    so that it is found in the first place.
     """
     return _topk(rows, count, 1.0, None) if in_cpp(rows) else rows_torch.topk(rows, count)
 

@@ -1,4 +1,4 @@
-"""What ``rows`` computes, in PyTorch: for other types and devices, and where nothing compiled.
+"""Functions of ``rows`` in PyTorch: for other types and devices, and where nothing compiled.
 
 Shapes and results are those of the functions of the same names in ``rows``.
 """
@@ -126,7 +126,7 @@ def gumbel_argmax(weights: Float[Tensor, " vocab"], key: tuple[int, int]) -> int
 def exponential_noise(
     tokens: Int[Tensor, " tokens"], key: tuple[int, int]
 ) -> Float[Tensor, " tokens"]:
-    """What ``native/noise.h`` computes, in 64 bits."""
+    """Exponential noise as ``native/noise.h`` computes it, in 64 bits."""
     first, second = key
     word = _scrambled((tokens + first) & 0xFFFFFFFF)
     high, low = _scrambled(word ^ second), _scrambled(word ^ (second ^ 0xFFFFFFFF))

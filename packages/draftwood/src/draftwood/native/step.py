@@ -16,7 +16,7 @@ from draftwood.native.drafting import Costs, Drafting
 
 @dataclass(frozen=True, eq=False)
 class NativeDraft:
-    """What the library drafts a tree with, and what it learns of the pass.
+    """Draft of a native step: its sources and costs, and what they learn of the pass.
 
     Attributes:
         costs: of forward passes, with room for the tree; None runs the root alone.
@@ -41,7 +41,7 @@ class NativeDraft:
 
 
 class NativeStep(NamedTuple):
-    """What came of a step.
+    """Result of a native step.
 
     Attributes:
         tokens, parents: of the tree's nodes.
@@ -90,10 +90,10 @@ class StepCaller:
         self._told: Costs | None = None  # that the structure points to
 
     def prepare(self, draft: NativeDraft, root: int, place: int, room: int) -> None:
-        """Write down what the next step is.
+        """Set up the next step.
 
         Args:
-            draft: what drafts.
+            draft: draft of the step.
             root: the newest token.
             place: number of the next draw.
             room: most draft tokens in a row.
@@ -110,11 +110,11 @@ class StepCaller:
 
     @property
     def tokens(self) -> list[int]:
-        """Of the nodes of the last tree."""
+        """Tokens of the nodes of the last tree."""
         return self._costs.tokens[: self.structure.nodes]
 
     def result(self, vocabulary: int) -> "NativeStep | UndrawableError":
-        """What came of the step, without hidden states, or the error that befell it alone."""
+        """Result of the step, without hidden states, or its own error."""
         step, costs = self.structure, self._costs
         size, kept = step.nodes, step.kept
         if step.broken:

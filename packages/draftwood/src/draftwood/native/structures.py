@@ -1,4 +1,4 @@
-"""Structures that Python hands to the library, field by field as C++ has them."""
+"""Structures that Python passes to the library, with the same fields as in C++."""
 
 from ctypes import (
     POINTER,

@@ -1,5 +1,5 @@
-"""How many threads run at once, by what PyTorch is told, the CPUs of this process and its
-container's quota.
+"""Choose the number of threads, by PyTorch's setting, the CPUs of this process and its container's
+quota.
 """
 
 import functools
@@ -19,8 +19,8 @@ _before_fork: list[int] = []  # PyTorch's number in the process that this one wa
 
 
 def threads() -> int:
-    """Threads for the next call of the library: PyTorch's number, but no more than there is CPU
-    time for, and than what goes on at the same time leaves.
+    """Threads for the next call of the library: PyTorch's number, limited by the CPU quota and by
+    other calls in progress.
     """
     own: int | None = getattr(_own, "count", None)
     return usable(_in_force) if own is None else own
@@ -36,9 +36,9 @@ def usable(limits: Sequence[int] = ()) -> int:
 
 @functools.cache
 def survive_forks() -> None:
-    """Let processes forked from this one go on: PyTorch on one thread, the library on as many.
+    """Keep processes forked from this one working: PyTorch on one thread, the library on as many.
 
-    PyTorch would wait for ever for its parent's threads; the library has new ones made.
+    PyTorch would wait forever for its parent's threads; the library starts new ones.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
@@ -51,7 +51,7 @@ def _after_fork() -> None:
 
 
 def use_own(count: int) -> None:
-    """So many threads for all further calls of the calling thread, whatever others do."""
+    """Set the number of threads for all further calls of the calling thread, whatever others do."""
     _own.count = count
 
 
@@ -63,7 +63,7 @@ def limit_others(most: int) -> None:
 
 
 def lift_limit(most: int) -> None:
-    """End what ``limit_others`` began."""
+    """Undo ``limit_others``."""
     _in_force.remove(most)
 
 
@@ -76,7 +76,7 @@ def cpus() -> int:
 
 @functools.cache
 def of_quota() -> int:
-    """Threads that the quota of this process's container keeps busy; looked up once."""
+    """Threads that the CPU quota of this process's container keeps busy; read once."""
     limit = quota(Path("/"))
     return MOST if math.isinf(limit) else math.ceil(limit)
 
@@ -86,7 +86,7 @@ def quota(root: Path) -> float:
     for no limit.
 
     Args:
-        root: where the system's files lie.
+        root: root of the system's files.
     """
     try:
         own = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -105,7 +105,7 @@ def quota(root: Path) -> float:
 
 
 def _belong(controllers: str, mount: str) -> bool:
-    """Whether groups with these controllers are the ones on a mount, and limit CPU time."""
+    """True if groups with these controllers are the ones on a mount, and limit CPU time."""
     if mount.startswith("cgroup2 "):
         return controllers == ""
     return mount.startswith("cgroup ") and all(
@@ -124,12 +124,12 @@ def _within(path: str, top: str) -> Path:
 
 
 def _limits(mounted: Path, path: Path) -> list[float]:
-    """What a group and each group around it is given."""
+    """CPU limits of a group and of each group around it."""
     return [_limit(mounted / group) for group in (path, *path.parents)]
 
 
 def _limit(group: Path) -> float:
-    """What one group is given: ``cpu.max`` of version 2, or the two files of version 1."""
+    """CPU limit of one group: ``cpu.max`` of version 2, or the two files of version 1."""
     try:
         if (group / "cpu.max").is_file():
             given, period = (group / "cpu.max").read_text(encoding="utf-8").split()

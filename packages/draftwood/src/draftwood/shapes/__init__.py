@@ -1,4 +1,4 @@
-"""Which draft tokens deserve a place in the tree: one file per published method."""
+"""Shapes of draft trees: one file per published method."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which draft tokens deserve a place in the tree: the rules of the game.
+"""Contract of shapes, and helpers that grow trees.
 
 A shape grows a tree by asking ``expand(tree, first)`` for the distribution after each node from
 ``first`` on. It draws from exactly those probabilities and stores exactly those. Which children
@@ -23,20 +23,21 @@ Pick = Callable[
 
 
 class SoundRows:
-    """Rows to draw from, in which those that are no numbers say of all tokens the same.
+    """Rows to draw from, with rows of NaN made uniform.
 
     A tree may not end where a drawn token led to such a row, or the text's distribution would
-    change. So its children are drawn from another row, which the tree states as any other.
+    change. So its children are drawn from a uniform row, which the tree states as any other.
 
     Attributes:
-        is_broken: whether there was one; on the device of the rows, where asking would wait.
+        is_broken: whether there was such a row; a tensor on the rows' device, so that nothing waits
+            for it.
     """
 
     def __init__(self) -> None:
         self.is_broken: bool | Bool[Tensor, ""] = False
 
     def __call__(self, probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
-        """Distributions as samplers give them, where a row holds no NaN or nothing else."""
+        """Replace rows of NaN by uniform ones; a sampler's row holds no NaN or nothing else."""
         odd = probs[:, :1].isnan()
         if probs.device.type == "cpu" and not odd.any():
             return probs
@@ -47,7 +48,7 @@ class SoundRows:
 def grow_sound(
     shape: Shape, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED
 ) -> DraftTree:
-    """The tree of a shape, whatever numbers ``expand`` gives; see ``SoundRows``."""
+    """Grow a shape's tree even if ``expand`` gives NaN; see ``SoundRows``."""
     sound = SoundRows()
     tree = shape.grow(root, lambda tree, first: sound(expand(tree, first)), rng, room)
     return tree if sound.is_broken is False else replace(tree, is_broken=sound.is_broken)
@@ -88,7 +89,7 @@ def grow_by_levels(
 
 
 def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vocab"]:
-    """The rows of all blocks, without a copy where blocks follow each other in memory."""
+    """Join the rows of all blocks, without a copy if blocks are adjacent in memory."""
     first, rows = blocks[0], 0
     for block in blocks:
         place = first.storage_offset() + rows * first.shape[1]
@@ -100,7 +101,7 @@ def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vo
 
 
 def within(budget: int | None) -> str:
-    """The part of a label that names a budget."""
+    """Part of a label that names a budget."""
     return "" if budget is None else f", budget {budget}"
 
 

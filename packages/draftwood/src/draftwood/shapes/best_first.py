@@ -1,4 +1,4 @@
-"""The likeliest nodes, whatever their place."""
+"""Most probable nodes of a tree, at any depth."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,10 +13,10 @@ from draftwood.validation import positive
 
 @dataclass(frozen=True)
 class BestFirst:
-    """Expand the ``width`` likeliest leaves ``depth`` times; keep the ``size`` likeliest nodes.
+    """Expand the ``width`` most probable leaves ``depth`` times; keep the ``size`` best nodes.
 
     EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's
-    probabilities under the drafter, never above its parent's, so what is kept is connected.
+    probabilities under the drafter, never above its parent's, so the kept nodes are connected.
     """
 
     name: ClassVar[str] = "best-first"

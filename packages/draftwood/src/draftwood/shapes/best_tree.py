@@ -11,7 +11,7 @@ def plan(
     draft_cost: float = 0.0,
     target_cost: Sequence[float] = (),
 ) -> list[tuple[int, ...]]:
-    """Rank paths of the tree with the most expected tokens, per cost where costs are given."""
+    """Return rank paths of the tree with the most expected tokens, per cost if costs are given."""
     table = _Table(acceptance, budget + 1, depth)
     sizes = [(nodes, levels) for nodes in range(2, budget + 2) for levels in range(1, depth + 1)]
     costed = bool(target_cost) or draft_cost > 0

@@ -17,16 +17,16 @@ from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 @dataclass(frozen=True)
 class Paths:
-    """The same tree every time, given by a path of ranks for each node.
+    """Draw the same tree every time, given by a path of ranks for each node.
 
-    (0, 2) is the third likeliest token after the likeliest.
+    (0, 2) is the third most probable token after the most probable one.
 
     Medusa (Cai et al. 2024, arXiv:2401.10774) and Token Recycling (Luo et al. 2024,
     arXiv:2408.08696) use such trees.
 
     Args:
         paths: every node of the tree, the root excluded.
-        budget: keep so many nodes, those of small ranks near the root first.
+        budget: nodes to keep, those of small ranks near the root first.
 
     Raises:
         ValueError: if a node's parent or elder sibling is missing.
@@ -84,7 +84,7 @@ class Paths:
         successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]],
         room: int = UNBOUNDED,
     ) -> DraftTree:
-        """The tree whose nodes take their tokens from a table of ranked successors.
+        """Fill the tree with tokens from a table of ranked successors.
 
         Args:
             root: token of the root.

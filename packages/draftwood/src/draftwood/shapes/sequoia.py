@@ -1,4 +1,4 @@
-"""The tree that yields most, given how often each rank is accepted and what nodes cost."""
+"""Best tree for given acceptance rates of ranks and costs of nodes."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -14,7 +14,7 @@ from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
 Estimate = Literal["entropy", "probability"]
-"""From what the chance of a draft token is estimated.
+"""Estimate of a draft token's acceptance probability.
 
 * ``entropy``: of the row that it is drawn from, 1 - sqrt(spread * entropy in nats).
 * ``probability``: its own, under the drafter.
@@ -23,7 +23,7 @@ Estimate = Literal["entropy", "probability"]
 
 @dataclass(frozen=True)
 class Until:
-    """Draw a chain until the chance that all of it is kept falls below ``threshold``.
+    """Draw a chain until the probability that all of it is accepted falls below ``threshold``.
 
     SpecDec++ (Huang et al. 2024, arXiv:2405.19715) stops by the product of the chances along the
     chain, AdaEDL (Agrawal et al. 2024, arXiv:2410.18351) takes the chance of a token from the

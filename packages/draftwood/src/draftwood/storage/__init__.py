@@ -1,4 +1,1 @@
-"""The ground of everything kept on disk.
-
-The home folder, atomic writes, names of machines, progress.
-"""
+"""Files on disk: the home folder, atomic writes, names of machines, progress."""

@@ -48,10 +48,10 @@ def publish(
 ) -> Path:
     """Make the folder `destination`, whole or not at all.
 
-    `build` fills an empty folder, which is then renamed in one step. `source` is what the manifest
-    says about the origin; what `build` returns it says of the weights. Only one process builds a
-    destination at a time; the others wait and take what the first one made. One that is there and
-    not `is_whole` is replaced. Raises OSError when the disk cannot take the folder.
+    `build` fills an empty folder, which is then renamed in one step. The manifest holds `source`,
+    the origin, and the facts about the weights that `build` returns. Only one process builds a
+    destination at a time; the others wait for it and take its result. An existing folder that is
+    not `is_whole` is replaced. Raises OSError if the disk cannot take the folder.
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _remove_leftovers(destination: Path) -> None:
 
 
 def replace_folder(destination: Path, build: Callable[[Path], None]) -> Path:
-    """Make the folder `destination`, or put it in the place of an older one, whole or not at all.
+    """Make or replace the folder `destination`, whole or not at all.
 
     `build` fills an empty folder, which is then renamed. Raises OSError when the disk cannot take
     the folder.
@@ -144,10 +144,10 @@ def replace_folder(destination: Path, build: Callable[[Path], None]) -> Path:
 def explain_write_errors(
     destination: Path, elsewhere: str = "set DRAFTWOOD_HOME to another folder"
 ) -> Iterator[None]:
-    """Turn the ways a disk refuses to take `destination` into one OSError that says what to do.
+    """Turn errors of writing `destination` into one OSError that says what to do.
 
     Args:
-        elsewhere: how the user has it written to another place.
+        elsewhere: how the user can have it written to another place.
     """
     from safetensors import SafetensorError
 
@@ -179,8 +179,8 @@ def write_file(
     """Write a file so that nobody ever sees it half-written: beside its place, then renamed.
 
     Args:
-        fill: writes a file of the name it is given.
-        errors: explains what the disk refuses.
+        fill: writes the file of a given name.
+        errors: context that explains errors of the disk.
 
     Raises:
         OSError: where the disk refuses; the message says why and what to do.
@@ -200,7 +200,7 @@ def write_text(
     text: str,
     errors: Callable[[Path], AbstractContextManager[None]] = explain_write_errors,
 ) -> None:
-    """The same with a text."""
+    """Write a text as ``write_file`` does."""
     write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"), errors)
 
 
@@ -219,7 +219,7 @@ def write_manifest(folder: Path, source: str, facts: Facts) -> None:
 
 
 def is_intact(folder: Path, name: str) -> bool:
-    """Whether a file has the SHA-256 that the manifest of its folder says."""
+    """True if a file has the SHA-256 that the manifest of its folder says."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return sha256(folder / name) == files[name]["sha256"]

@@ -1,4 +1,4 @@
-"""Where public data sets lie on this machine, and how their files are opened."""
+"""Find and open public data sets on this machine."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ def data_folder(otherwise: str) -> Path:
     """The folder of data sets, which ``$DRAFTWOOD_DATA`` names.
 
     Args:
-        otherwise: what else the user may do where there is none.
+        otherwise: alternative for the user if there is none.
 
     Raises:
         FileNotFoundError: where it names none.
@@ -47,18 +47,18 @@ def data_file(file: str | Path, otherwise: str) -> Path:
 
 
 def names_data_folder() -> bool:
-    """Whether ``$DRAFTWOOD_DATA`` names a folder, be it there or not."""
+    """True if ``$DRAFTWOOD_DATA`` names a folder, be it there or not."""
     return bool(os.environ.get("DRAFTWOOD_DATA"))
 
 
 def read_text(path: Path) -> str:
-    """A file in UTF-8, packed by gzip where its name ends so."""
+    """Read a file in UTF-8, unpacked if its name ends in ``.gz``."""
     data = path.read_bytes()
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
 def read_lines(path: Path) -> list[str]:
-    """Its lines, without empty ones at both ends."""
+    """Lines of a file, without empty ones at both ends."""
     return read_text(path).strip("\n").split("\n")
 
 

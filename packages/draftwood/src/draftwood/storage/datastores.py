@@ -1,4 +1,4 @@
-"""Where datastores lie; ``sources.stored_index`` says what is in them."""
+"""Check paths of datastores; ``sources.stored_index`` describes their content."""
 
 from pathlib import Path
 

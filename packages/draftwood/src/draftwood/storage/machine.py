@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Names of the hardware that a figure was measured on."""
 
 import platform
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 
 def processor() -> str:
-    """The CPU's name as it gives it itself."""
+    """Name of the CPU, as it reports it."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -17,7 +17,7 @@ def processor() -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """The name of what a model runs on: a GPU's own, or the CPU's."""
+    """Name of the GPU or CPU that a model runs on."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor() if device.type == "cpu" else f"{device.type} of {processor()}"

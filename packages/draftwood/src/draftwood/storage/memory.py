@@ -1,4 +1,4 @@
-"""How much memory there is to take."""
+"""Measure the memory that this process can still take."""
 
 import ctypes
 import re
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 MARGIN = 1.05
-"""Of what is needed beside weights, for keys, values and intermediate results."""
+"""Factor on the bytes of weights, for keys, values and intermediate results."""
 ROOT = Path("/")
 _MOST_ARENAS = -8  # M_ARENA_MAX of glibc
 
@@ -14,21 +14,21 @@ _MOST_ARENAS = -8  # M_ARENA_MAX of glibc
 def available_memory(root: Path = ROOT) -> int | None:
     """Bytes that this process can still take: of the machine, and of the limits set on it.
 
-    What only speeds up reading files counts as free. None where the system does not say.
+    File caches count as free. None if the system does not say.
     """
     found = [_of_machine(root), *_of_groups(root)]
     return min((each for each in found if each is not None), default=None)
 
 
 def is_lack_of_memory(error: Exception) -> bool:
-    """Whether there was no memory; on a CPU PyTorch raises no error of its own for this."""
+    """True if memory ran out; on a CPU PyTorch raises no error of its own for this."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and "memory" in str(error)
     )
 
 
 def require_memory(size: int, what: str) -> None:
-    """Raise MemoryError where so many bytes, and a little more, certainly do not fit."""
+    """Raise MemoryError if ``size`` bytes, and a little more, certainly do not fit."""
     left, needed = available_memory(), int(size * MARGIN)
     if left is not None and needed > left:
         raise MemoryError(
@@ -40,9 +40,8 @@ def require_memory(size: int, what: str) -> None:
 def share_free_memory(arenas: int = 2) -> bool:
     """Let threads take memory from few arenas, before they are started.
 
-    glibc keeps up to eight arenas per core, and what is freed in one is of no use to the threads of
-    another, so that a process of many threads holds ever more. False where the C library knows no
-    arenas.
+    glibc keeps up to eight arenas per core, and memory freed in one cannot be used by threads of
+    another, so a process of many threads grows. False if the C library has no arenas.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     return mallopt is not None and mallopt(_MOST_ARENAS, arenas) == 1
@@ -58,7 +57,7 @@ def _of_machine(root: Path) -> int | None:
 
 
 def _of_groups(root: Path) -> list[int | None]:
-    """What the limits of control groups leave, of the process's own and all that hold it."""
+    """Bytes that the limits of control groups leave: the process's own group's and its parents'."""
     left = list[int | None]()
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
@@ -80,7 +79,7 @@ def _of_groups(root: Path) -> list[int | None]:
 
 
 def _of_group(folder: Path, limit: str, usage: str, prefix: str) -> int | None:
-    """What one group's limit leaves; files that are only kept in memory make room."""
+    """Bytes that one group's limit leaves; files that are only kept in memory make room."""
     most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
     if not (most.isdecimal() and used.isdecimal()):
         return None
@@ -90,7 +89,7 @@ def _of_group(folder: Path, limit: str, usage: str, prefix: str) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """The content of a file; nothing where it cannot be read."""
+    """Content of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

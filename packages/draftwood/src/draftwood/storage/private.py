@@ -14,10 +14,10 @@ from draftwood.storage.home import home
 
 @contextmanager
 def private_copy(path: Path) -> Iterator[Path]:
-    """A copy under a name of this process, for as long as this lasts; what is mapped of it stays.
+    """Copy a file for as long as the context lasts; mappings of it stay valid.
 
-    It has no name in any folder, so that nothing is left of it when the process ends. On file
-    systems that share blocks it takes no room.
+    The copy has no name in any folder, so nothing is left of it when the process ends. On file
+    systems that share blocks it takes no space.
 
     Raises:
         OSError: where there is no room for it.

@@ -1,4 +1,4 @@
-"""What the user sees of long work.
+"""Show the progress of long work to the user.
 
 One spinner or bar on a terminal, and nothing of other libraries' own bars.
 """
@@ -30,7 +30,7 @@ def progress(message: str) -> Iterator[None]:
 def counted_progress(message: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar with `message` on stderr while the body runs.
 
-    The body tells how many steps are done, and of how many. Nothing is shown when stderr is not a
+    The body reports how many steps are done, and of how many. Nothing is shown when stderr is not a
     terminal.
     """
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Which of torchrun's processes this one is."""
+"""Find the rank of this process among torchrun's."""
 
 import os
 

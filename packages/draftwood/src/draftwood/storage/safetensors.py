@@ -1,4 +1,4 @@
-"""What a safetensors file says of itself, without its numbers."""
+"""Read the header of a safetensors file, without its numbers."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def read_header(path: Path) -> dict[str, dict[str, Any]]:
-    """Type, shape and place of each tensor in a file, by name.
+    """Read type, shape and place of each tensor in a file, by name.
 
     Raises:
-        ValueError: for a file that is none or not whole; only lengths are compared.
+        ValueError: for a file of another form or a truncated one; only lengths are compared.
     """
     size = path.stat().st_size
     try:
@@ -24,7 +24,7 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_cut_short(path: Path) -> bool:
-    """Whether there is less of a file than it promises; False where it promises nothing."""
+    """True if there is less of a file than it promises; False where it promises nothing."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if int.from_bytes(file.read(8), "little") > size - 8:
@@ -39,7 +39,7 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def _told(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """The header, and how many bytes the file has by it."""
+    """Read the header, and the file's size by it."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 0 < length <= path.stat().st_size - 8:
@@ -53,7 +53,7 @@ def _told(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
 
 
 def _require_tensor(name: str, told: Any) -> None:
-    """Raise ValueError unless a header tells a type, a shape and a place of a tensor."""
+    """Raise ValueError unless a header gives a type, a shape and a place of a tensor."""
     numbers = [*told["shape"], *told["data_offsets"]]
     whole = all(isinstance(each, int) and each >= 0 for each in numbers)
     if not (whole and isinstance(told["dtype"], str) and len(told["data_offsets"]) == 2):

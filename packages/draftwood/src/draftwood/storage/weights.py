@@ -1,4 +1,4 @@
-"""How files of weights are called, and where lies what was measured of them."""
+"""Names of weight files, and paths for what was measured of them."""
 
 import hashlib
 import re
@@ -8,17 +8,17 @@ from draftwood.storage.home import home
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SETTINGS = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
-"""What else a model is read from."""
+"""Further files that a model is read from."""
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells the weights in a folder from others: paths, sizes and times."""
+    """Identity of the weights in a folder: paths, sizes and times."""
     files = sorted(file for pattern in WEIGHTS for file in folder.glob(pattern))
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def kept_for(kind: str, folder: Path, *further: object) -> tuple[Path, str]:
-    """Where something lies that was measured of the weights in a folder, and their digest.
+    """Path for what was measured of the weights in a folder, and their digest.
 
     Other weights in the same folder give another path.
     """

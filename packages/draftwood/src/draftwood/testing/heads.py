@@ -14,7 +14,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.interfaces.model import Model
-from draftwood.interfaces.trained import TargetMark, TrainedHead
+from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Recipe
 
 
@@ -85,7 +85,7 @@ def _tiny(
         for weight in head.parameters() if noise else ():
             weight.add_(torch.randn_like(weight) * noise)
     tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head, tokens, TargetMark.of(target, "tiny"))
+    return TrainedHead(head, tokens, TargetFingerprint.of(target, "tiny"))
 
 
 def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:

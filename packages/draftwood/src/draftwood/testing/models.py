@@ -47,7 +47,7 @@ class TableModel:
 
     @property
     def order(self) -> int:
-        """How many tokens are looked at."""
+        """Number of tokens that the next one depends on."""
         return self.logits.ndim - 1
 
     @property

@@ -85,7 +85,7 @@ class CheckResult:
 
 
 def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
-    """How far apart two logits of this size may be and still change places by rounding.
+    """Largest distance of two logits of this size that may still change places by rounding.
 
     A forward pass over many tokens adds up in another order than one over a single token. In 8- and
     11-bit precision every layer's result is rounded to the type once more, so two such passes
@@ -102,7 +102,7 @@ def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
 def first_divergence(
     model: Model, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
 ) -> Divergence | None:
-    """Where two greedy texts part, and how sure the target is there; None if they are equal."""
+    """Find where two greedy texts part, and how sure the target is there; None if equal."""
     if list(plain) == list(other):
         return None
     shorter = min(len(plain), len(other))

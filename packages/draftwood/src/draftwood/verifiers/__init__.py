@@ -1,4 +1,4 @@
-"""Which draft tokens are kept: one file per published rule."""
+"""Verifiers, which decide which draft tokens are kept: one file per published rule."""
 
 from draftwood.interfaces.verifier import NodeProbs, Verdict, Verifier
 from draftwood.lazy import importer

@@ -1,4 +1,4 @@
-"""What the rules that keep or reject draft tokens have in common."""
+"""Functions that the rules for keeping or rejecting draft tokens share."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from draftwood.tree import UNBOUNDED, DraftTree
 def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:
     """Raise ValueError for draft tokens that the target's vocabulary does not hold.
 
-    One below 0 would be read as one from its end, and be accepted.
+    A negative one would index the row from its end, and be accepted.
     """
     rows = target_probs.logits if isinstance(target_probs, LazyProbs) else target_probs
     drafted = tree.token_list[1:]
@@ -28,7 +28,7 @@ def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:
 
 
 def residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
-    """What is left of p once q is taken away, normalised: norm([p - q]+).
+    """Residual distribution of p once q is taken away: norm([p - q]+).
 
     Where nothing is left p equals q, so no token can have been rejected and p itself is returned.
     """
@@ -46,12 +46,12 @@ def without(q: Float[Tensor, " vocab"], tokens: int | Sequence[int]) -> Float[Te
 
 
 def drawn(probs: NodeProbs, node: int, rng: Rng) -> int:
-    """A token drawn from a node's distribution."""
+    """Draw a token from a node's distribution."""
     return probs.draw(node, rng) if isinstance(probs, LazyProbs) else rng.draw(probs[node])
 
 
 def with_token(tree: DraftTree, candidates: Sequence[int], token: int) -> list[int]:
-    """The candidates that hold this token: together they are one node of the sequence.
+    """Select the candidates with this token: together they are one node of the sequence.
 
     Those with children come first, because a leaf may have no row in ``tree.probs``.
     """

@@ -88,7 +88,7 @@ def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, c
 def _left_over(
     p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int
 ) -> Float[Tensor, " vocab"]:
-    """What of p the tests do not give out, unnormalised.
+    """Part of p that the tests do not give out, unnormalised.
 
     It is p itself where they can give nothing or everything.
     """

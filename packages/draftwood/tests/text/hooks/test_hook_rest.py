@@ -15,6 +15,7 @@ from draftwood.testing import tiny_llama
 from draftwood.text.hooks import drafted
 from draftwood.text.hooks.alone import run_alone
 from draftwood.tree import DraftTree
+from thinning import thinned
 
 LONG = 90
 
@@ -44,8 +45,7 @@ def always_resting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rested
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["lookup", "recycling", "layer-skip", "suffix"])
+@pytest.mark.parametrize("method", thinned(["lookup", "recycling", "layer-skip", "suffix"], 4))
 @pytest.mark.parametrize("end", [None, 9])
 def test_greedy_batches_that_rest_write_what_generate_writes(
     method: str, end: int | None, always_resting: list[int]

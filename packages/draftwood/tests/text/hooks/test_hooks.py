@@ -241,7 +241,7 @@ def test_methods_built_by_hand() -> None:
         ({"dola_layers": "low"}, "dola_layers asks for dola generation"),
         ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens asks for assisted generation"),
         ({"assistant_model": "any"}, "give it to draftwood.custom_generate as draft_model"),
-        ({"synced_gpus": True}, "their numbers of runs differ"),
+        ({"synced_gpus": True}, "their numbers of passes differ"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -398,7 +398,7 @@ def sampled_with(method: Method, **options: object) -> Tensor:
 
 @torch.no_grad()
 def sampling_law(temperature: float, repetition_penalty: float) -> dict[tuple[int, ...], float]:
-    """Of the next tokens, from the model's own logits at every prefix."""
+    """Distribution of the next tokens, from the model's own logits at every prefix."""
     law = {}
     for text in product(range(TINY["vocab"]), repeat=LENGTH):
         tokens = [1, 2, 1, *text]

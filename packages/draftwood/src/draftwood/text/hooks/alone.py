@@ -15,7 +15,7 @@ from draftwood.models.transformers import TransformersModel
 def run_alone(
     target: TransformersModel, sessions: Sequence[PooledSession], tokens: Sequence[int]
 ) -> Float[Tensor, "rows vocab"]:
-    """Run one token after each sequence, as a lone root; the logits after it.
+    """Run one token after each sequence, as a lone root; return the logits after it.
 
     Commit it to keep it.
     """

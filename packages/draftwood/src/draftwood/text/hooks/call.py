@@ -13,7 +13,7 @@ from transformers import (
 )
 from transformers.generation import BaseStreamer
 
-# How many tokens are written is the criteria's business; this only bounds the loop.
+# The stopping criteria decide on the length; this only bounds the loop.
 _UNBOUNDED = 1 << 30
 
 
@@ -57,7 +57,7 @@ class Call:
 
     @property
     def keeps_cache(self) -> bool:
-        """Whether someone sees the cache after the call."""
+        """True if someone sees the cache after the call."""
         cache = self.inputs.get("past_key_values")
         return bool(self.config.return_dict_in_generate) or getattr(
             cache, "_is_user_defined", False

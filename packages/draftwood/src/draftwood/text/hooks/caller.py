@@ -1,8 +1,7 @@
-"""What ``generate`` of Transformers was called with but does not hand on to custom loops.
+"""Recover arguments of Transformers' ``generate`` that it does not hand on to custom loops.
 
 Transformers 5 keeps ``streamer`` and ``assistant_model`` to itself and drops ``tokenizer``. They
-are read from the frames of the call that is under way, and only where these really are
-Transformers' own functions.
+are read from the frames of the running call, and only if these are Transformers' own functions.
 """
 
 import inspect
@@ -14,7 +13,7 @@ from transformers.generation import GenerationMixin
 
 
 def arguments_of_generate() -> Mapping[str, Any]:
-    """The arguments of the ``generate`` that called us; empty where none did."""
+    """Arguments of the ``generate`` that called us; empty if none did."""
     return _locals_of(GenerationMixin.generate)  # pyright: ignore[reportAttributeAccessIssue]
 
 

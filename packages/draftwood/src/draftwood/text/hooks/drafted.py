@@ -1,4 +1,4 @@
-"""Decoding with drafts: all rows share the target's passes, each row goes at its own pace."""
+"""Decode with drafts: all rows share the target's passes, each row advances at its own pace."""
 
 import time
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ LATEST = 8  # rounds whose logits are kept for resting drafters
 def decode_drafted(
     call: Call, target: TransformersModel, method: Method
 ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
-    """What ``generate`` returns, and the numbers of the call."""
+    """Run the call; return the output of ``generate`` and the stats."""
     told = list(run_all([Rows(call, target, method)]))
     return told[-1][1]
 
 
 class Rows(KeepsCache):
-    """The rows of a call under way, as one task.
+    """Rows of a running call, as one task.
 
     They end together, and processors and criteria see all of them.
     """
@@ -77,11 +77,11 @@ class Rows(KeepsCache):
 
     @property
     def reads(self) -> Reads:
-        """What the drafters read of the next pass, all the same."""
+        """States that the drafters read of the next pass, the same for all rows."""
         return self.rows[0].draft.reads
 
     def next_inputs(self, turn: Turn) -> list[Input]:
-        """The prompts at first, then the next trees, or lone roots where the drafters rest."""
+        """Return the prompts first, then the next trees, or lone roots while the drafters rest."""
         if not self.rows:
             for number in range(len(self.call.input_ids)):
                 self.rows.append(self._row(number))
@@ -102,9 +102,9 @@ class Rows(KeepsCache):
     def take(
         self, outputs: Sequence[Any], seconds: float
     ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats] | None:
-        """Hand the tokens on.
+        """Write the tokens of a pass.
 
-        At the end it gives what ``generate`` returns, with the numbers of the call.
+        The last pass returns the output of ``generate`` and the stats.
         """
         if not self.steps[0]:
             self._take_prompts(outputs[0], seconds / len(self.rows))
@@ -191,7 +191,7 @@ class Rows(KeepsCache):
             self._write(number, step, logits[number : number + 1], scores[number])
 
     def _tell(self, place: int, output: Any) -> None:
-        """Tell the drafters of a piece of the prompts, which begins at column ``place``."""
+        """Pass a piece of the prompts, which begins at column ``place``, to the drafters."""
         count = output.logits.shape[1]
         for number, row in enumerate(self.rows):
             tokens = self._known(number, place, place + count)
@@ -206,9 +206,9 @@ class Rows(KeepsCache):
     # The answers
 
     def _take_roots(self, logits: Tensor, seconds: float) -> None:
-        """One token for each row.
+        """Draw one token for each row.
 
-        Rows that have ended ran along, so that the others lie side by side.
+        Rows that have ended run along, so that the others stay side by side.
         """
         going, since = self.going, time.perf_counter()
         for number in going:
@@ -231,7 +231,7 @@ class Rows(KeepsCache):
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Tell the drafters what was written while they rested."""
+        """Pass the tokens written while the drafters rested to them."""
         for number, (row, tokens) in enumerate(zip(self.rows, self.late, strict=True)):
             if tokens:
                 logits = [logits[number] for logits in self.late_logits[: len(tokens)]]
@@ -266,9 +266,9 @@ class Rows(KeepsCache):
         proposals: list[tuple[ForwardInput, dict[str, float]]],
         outputs: Sequence[Output],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
-        """What comes after roots without draft tokens, all drawn together.
+        """Draw the tokens after roots without draft tokens, all together.
 
-        There every exact verifier just draws.
+        Every exact verifier just draws there.
         """
         if not places:
             return {}, {}
@@ -306,7 +306,7 @@ class Rows(KeepsCache):
         return [row.rng.draw(own) for row, own in zip(rows, probs, strict=True)], scores
 
     def _require_numbers(self, numbers: list[int], logits: Tensor, whole: Sequence[bool]) -> None:
-        """Raise ValueError where a row's scores are not whole.
+        """Raise ValueError if a row's scores hold NaN or no finite number.
 
         There is nothing to choose a token from then.
         """
@@ -316,7 +316,7 @@ class Rows(KeepsCache):
                 require_probs(broken, row, place=self.counts[number] + 1)
 
     def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
-        """Hand a step's tokens on, with the rows of the target that they came from."""
+        """Write a step's tokens, with the target's rows that they came from."""
         self.steps[number].append(step.without_probs())
         before_step, self.counts[number] = (
             self.counts[number],
@@ -343,7 +343,7 @@ class Rows(KeepsCache):
     # The end
 
     def output(self) -> Tensor | GenerateDecoderOnlyOutput:
-        """What ``generate`` returns."""
+        """Output of ``generate``."""
         call, timeline = self.call, self.timeline
         cache = call.inputs["past_key_values"]
         if call.keeps_cache:
@@ -359,7 +359,7 @@ class Rows(KeepsCache):
         )
 
     def stats(self) -> Stats:
-        """Of what was written, not of what was decoded beyond the end."""
+        """Stats of the returned tokens, without those decoded beyond the end."""
         stats = Stats()
         for steps, left in zip(self.steps, self.timeline.lengths, strict=True):
             for step in steps:
@@ -369,7 +369,7 @@ class Rows(KeepsCache):
         return stats
 
     def close(self) -> None:
-        """Give the cache back."""
+        """Release the cache."""
         for row in reversed(self.rows):  # so that the next call's rows lie in order again
             row.close()
         for session in reversed(self.sessions):  # of a row that could not start

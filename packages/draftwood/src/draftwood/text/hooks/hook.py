@@ -50,9 +50,9 @@ def custom_generate(
     custom_generate=draftwood.custom_generate("auto"))``.
 
     Transformers prepares everything as usual and runs the prompt; texts, scores and caches are what
-    it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible. What
-    every option of ``generate`` does here is written in docs/transformers.md. A call with which
-    drafts cannot be right runs without them, and says so.
+    it would give. With sampling, ``torch.manual_seed`` before the call makes it reproducible.
+    docs/transformers.md describes every option of ``generate``. A call that drafts might change
+    runs without them, with a warning.
 
     Args:
         method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
@@ -66,8 +66,8 @@ def custom_generate(
             ``heads.folder.load`` gave; ``none`` takes none.
 
     Raises:
-        TypeError: for what names no drafter and is none.
-        ValueError: for a drafter that is not whole; by the returned function, for options of
+        TypeError: for anything that is no drafter and names none.
+        ValueError: for an incomplete drafter; by the returned function, for options of
             ``generate`` that make no sense here.
     """
     given = folder.named(drafter)
@@ -76,11 +76,11 @@ def custom_generate(
 
 
 _OWN = ("_used", "_starting")
-"""What a hook does not share with its copies."""
+"""Attributes that a hook does not share with its copies."""
 
 
 class Hook:
-    """What ``custom_generate`` returns; see there."""
+    """Decoding loop that ``custom_generate`` returns; see there."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Hook:
         self._starting = threading.Lock()  # two first calls at once would have a cache each
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy in another process is made of; caches stay here."""
+        """State of a copy in another process; caches stay here."""
         return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class Hook:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """Read by ``generate`` before it picks the arguments for the loop."""
+        """Signature that ``generate`` reads before it picks the arguments for the loop."""
         give_back_the_tokenizer()
         return inspect.signature(self.__call__)
 
@@ -191,9 +191,9 @@ class Hook:
 
 @dataclass(frozen=True)
 class _Used:
-    """What is kept of a model from call to call.
+    """Cache and method of a model, kept from call to call.
 
-    It does not refer to the model, which may so be dropped.
+    It holds no reference to the model, which may be dropped.
     """
 
     pool: CachePool
@@ -211,7 +211,7 @@ def _built(
 
 
 def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:
-    """Why this model needs rows one by one, where it does.
+    """Reason why this model needs rows one by one; None if it does not.
 
     ValueError where it cannot run trees at all.
     """

@@ -1,4 +1,4 @@
-"""Every option of ``generate`` and what becomes of it here."""
+"""Options of ``generate``, and their effect here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Option:
             Transformers gives, one token per pass. ``refused``: a ValueError. ``not for this``:
             Transformers itself does not read it in greedy decoding and sampling, or not in custom
             loops.
-        remark: under which conditions, or what to do instead.
+        remark: conditions, or an alternative.
     """
 
     outcome: Outcome
@@ -165,8 +165,8 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
         )
     if asked.get("synced_gpus"):
         raise ValueError(
-            "synced_gpus makes processes wait for each other after every run, and with drafts their"
-            " numbers of runs differ; call generate without custom_generate"
+            "synced_gpus makes processes wait for each other after every pass, and with drafts"
+            " their numbers of passes differ; call generate without custom_generate"
         )
     mode = config.get_generation_mode()
     if mode not in _MODES or (config.num_beam_groups or 1) > 1 or config.dola_layers is not None:
@@ -200,7 +200,7 @@ _ASKING = (
 def why_without_drafts(
     call: Call, target: TransformersModel, stateless: Sequence[type]
 ) -> str | None:
-    """Why this call must go token by token; None where drafts keep everything as it is."""
+    """Reason why this call must go token by token; None if drafts change nothing."""
     config = call.config
     unknown = strangers(call.processors, stateless)
     if unknown:
@@ -209,7 +209,7 @@ def why_without_drafts(
             " does not, name its class in custom_generate(stateless=...)"
         )
     if config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states):
-        return "attentions and hidden states belong to runs of single tokens"
+        return "attentions and hidden states belong to passes of single tokens"
     return _odd_inputs(call) or _odd_batch(call) or _past_the_context(call, target)
 
 
@@ -245,7 +245,7 @@ def _holds_data(value: object) -> bool:
 
 
 def _replaced(model: PreTrainedModel) -> bool:
-    """Whether PEFT puts virtual tokens before the prompt.
+    """True if PEFT puts virtual tokens before the prompt.
 
     Its other adapters change nothing but weights.
     """
@@ -257,7 +257,7 @@ def _replaced(model: PreTrainedModel) -> bool:
 
 
 def _odd_places(call: Call, width: int) -> str | None:
-    """Whether tokens are elsewhere than one after the other from position 0 on."""
+    """Reason why tokens are not one after the other from position 0 on; None if they are."""
     mask, positions = call.inputs.get("attention_mask"), call.inputs.get("position_ids")
     if mask is not None:
         begun = mask.bool().cumsum(-1) > 0

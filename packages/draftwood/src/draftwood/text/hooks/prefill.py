@@ -14,7 +14,7 @@ from draftwood.text.hooks.call import Call
 
 
 def plain_cache(cache: object) -> bool:
-    """Whether a cache keeps keys and values of the newest tokens as they are."""
+    """True if a cache keeps keys and values of the newest tokens as they are."""
     layers = getattr(cache, "layers", None)
     return isinstance(cache, Cache) and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers or ()
@@ -24,7 +24,7 @@ def plain_cache(cache: object) -> bool:
 def run_prompts(
     call: Call, hidden: Sequence[int], all_logits: bool, hear: Callable[[Any], None]
 ) -> Any:
-    """Run the prompts as ``generate`` would; the output of the last pass.
+    """Run the prompts as ``generate`` would; return the output of the last pass.
 
     Args:
         hidden: layers whose hidden states ``hear`` reads.
@@ -50,7 +50,7 @@ def run_prompts(
 
 
 def adopt(session: PooledSession, cache: Cache, row: int, seen: int) -> None:
-    """Make a new session go on from a row of the cache.
+    """Make a new session continue a row of the cache.
 
     The newest ``seen`` tokens of that row are no padding.
     """

@@ -1,4 +1,4 @@
-"""Whether a model steps here as it does in its own ``generate``: looked at, not listed."""
+"""Check that a model steps here as it does in its own ``generate``: by trial, not by a list."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -22,7 +22,7 @@ _found: WeakKeyDictionary[PreTrainedModel, dict[Hashable, bool]] = WeakKeyDictio
 
 
 def takes_batches(target: TransformersModel) -> bool:
-    """Whether small trees after several prompts give the model's own logits.
+    """True if small trees after several prompts give the model's own logits.
 
     They are compared with the model's own steps, padding among the prompts.
 
@@ -46,7 +46,7 @@ def takes_batches(target: TransformersModel) -> bool:
 
 @torch.no_grad()
 def _why_not(target: TransformersModel, padding: list[int]) -> str | None:
-    """Why rows with so much padding cannot go with drafts."""
+    """Reason why rows with this padding cannot use drafts; None if they can."""
     try:
         here, there = _logits(target, padding)
     except Exception as error:
@@ -94,7 +94,7 @@ def _logits(target: TransformersModel, padding: list[int]) -> tuple[Tensor, Tens
 
 
 def _plain_tokens(target: TransformersModel, row: int) -> list[int]:
-    """Tokens without a meaning of their own to the model, as far as its configuration tells."""
+    """Tokens without a special meaning, as far as the model's configuration tells."""
     special: set[int] = set()
     for config in (target.hf_model.config, target.config):
         for name, value in config.to_dict().items():
@@ -105,7 +105,7 @@ def _plain_tokens(target: TransformersModel, row: int) -> list[int]:
 
 
 class _Steps:
-    """The model's own way from token to token, as ``generate`` takes it."""
+    """Single steps of the model, as ``generate`` makes them."""
 
     def __init__(self, model: PreTrainedModel, prompts: Tensor, padding: list[int]) -> None:
         self.model: Any = model

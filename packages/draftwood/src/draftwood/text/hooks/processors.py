@@ -12,7 +12,7 @@ from transformers.generation import logits_process as of
 
 from draftwood.sampling import Context, Sampler, Sampling
 
-# What these make of a row depends on nothing but its tokens and scores.
+# These depend on a row's tokens and scores alone.
 BY_ROW = frozenset(
     (
         of.MinLengthLogitsProcessor,
@@ -58,7 +58,7 @@ def strangers(processors: LogitsProcessorList, trusted: Sequence[type]) -> list[
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What the processors of a call make of logits, as if every row were where one of them is.
+    """Logits processors of a call, applied as if every row were where one of them is.
 
     Args:
         given: the prompts as given, padding and all.
@@ -70,7 +70,7 @@ class Scores:
 
     @property
     def alike(self) -> bool:
-        """Whether a row's place in the batch makes no difference."""
+        """True if a row's place in the batch makes no difference."""
         return all(type(processor) in BY_ROW for processor in self.processors)
 
     def __call__(
@@ -129,13 +129,13 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class RowSampler:
-    """How one row of the call samples.
+    """Sampling of one row of the call.
 
     Args:
         scores: of the call.
         number: of the row.
         prompt: tokens the context has before the answer.
-        greedy: take the likeliest token of the processed scores instead of sampling.
+        greedy: take the most probable token of the processed scores instead of sampling.
     """
 
     scores: Scores

@@ -18,9 +18,9 @@ from draftwood.text.hooks.call import Call
 
 
 def decode_stepwise(call: Call) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats]:
-    """What ``generate`` returns, and the numbers of the call.
+    """Run the call step by step; return the output of ``generate`` and the stats.
 
-    Sampled texts are those that drafts would have led to.
+    Sampled texts equal those with drafts.
     """
     config = call.config
     draws = (
@@ -47,7 +47,7 @@ def decode_stepwise(call: Call) -> tuple[Tensor | GenerateDecoderOnlyOutput, Sta
 
 
 class _Draws(LogitsProcessor):
-    """The last processor: draws a token for every row and leaves it alone to be drawn."""
+    """Last processor: draws a token for every row and masks all others."""
 
     def __init__(self, rngs: Sequence[Rng], keep: bool) -> None:
         self.rngs, self.keep = rngs, keep
@@ -63,7 +63,7 @@ class _Draws(LogitsProcessor):
 
 
 class _Watched(StoppingCriteriaList):
-    """The criteria of a call, which also count its steps."""
+    """Stopping criteria of a call that also count its steps."""
 
     def __init__(
         self,

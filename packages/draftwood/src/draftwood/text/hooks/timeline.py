@@ -1,7 +1,4 @@
-"""The texts of a call as ``generate`` writes them.
-
-Every row gets its next token at the same time.
-"""
+"""Texts of a call as ``generate`` writes them: every row gets its next token at the same time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +11,7 @@ from transformers.generation import BaseStreamer
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """A token, with the scores it was taken from where they are asked for.
-
-    These are the processed scores and the raw logits.
-    """
+    """A token, with its processed scores and raw logits if requested."""
 
     token: int
     scores: Tensor | None = None
@@ -25,9 +19,9 @@ class Emitted:
 
 
 class Timeline:
-    """Takes tokens as rows get them, some rows ahead of others.
+    """Collect tokens of rows, some ahead of others, and write them step by step.
 
-    It asks criteria and streamer in Transformers' order.
+    Criteria and streamer are called in Transformers' order.
 
     Args:
         input_ids: the prompts as given.
@@ -56,18 +50,18 @@ class Timeline:
         self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
 
     def runs(self, number: int) -> bool:
-        """Whether the row still gets tokens.
+        """True if the row still gets tokens.
 
-        Finished ones do where no end-of-text token says how to pad.
+        Finished rows do if there is no token to pad with.
         """
         return not self.ended and (self.unfinished[number] or not self._pads)
 
     def add(self, number: int, emitted: Sequence[Emitted]) -> None:
-        """Take more tokens of a row."""
+        """Add tokens to a row."""
         self._waiting[number] += emitted
 
     def advance(self) -> None:
-        """Write as many steps as there are tokens for."""
+        """Write all steps for which every row has a token."""
         while not self.ended and all(
             waiting for number, waiting in enumerate(self._waiting) if self.runs(number)
         ):
@@ -108,7 +102,9 @@ class Timeline:
         self.ended = not any(self.unfinished)
 
     def _record(self, taken: Sequence[Emitted]) -> tuple[Tensor, ...] | None:
-        """Keep what was asked for of a call with one row; what criteria get as scores."""
+        """Record scores and logits of a call with one row if requested; return the scores for
+        criteria.
+        """
         (first, *_) = taken
         wanted = self.config.return_dict_in_generate
         if wanted and self.config.output_logits and first.logits is not None:

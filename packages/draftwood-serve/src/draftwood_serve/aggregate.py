@@ -1,4 +1,4 @@
-"""Pages of metrics of several replicas, summed."""
+"""Aggregate the metrics of several replicas."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ class MetricFamily:
     samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
 
 
-class SummedMetrics:
-    """What all replicas counted, those that ended included, so that no counter ever falls.
+class AggregatedMetrics:
+    """Sum the metrics of all replicas, ended ones included, so that no counter ever falls.
 
-    What a replica counted after its page was read last is lost with it.
+    Counts of a replica after its page was last read are lost with it.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SummedMetrics:
         self._past: dict[str, MetricFamily] = {}
 
     def page(self, pages: Mapping[int, str], living: Iterable[int], restarts: int) -> bytes:
-        """All of it as Prometheus reads it.
+        """Aggregated metrics in Prometheus' text format.
 
         Args:
             pages: read just now, by the replica's name; one that did not answer is left out.
@@ -56,7 +56,7 @@ class SummedMetrics:
 
 
 def _add(total: dict[str, MetricFamily], page: str, ended: bool = False) -> None:
-    """Add a page; of a replica that ended what it had at hand is gone, what it counted stays."""
+    """Add a page; of an ended replica only counters stay, not gauges."""
     for metric in text_string_to_metric_families(page):
         if metric.name.endswith(CREATED) or (ended and metric.type == "gauge"):
             continue

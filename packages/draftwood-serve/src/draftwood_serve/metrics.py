@@ -1,4 +1,4 @@
-"""What is counted: for Prometheus, and in the block that comes with each answer."""
+"""Count requests and tokens: for Prometheus, and in the block that comes with each answer."""
 
 import threading
 from collections import deque
@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from draftwood.stats import Stats, Step
 from draftwood_serve.jobs import TextJob
 
-POSITIONS = 16  # whose acceptance is counted apart; the last holds all further ones
-RECENT = 32  # requests whose ends tell how fast places come free
+POSITIONS = 16  # with acceptance counts of their own; the last one holds all further ones
+RECENT = 32  # newest requests, by which waiting times are estimated
 
 
-class Measures:
+class Metrics:
     """Counters of one server. Written by the thread that runs the model, read by any."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Measures:
         self._step_seconds.observe(seconds)
 
     def load(self, running: int, waiting: int) -> None:
-        """Take down how much there is to do."""
+        """Record the number of running and waiting texts."""
         self._running.set(running)
         self._waiting.set(waiting)
 
@@ -83,21 +83,21 @@ class Measures:
         self._requests.labels("refused").inc()
 
     def seconds_to_place(self) -> float | None:
-        """Seconds until a place comes free, as fast as the newest requests ended.
+        """Estimate the seconds until a place comes free, by how fast the newest requests ended.
 
-        None where too few have ended to tell.
+        None if too few have ended.
         """
         with self._lock:
             ends = list(self._ends)
         return (perf_counter() - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
 
     def page(self) -> bytes:
-        """All of it as Prometheus reads it."""
+        """Metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 def block(job: TextJob) -> dict[str, Any]:
-    """What an answer tells of how it was made; milliseconds and vLLM's names."""
+    """Metrics of one answer; milliseconds and vLLM's names."""
     stats = sum((each.stats for each in job.choices), Stats())
     now = job.ended or perf_counter()
     writing = max(now - job.first_token, 0.0) if job.first_token else 0.0

@@ -1,18 +1,18 @@
-"""Sums of replicas' metrics."""
+"""Aggregated metrics of replicas."""
 
 from types import SimpleNamespace
 from typing import Any, cast
 
-from draftwood_serve.measures import Measures
-from draftwood_serve.sums import SummedMetrics
+from draftwood_serve.aggregate import AggregatedMetrics
+from draftwood_serve.metrics import Metrics
 
 
 def page(tokens: int, running: int, seconds: float) -> str:
-    measures = Measures()
-    measures.count(cast(Any, SimpleNamespace(tokens=[1] * tokens, drafted=3, accepted=2)))
-    measures.load(running, 0)
-    measures.step(seconds)
-    return measures.page().decode()
+    metrics = Metrics()
+    metrics.count(cast(Any, SimpleNamespace(tokens=[1] * tokens, drafted=3, accepted=2)))
+    metrics.load(running, 0)
+    metrics.step(seconds)
+    return metrics.page().decode()
 
 
 def values(told: bytes) -> dict[str, float]:
@@ -21,7 +21,7 @@ def values(told: bytes) -> dict[str, float]:
 
 
 def test_everything_is_summed() -> None:
-    told = values(SummedMetrics().page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 4))
+    told = values(AggregatedMetrics().page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 4))
     assert told["draftwood:generation_tokens_total"] == 12
     assert told["draftwood:texts_running"] == 3
     assert told['draftwood:spec_decode_num_accepted_tokens_per_pos_total{position="1"}'] == 2
@@ -40,13 +40,13 @@ def test_names_and_types_are_those_of_one_server() -> None:
         return {line for line in lines if line.startswith("# TYPE") and "_created" not in line}
 
     one = page(1, 1, 0.1)
-    summed = SummedMetrics().page({0: one, 1: one}, [0, 1], 0).decode()
+    summed = AggregatedMetrics().page({0: one, 1: one}, [0, 1], 0).decode()
     own = {"# TYPE draftwood:replicas gauge", "# TYPE draftwood:replica_restarts_total counter"}
     assert heads(summed) == heads(one) | own
 
 
 def test_counters_of_a_replica_that_ended_stay() -> None:
-    metrics = SummedMetrics()
+    metrics = AggregatedMetrics()
     metrics.page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 0)
     for _ in range(2):
         told = values(metrics.page({1: page(8, 1, 0.01), 2: page(1, 1, 0.5)}, [1, 2], 1))
@@ -57,7 +57,7 @@ def test_counters_of_a_replica_that_ended_stay() -> None:
 
 
 def test_a_replica_that_does_not_answer_counts_as_before() -> None:
-    metrics = SummedMetrics()
+    metrics = AggregatedMetrics()
     metrics.page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 0)
     told = values(metrics.page({1: page(9, 1, 0.01)}, [0, 1], 0))
     assert told["draftwood:generation_tokens_total"] == 14
