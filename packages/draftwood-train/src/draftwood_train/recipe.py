@@ -12,7 +12,7 @@ from draftwood.heads.layers import HeadSizes
 
 @dataclass(frozen=True, eq=False)
 class TargetWeights:
-    """What a recipe may know of the target: sizes and frozen ends.
+    """What a recipe may know of the target: sizes, frozen embedding and head.
 
     Attributes:
         layers: decoder layers.

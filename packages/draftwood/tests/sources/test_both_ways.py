@@ -20,9 +20,9 @@ from draftwood.sampling import Sampling
 from draftwood.sources import Alike, BigramPrior, Datastore, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.base import native_of
+from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
-from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import TableModel
@@ -30,7 +30,7 @@ from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
 
 HEADERS = compiler.SOURCES / "sources"
-SLOW = {Alike.name, ShadowSource.name, TrainedHeadSource.name}
+SLOW = {Alike.name, Int4SelfDraftSource.name, TrainedHeadSource.name}
 """They read hidden states that no table has; see ``test_alike`` and ``test_slow_sources``."""
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

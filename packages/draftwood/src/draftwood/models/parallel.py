@@ -99,7 +99,7 @@ class FollowingPool(CachePool):
 class LeadingModel(TransformersModel):
     """The whole model, as the first process sees it.
 
-    Passes through some of the layers, and the ends by themselves, are not offered.
+    Passes through some of the layers, and embedding and head by themselves, are not offered.
     """
 
     def __init__(self, hf_model: PreTrainedModel, channel: Channel) -> None:

@@ -21,8 +21,8 @@ from draftwood.interfaces.model import (
     PromptInput,
     StepInput,
 )
-from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from draftwood.native import structures
 
 PLACES = 32
+"""Of a block; as in cache.h."""
+
 MOST_BYTE, KEY_ZERO = 127.0, 128  # as in attention_bytes.h
 
 

@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 
 from draftwood.interfaces.model import CacheFullError
-from draftwood.models.block_views import BlockViews
-from draftwood.models.cache import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
+from draftwood.models.cache.block_views import PLACES, BlockViews
+from draftwood.models.cache.pool import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
 from draftwood.native import library, structures
 from draftwood.native.pages import prefer_large_pages
-
-PLACES = 32
-"""Of a block; as in cache.h."""
 
 FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""

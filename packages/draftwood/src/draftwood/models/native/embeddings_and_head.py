@@ -1,40 +1,52 @@
 """Embedding and output head of a ``NativeModel``."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.interfaces.model import EndWeights
-from draftwood.models.ends import as_saved, require_part
+from draftwood.interfaces.model import EmbeddingsAndHeadWeights
+from draftwood.models.embeddings_and_head import as_saved, require_part
+from draftwood.models.native.weights import NativeWeights
+from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 
-if TYPE_CHECKING:
-    from draftwood.models.native import NativeModel
 
-
-class NativeEnds:
-    """The ends of a ``NativeModel``.
+class NativeEmbeddingsAndHead:
+    """Reads and multiplies the weights that the library has.
 
     A part of the vocabulary costs 16 products for each of its tokens that has no other of its 16
     neighbours in the part.
+
+    Args:
+        dtype: of what is handed out.
+        head: gives the output head of the Transformers model, as long as that is in use elsewhere.
     """
 
-    def __init__(self, model: "NativeModel") -> None:
-        self.model = model
+    def __init__(
+        self,
+        weights: NativeWeights,
+        dtype: torch.dtype,
+        head: Callable[[], nn.Module | None],
+    ) -> None:
+        self.own, self.dtype, self.head = weights, dtype, head
+
+    @property
+    def vocab_size(self) -> int:
+        return self.own.structure.vocabulary
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        require_part(tokens, self.model.vocab_size)
-        embedding = self.model.embedding
+        require_part(tokens, self.vocab_size)
+        embedding = self.own.embedding
         embedded = (
             embedding.outputs(tokens)
             if isinstance(embedding, Matrix)
             else functional.embedding(tokens, embedding)
         )
-        return embedded.to(self.model.dtype) * self.model.embedding_scale
+        return embedded.to(self.dtype) * self.own.embedding_scale
 
     def logits(
         self,
@@ -42,13 +54,12 @@ class NativeEnds:
         tokens: Int[Tensor, " part"] | None = None,
         normed: bool = False,
     ) -> Float[Tensor, "rows part"]:
-        model = self.model
-        tokens = torch.arange(model.vocab_size) if tokens is None else tokens
-        require_part(tokens, model.vocab_size)
+        tokens = torch.arange(self.vocab_size) if tokens is None else tokens
+        require_part(tokens, self.vocab_size)
         rows, part = hidden.float().contiguous(), tokens.to(torch.int64).contiguous()
         logits = torch.empty(len(rows), len(part), dtype=torch.float32)
-        model.library.draftwood_logits(
-            model.structure,
+        library().draftwood_logits(
+            self.own.structure,
             rows.data_ptr(),
             len(rows),
             not normed,
@@ -59,22 +70,22 @@ class NativeEnds:
         )
         return logits
 
-    def weights(self) -> EndWeights:
-        """The weights of both ends; embedding, norms and a tied head are kept.
+    def weights(self) -> EmbeddingsAndHeadWeights:
+        """Give the weights of both; embedding, norms and a tied head are kept.
 
         Another head is read from the Transformers model while that is in use elsewhere; afterwards
         it is made again of what products read, which takes as long as one copy and as much memory
         as in float32. What was rounded to 8 bits then stays rounded.
         """
-        model = self.model
-        own = model.embedding
-        embedding = (own.floats() if isinstance(own, Matrix) else own).to(model.dtype)
-        norm, norm_bias = as_saved(model.norms, model.dtype)
-        head = embedding if model.is_tied else self._untied(model.head_module())
-        return EndWeights(embedding, norm, norm_bias, head, model.head_bias)
+        own = self.own
+        floats = own.embedding.floats() if isinstance(own.embedding, Matrix) else own.embedding
+        embedding = floats.to(self.dtype)
+        norm, norm_bias = as_saved(own.norm, self.dtype)
+        head = embedding if own.is_tied else self._untied(self.head())
+        return EmbeddingsAndHeadWeights(embedding, norm, norm_bias, head, own.head_bias)
 
     def _untied(self, module: nn.Module | None) -> Tensor:
         weight = None if module is None else module.weight
         if isinstance(weight, Tensor):
             return weight.detach()
-        return self.model.lm_head.floats().to(self.model.dtype)
+        return self.own.lm_head.floats().to(self.dtype)

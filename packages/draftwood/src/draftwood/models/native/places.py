@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from draftwood.models.blocks import PLACES, BlockPool
+from draftwood.models.cache.blocks import PLACES, BlockPool
 from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.native import library
 

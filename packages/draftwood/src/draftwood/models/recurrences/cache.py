@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from draftwood.models.cache import RunCache
+from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.base import Ancestry, Recurrence
 from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS, NEWEST_ROWS, RecurrentPool
-from draftwood.models.session import PackedInput
+from draftwood.models.run_cache import RunCache
 
 
 class RecurrentCache(RunCache):
