@@ -66,7 +66,7 @@ class CachedModel(InProcess, ABC, Generic[P]):
 
     @abstractmethod
     def compute(self, parts: Sequence[Any], hidden: Sequence[int]) -> list[Any]:
-        """Run a forward pass over parts that are alike.
+        """Run a forward pass over parts of one group.
 
         There is room for it in the pool, and it has the pool to itself.
         """
@@ -88,11 +88,11 @@ class CachedModel(InProcess, ABC, Generic[P]):
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool.
 
-        Those that are not alike are run in a pass each.
+        Groups with different keys are run in a pass each.
         """
         groups: dict[object, list[int]] = {}
         for number, part in enumerate(parts):
-            groups.setdefault(self.alike(part), []).append(number)
+            groups.setdefault(self.group_key(part), []).append(number)
         outputs: dict[int, Any] = {}
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
@@ -103,8 +103,8 @@ class CachedModel(InProcess, ABC, Generic[P]):
                     outputs[number] = _only(parts[number], output)
         return [outputs[number] for number in range(len(parts))]
 
-    def alike(self, part: Packed) -> object:
-        """What parts that are computed together have in common; a chunk of a prompt is run by
+    def group_key(self, part: Packed) -> object:
+        """Key that parts share if they are computed together; a chunk of a prompt is run by
         itself, as others would be padded to its length.
         """
         if isinstance(part, PackedStep):

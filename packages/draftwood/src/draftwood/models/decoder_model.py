@@ -1,4 +1,4 @@
-"""What every way to run a decoder part by part has in common."""
+"""Models that run a decoder part by part, in C++ or in PyTorch."""
 
 from collections.abc import Sequence
 
@@ -62,7 +62,7 @@ class DecoderModel(CachedModel[P]):
 def outputs(
     logits: Tensor, states: dict[int, Tensor], parts: Sequence[PackedInput]
 ) -> list[Output]:
-    """What each part gets of the logits that are wanted [rows vocab] and of hidden states."""
+    """Give each part its share of the logits [rows vocab] and of the hidden states."""
     if len(parts) == 1:
         return [Output(logits, states)]
     counts = [part.place.count for part in parts]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layer_norm", "layernorm")
-"""What the classes of Transformers call the norm after their last layer."""
+"""Names that classes of Transformers have for the norm after the last layer."""
 
 
 def require_part(tokens: Tensor, vocabulary: int) -> None:
@@ -111,7 +111,7 @@ def final_norm(hf_model: "PreTrainedModel") -> nn.Module | None:
 
 @dataclass
 class _Given(BaseModelOutputWithPast):
-    """What a decoder gives, whose class may have further fields: they are None."""
+    """Output of a decoder, whose class may have further fields: they are None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):

@@ -28,7 +28,7 @@ IDLE = timedelta(days=365)  # others wait for the next pass as long as a server 
 
 
 class Channel:
-    """What the first process tells the others, in order."""
+    """The first process's orders to the others, one after the other."""
 
     def __init__(self) -> None:
         self.group: Any = dist.new_group(backend="gloo", timeout=IDLE)

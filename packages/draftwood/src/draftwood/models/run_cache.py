@@ -11,7 +11,7 @@ from draftwood.models.cache import CachePool, CacheSlice
 
 
 class RunCache(Cache):
-    """What Transformers sees of the pool during one forward pass."""
+    """The pool as Transformers sees it during one forward pass."""
 
     def __init__(self, pool: CachePool, places: Sequence[CacheSlice]) -> None:
         super().__init__(layers=[])

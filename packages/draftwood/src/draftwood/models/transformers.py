@@ -144,7 +144,7 @@ class TransformersModel(CachedModel[CachePool]):
         options: Mapping[str, object],
         cache: RunCache,
     ) -> Any:
-        """What Transformers gives for the parts, as rows of one pass [parts longest ...].
+        """Run the parts in Transformers, as rows of one pass [parts longest ...].
 
         Args:
             model: the whole one, or some of its layers.
@@ -212,7 +212,7 @@ class TransformersModel(CachedModel[CachePool]):
         return self._parts[skipped]
 
     def _cache(self, parts: Sequence[PackedInput]) -> RunCache:
-        """What Transformers sees of the pool during a pass over the parts."""
+        """Wrap the pool for a pass of Transformers over the parts."""
         return RunCache(self.pool, [part.place for part in parts])
 
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:

@@ -1,4 +1,4 @@
-"""What the target's own weights in 4 bits hold likely, asked where a pass over them pays."""
+"""Draft tokens by the target's own weights in 4 bits, where a pass over them pays."""
 
 import ctypes
 import math
@@ -97,7 +97,7 @@ class _Int4SelfDraftSession:
         return [(EVIDENCE, probs)]
 
     def _probs(self, logits: Float[Tensor, "1 vocab"], depth: int) -> dict[int, float]:
-        """Of the likeliest tokens, and of the one that would be drawn of these logits."""
+        """Probabilities of the likeliest tokens, and of the one that these logits would draw."""
         best, found = likeliest(logits, self.sampling)
         probs = dict(zip(best[0].tolist(), found[0].tolist(), strict=True))
         if self.rng is not None and not self.sampling.cuts:

@@ -38,12 +38,12 @@ INSTEAD = {
     "native attention": "layers in PyTorch",
     "own layers": "the model's own code in Transformers",
 }
-"""What runs in the place of each part, in the order in which they are switched off."""
+"""Stand-ins for the parts, in the order in which they are switched off."""
 
 
 @dataclass(frozen=True)
 class SwitchResult:
-    """What switching one part off did to the text, after all parts before it were.
+    """Effect of switching one part off, after all parts before it were.
 
     Attributes:
         name: of the part; one of ``INSTEAD``.
@@ -99,7 +99,7 @@ def first_changed(results: Sequence[SwitchResult]) -> str | None:
 
 
 class _Road:
-    """What writes the text, with fewer and fewer parts."""
+    """A model and a method with fewer and fewer parts."""
 
     def __init__(self, lm: "LanguageModel", floats: "Callable[[], PreTrainedModel] | None") -> None:
         self.lm, self.load = lm, floats or self._by_name

@@ -79,7 +79,7 @@ class CachePool:
 
     @property
     def addresses(self) -> list[int]:
-        """Where the tensors of each shape begin, in the order in which shapes first came."""
+        """Addresses of the tensors of each shape, in the order in which shapes first came."""
         return [block.data_ptr() for block in self._blocks.values()]
 
     @property
@@ -241,7 +241,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class CacheSlice:
-    """Where one sequence's new tokens go: ``count`` of them in ``slot`` from ``start`` on."""
+    """Places of one sequence's new tokens: ``count`` of them in ``slot`` from ``start`` on."""
 
     slot: int
     start: int

@@ -9,7 +9,7 @@ from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 
 LEAST_BITS = 6.5
-"""Of a weight, below which 4 bits would save too little to stand in for it."""
+"""Bits of a weight below which 4 would save too little to stand in for it."""
 
 
 def saves_by_int4(weights: NativeWeights) -> bool:

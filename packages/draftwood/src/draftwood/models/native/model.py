@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def has_int8(device: torch.device) -> bool:
-    """Whether this device multiplies 8-bit integers fast."""
+    """True if this device multiplies 8-bit integers fast."""
     return device.type == "cpu" and library.available() and bool(library.instructions(True))
 
 
@@ -109,7 +109,7 @@ class NativeModel(DecoderModel[BlockPool]):
 
     @property
     def instructions(self) -> str:
-        """What the CPU multiplies matrices with."""
+        """Instructions that the CPU multiplies matrices with."""
         return library.instructions(self.products == "int8") or "plain loops"
 
     @cached_property
@@ -121,7 +121,7 @@ class NativeModel(DecoderModel[BlockPool]):
     def embeddings_and_head(self) -> NativeEmbeddingsAndHead:
         return self._embeddings_and_head
 
-    def alike(self, part: Packed) -> object:
+    def group_key(self, part: Packed) -> object:
         return part.layers  # rows do not touch each other's results
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
@@ -161,7 +161,7 @@ class NativeModel(DecoderModel[BlockPool]):
         logits: Tensor,
         states: dict[int, Tensor],
     ) -> structures.CForwardInput:
-        """What the library reads of parts that go through the same layers."""
+        """Describe parts that go through the same layers to the library."""
         positions = _joined([part.positions for part in parts])
         sees = [part.sees.contiguous() for part in parts]
         places, tables = sequences(self.pool, parts)

@@ -15,7 +15,7 @@ Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
 
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
-"""Of a layer."""
+"""Matrices of a layer."""
 
 
 class NativeWeights:
@@ -183,7 +183,7 @@ class NativeWeights:
         return embedding
 
     def _address(self, tensor: Tensor | None) -> int | None:
-        """Where a tensor lies, which from now on stays in memory; None for none."""
+        """Address of a tensor, which from now on stays in memory; None for none."""
         if tensor is None:
             return None
         tensor = tensor.contiguous()

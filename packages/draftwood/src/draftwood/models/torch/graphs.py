@@ -45,7 +45,7 @@ What is given back works on what is in the memory then.
 """
 
 Decoded = tuple[Float[Tensor, "rows hidden"], dict[int, Tensor]]
-"""What the layers give: rows after the last norm, hidden states of the layers asked for."""
+"""Output of the layers: rows after the last norm, hidden states of the layers asked for."""
 
 
 Decode = Callable[[Tensor, Tensor, Attend, Layers, tuple[int, ...]], Decoded]
@@ -54,7 +54,7 @@ Decode = Callable[[Tensor, Tensor, Attend, Layers, tuple[int, ...]], Decoded]
 
 @dataclass(frozen=True)
 class Bucket:
-    """What a recorded forward pass is good for: so many rows, or fewer, of the sequence in a slot.
+    """Scope of a recorded forward pass: so many rows, or fewer, of the sequence in a slot.
 
     Attributes:
         context: places of the cache that are looked at, the new rows' own among them; a power of
@@ -196,7 +196,7 @@ class _FixedRun:
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """What is different from one forward pass of a bucket to the next, as views of one tensor.
+    """Numbers that differ from one forward pass of a bucket to the next, as views of one tensor.
 
     Attributes:
         before: committed tokens.
@@ -280,7 +280,7 @@ class _FixedAttention:
         return attention(query, keys, values, self.biases[window])
 
     def _bias(self, numbers: _Numbers, window: int | None) -> Float[Tensor, "stacked context"]:
-        """What is added to scores: 0 for what a row sees of the cache, much less for the rest."""
+        """Terms of scores: 0 for what a row sees of the cache, much less for the rest."""
         columns = torch.arange(self.context, device=numbers.tokens.device)
         nodes = columns - numbers.before
         near = nodes.clamp(0, MOST_ROWS - 1)

@@ -19,7 +19,7 @@ ACTIVATIONS = {
     "silu": functional.silu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
 }
-"""Those of gated MLPs, by their names in ``models.decoder.ACTIVATIONS``."""
+"""Activations of gated MLPs, by their names in ``models.decoder.ACTIVATIONS``."""
 
 Network = Callable[[Float[Tensor, "rows inputs"]], Float[Tensor, "rows outputs"]]
 ToLinear = Callable[[Projection], Network]
