@@ -18,7 +18,7 @@ Attend = Callable[[int, int | None, Tensor, Tensor, Tensor], Float[Tensor, "shar
 Rotations = Sequence[Sequence[Tensor]]  # cosines and sines [rows pairs], by the decoder's tables
 
 
-class DecoderLayer:
+class LlamaLayer:
     """Attention and an MLP, each behind a norm and added to the residual stream in float32."""
 
     def __init__(self, decoder: Decoder, index: int, mlp: Network, linear: ToLinear) -> None:

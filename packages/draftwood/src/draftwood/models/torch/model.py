@@ -15,7 +15,7 @@ from draftwood.models.parts import PackedInput
 from draftwood.models.torch.attention import PackedAttention
 from draftwood.models.torch.embeddings_and_head import LeanEmbeddingsAndHead
 from draftwood.models.torch.graphs import MOST_ROWS, CudaRecord, Decoded, Graphs
-from draftwood.models.torch.layer import Attend, DecoderLayer
+from draftwood.models.torch.layer import Attend, LlamaLayer
 from draftwood.models.torch.linear import LEAST_ROWS, can_prepack, to_linear
 from draftwood.models.torch.mlp import mlp_of
 
@@ -50,7 +50,7 @@ class LeanModel(DecoderModel[CachePool]):
         self.padded = can_prepack(self.device, self.dtype)
         linear = to_linear(prepacked=self.padded)
         self.decoder_layers = [
-            DecoderLayer(decoder, index, mlp_of(decoder, layer, linear), linear)
+            LlamaLayer(decoder, index, mlp_of(decoder, layer, linear), linear)
             for index, layer in enumerate(decoder.layers)
         ]
         self._embeddings_and_head = LeanEmbeddingsAndHead(decoder, self.dtype, self.device, linear)
