@@ -7,11 +7,10 @@ import pytest
 
 from command import refused, run
 from draftwood.models import decoder
-from draftwood.models.native import model as native_model
 from draftwood.models.native import weights
 from draftwood.native import library
 from draftwood.native.matrix import Matrix
-from draftwood.native.step import NativeStep
+from draftwood.native.step import NativeStep, StepCaller, UndrawableError
 from draftwood.testing import bisect
 from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER
 
@@ -44,17 +43,14 @@ def test_no_part_is_named_where_none_changes_the_text(target: str) -> None:
 
 def wrong_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole steps end with another token."""
-    right = native_model.run_steps
+    right = StepCaller.result
 
-    def wrong(*given: Any) -> list[Any]:
-        return [
-            step._replace(next_token=(step.next_token + 1) % 40)
-            if isinstance(step, NativeStep)
-            else step
-            for step in right(*given)
-        ]
+    def wrong(caller: StepCaller, vocabulary: int) -> NativeStep | UndrawableError:
+        step = right(caller, vocabulary)
+        assert isinstance(step, NativeStep)
+        return step._replace(next_token=(step.next_token + 1) % 40)
 
-    monkeypatch.setattr(native_model, "run_steps", wrong)
+    monkeypatch.setattr(StepCaller, "result", wrong)
 
 
 def wrong_packing(monkeypatch: pytest.MonkeyPatch) -> None:
