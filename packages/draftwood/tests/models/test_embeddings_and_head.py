@@ -204,7 +204,7 @@ def test_tokens_that_are_none_are_refused(family: str) -> None:
             head.logits(torch.zeros(1, 32), tokens)
 
 
-def test_a_model_without_ends_refuses_all_acts_by_name() -> None:
+def test_a_model_without_the_ability_refuses_all_acts_by_name() -> None:
     table = TableModel(torch.eye(4))
     assert table.hidden_size == 0
     for act in (
@@ -212,18 +212,20 @@ def test_a_model_without_ends_refuses_all_acts_by_name() -> None:
         lambda: table.embeddings_and_head.logits(torch.zeros(1, 4)),
         lambda: table.embeddings_and_head.weights(),
     ):
-        with pytest.raises(ValueError, match=r"needs a model .*'ends'.* TableModel does not"):
+        with pytest.raises(
+            ValueError, match=r"needs a model .*'embeddings_and_head'.* TableModel does not"
+        ):
             act()
 
 
-def test_a_model_that_projects_its_hidden_states_has_no_ends() -> None:
+def test_a_model_that_projects_its_hidden_states_lacks_the_ability() -> None:
     config = OPTConfig(**{**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 16, "init_std": 0.3})  # type: ignore[arg-type]
     config.init_std = 0.3
     projecting = AutoModelForCausalLM.from_config(config).eval()
     assert final_norm(projecting) is None
     model = TransformersModel(projecting)
     assert "embeddings_and_head" not in model.abilities
-    with pytest.raises(ValueError, match=r"'ends'.* TransformersModel does not"):
+    with pytest.raises(ValueError, match=r"'embeddings_and_head'.* TransformersModel does not"):
         model.embeddings_and_head.embed(torch.tensor([1]))
 
 

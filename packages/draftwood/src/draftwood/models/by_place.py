@@ -20,7 +20,7 @@ from draftwood.tree import DraftTree
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Run = Callable[[Sequence[PackedInput], RunCache], Tensor]
+RunPadded = Callable[[Sequence[PackedInput], RunCache], Tensor]
 """Runs parts over a cache as rows of one pass; their logits [parts longest vocab]."""
 
 LONG, WIDE = 5, 5
@@ -29,7 +29,7 @@ LONG, WIDE = 5, 5
 _found: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()
 
 
-def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: Run) -> bool:
+def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> bool:
     """True if nodes of trees of unequal sizes miss in one pass what their masks show them.
 
     Costs a pass over a few tokens, once for each model.
@@ -49,7 +49,7 @@ def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: Run) -> bo
 
 
 @torch.no_grad()
-def _sees_all(pool: CachePool, run: Run) -> bool:
+def _sees_all(pool: CachePool, run: RunPadded) -> bool:
     lone, wide = DraftTree.of([0], [-1]), DraftTree.of([0] * WIDE, [-1, *[0] * (WIDE - 1)])
     trees = ((LONG, lone), (LONG, lone), (1, wide), (1, wide))
     parts = [_behind(slot, before, tree) for slot, (before, tree) in enumerate(trees)]
