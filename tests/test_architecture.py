@@ -230,6 +230,31 @@ def test_a_planted_ring_is_found(tmp_path: Path) -> None:
     assert cycle(graph_of_folders(graph_of_files(tmp_path))) == ["one", "two", "three"]
 
 
+def graph_with_types(room: str) -> dict[str, set[str]]:
+    """What each module of a room imports of it anywhere, for types alone too."""
+    modules = {module_of(path): path for path in files()}
+    graph = {}
+    for name, path in modules.items():
+        if name.startswith(f"{room}."):
+            found = {m if m in modules else m.rpartition(".")[0] for m in imports_of(path)}
+            graph[name] = {each for each in found if each.startswith(f"{room}.")} - {name}
+    return graph
+
+
+def test_models_know_each_other_in_one_direction_even_by_their_types() -> None:
+    graph = graph_with_types("models")
+    assert {"models.native.model", "models.torch.layer"} <= set(graph)
+    assert not cycle(graph)
+    assert not cycle(graph_of_folders(graph, depth=2))
+    back = {**graph, "models.native.step": {*graph["models.native.step"], "models.native.model"}}
+    assert cycle(back) == ["models.native.model", "models.native.step"]
+
+
+def test_a_layer_of_a_llama_in_pytorch_is_one_short_file() -> None:
+    path = SOURCE / "models" / "torch" / "layer.py"
+    assert len(path.read_text().splitlines()) <= 120
+
+
 def files_without_a_part(folder: Path, protocol: str) -> list[str]:
     """Files of an axis that define no class with the methods that its protocol asks for."""
     methods = {"drafters": "start", "verifiers": "__call__", "shapes": "grow"}[protocol]

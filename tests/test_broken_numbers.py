@@ -15,8 +15,8 @@ from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, Token
 from draftwood.engine import Options, generate
 from draftwood.engine.overlap import Overlap, Overlapped
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.sampling import Sampler, Sampling

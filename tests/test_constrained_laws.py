@@ -28,7 +28,7 @@ from draftwood.engine import Decoding, Method, Options, generate, run_all
 from draftwood.engine.constrained import Branches, Constrained
 from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.interfaces.model import Model
-from draftwood.models.lean import LeanModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths

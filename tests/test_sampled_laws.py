@@ -36,7 +36,7 @@ from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.sources import BigramPrior, Datastore, NearestState, NGrams, Suffix
-from draftwood.sources.shadow import ShadowSource
+from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import TableModel, ranked_chi_square, tiny_llama
@@ -189,8 +189,8 @@ def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     store = TokenIndex.of([[0, 3, 1, 4, 2, 2] * 4], VOCAB)
     copies = (Datastore(store, shortest=1), NearestState(2, native.hidden_size))
     auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native), *copies), WIDE)
-    shadow = [MultiSource((ShadowSource(1e-6),), WIDE)] if "shadow" in native.abilities else []
-    for drafter in (auto, *shadow, *in_part(native), Stand(4, order=2, width=2)):
+    int4 = [MultiSource((Int4SelfDraftSource(1e-6),), WIDE)] if "int4" in native.abilities else []
+    for drafter in (auto, *int4, *in_part(native), Stand(4, order=2, width=2)):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
 
 

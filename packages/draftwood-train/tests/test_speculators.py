@@ -20,7 +20,7 @@ from draftwood.heads import folder
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.interfaces.trained import TrainedHead
-from draftwood.models.lean import LeanModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood_bench.peers import environments
@@ -195,11 +195,11 @@ def test_the_package_gives_the_same_logits(
     subprocess.run(run, check=True, timeout=600)
     cache = HeadCache(head.config.layers, head.config.sizes, features)
     attend = cache.attend(causal(len(tokens), 0, head.config.window))
-    embedded = target.ends.embed(tokens).bfloat16().float()
+    embedded = target.embeddings_and_head.embed(tokens).bfloat16().float()
     places = torch.arange(len(tokens))
     with torch.no_grad():
         _, normed = head(embedded, head.combine(features), places, attend)
-    rows = target.ends.weights().head[read_back.draft_tokens].bfloat16().float()
+    rows = target.embeddings_and_head.weights().head[read_back.draft_tokens].bfloat16().float()
     said = torch.load(tmp_path / "said.pt")
     torch.testing.assert_close(said, normed @ rows.T, atol=1e-3, rtol=1e-3)
     assert float((said - normed.roll(1, 0) @ rows.T).abs().max()) > 0.1  # other rows are others

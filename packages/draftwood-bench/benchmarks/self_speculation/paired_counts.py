@@ -19,7 +19,7 @@ from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import CURVE
 from draftwood.costs.curve import Curve
 from draftwood.models.native import NativeModel
-from draftwood.models.prefixes import Prefixes
+from draftwood.models.native.prefixes import Prefixes
 from draftwood.stats import Stats
 from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import load_prompts

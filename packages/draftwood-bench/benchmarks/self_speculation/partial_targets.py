@@ -30,8 +30,8 @@ from draftwood.engine.method import Method
 from draftwood.heads import exits as exit_maps
 from draftwood.interfaces.model import ForwardInput, Layers, Model
 from draftwood.models.native import NativeModel
+from draftwood.models.native.weights import MATRICES
 from draftwood.models.session import PooledSession
-from draftwood.models.shadow import MATRICES
 from draftwood.shapes import Widths
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree

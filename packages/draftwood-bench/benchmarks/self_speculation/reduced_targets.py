@@ -26,11 +26,11 @@ from benchmarks.self_speculation.paired_counts import (
 )
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
-from draftwood.drafters import FourBitShadow, SuffixDecoding
+from draftwood.drafters import Int4SelfDraft, SuffixDecoding
 from draftwood.engine.method import Method
 from draftwood.interfaces.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.shadow import Shadow
+from draftwood.models.native.int4 import Int4Weights
 from draftwood.native.matrix import Matrix
 from draftwood.shapes import Widths
 from draftwood.storage.data_sets import data_file, read_text
@@ -56,7 +56,7 @@ def shuffled_scales(weights: Tensor, groups: int = 32) -> Tensor:
     return mixed.view_as(weights)
 
 
-def shuffled_shadow(model: Model) -> Shadow:
+def shuffled_int4(model: Model) -> Int4Weights:
     assert isinstance(model, NativeModel)
     pack = Matrix.pack
 
@@ -64,14 +64,14 @@ def shuffled_shadow(model: Model) -> Shadow:
         return pack(shuffled_scales(weights), bias, products)
 
     with patch.object(Matrix, "pack", shuffling):
-        return Shadow(model)
+        return Int4Weights(model.weights)
 
 
 def run_shadow(records: Records) -> None:
-    method = Method(FourBitShadow(Widths((1,) * LENGTH)), Rejection())
+    method = Method(Int4SelfDraft(Widths((1,) * LENGTH)), Rejection())
     for name in ("smollm2-135m", "stories-15m"):
         lm, other = (loaded(name, dtype="bfloat16") for _ in range(2))
-        vars(other.model)["shadow"] = shuffled_shadow(other.model)
+        vars(other.model)["int4"] = shuffled_int4(other.model)
         texts = spec_bench(lm, 1) if name == "smollm2-135m" else stories(lm, 24)
         arms = {f"{name}, {PLAIN}": lm, f"{name}, {SHADOW}": lm.with_method(method)}
         control = {f"{name}, {SHUFFLED}": other.with_method(method)}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwood import methods
-from draftwood.drafters import FourBitShadow
+from draftwood.drafters import Int4SelfDraft
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
@@ -78,7 +78,7 @@ def test_a_model_that_goes_on_writes_what_it_writes_alone(model: NativeModel, ex
         sampling = Sampling(temperature)
         plain = written(model, Windowed(), Match(), sampling=sampling)[0]
         drafters = [EarlyExit(2, exits, Widths((2, 2))), DynamicExit((2, 3), exits)]
-        for drafter in (*drafters, FourBitShadow(Widths((2, 1)))):
+        for drafter in (*drafters, Int4SelfDraft(Widths((2, 1)))):
             assert written(model, drafter, Match(), sampling=sampling)[0] == plain
 
 
@@ -95,15 +95,16 @@ def test_a_map_says_more_than_none_and_one_of_shuffled_pairs_less(
         sums.add(own, other, number % 8 == 7)
     shuffled = sums.fit()
     assert shuffled is not None
-    right = model.ends.logits(last, normed=True).log_softmax(-1)
+    head = model.embeddings_and_head
+    right = head.logits(last, normed=True).log_softmax(-1)
 
     def off(logits: torch.Tensor) -> float:
         return float((right.exp() * (right - logits.log_softmax(-1))).sum(-1).mean())
 
-    own = off(model.ends.logits(exits.normed(2, states), normed=True))
-    control = off(model.ends.logits(Exits({2: shuffled}).normed(2, states), normed=True))
+    own = off(head.logits(exits.normed(2, states), normed=True))
+    control = off(head.logits(Exits({2: shuffled}).normed(2, states), normed=True))
     assert own < 0.8 * control
-    assert own < 0.8 * off(model.ends.logits(states))
+    assert own < 0.8 * off(head.logits(states))
 
 
 def test_what_no_map_can_be_found_for_has_none() -> None:
@@ -240,33 +241,33 @@ def test_windows_are_not_longer_than_the_context(model: NativeModel) -> None:
         written(TableModel(torch.eye(8)), Windowed(), Match())
 
 
-# The shadow
+# The weights in 4 bits
 
 
 @pytest.mark.skipif(not has_int8(torch.device("cpu")), reason="no fast 8-bit products")
 @pytest.mark.parametrize("products", ["float32", "bfloat16", "int8"])
-def test_a_shadow_says_nearly_what_the_model_says(products: Any) -> None:
+def test_4_bits_say_nearly_what_the_model_says(products: Any) -> None:
     model = NativeModel(tiny_llama(5, layers=4), products)
     session, tree = model.start(), DraftTree.chain([1, 2, 3])
     session.extend(PROMPT)
     whole = session.forward(tree).logits
-    shadow = model.forward([ForwardInput(session, tree, layers=Layers(shadow=True))])[0].logits
-    assert float((shadow - whole).abs().max()) > 1e-3
+    int4 = model.forward([ForwardInput(session, tree, layers=Layers(int4=True))])[0].logits
+    assert float((int4 - whole).abs().max()) > 1e-3
     control = whole[:, torch.randperm(whole.shape[1], generator=torch.Generator().manual_seed(0))]
-    assert (shadow - whole).norm() < 0.4 * (control - whole).norm()
+    assert (int4 - whole).norm() < 0.4 * (control - whole).norm()
     with pytest.raises(ValueError, match="only 0 nodes were run through all layers"):
         session.commit([0])
     assert torch.equal(session.forward(tree).logits, whole)  # its weights are as they were
-    text, stats = written(model, FourBitShadow(Widths((1, 1))), Match(), 32)
+    text, stats = written(model, Int4SelfDraft(Widths((1, 1))), Match(), 32)
     assert text == written(model, Windowed(), Match(), 32)[0]
     assert stats.accepted > 0.2 * stats.drafted > 0
 
 
 @pytest.mark.skipif(not has_int8(torch.device("cpu")), reason="no fast 8-bit products")
-def test_models_of_4_bits_have_no_shadow() -> None:
+def test_models_of_4_bits_do_not_draft_with_them() -> None:
     in_4_bits = NativeModel(tiny_llama(5, layers=4), "int4")
     for model in (in_4_bits, TransformersModel(tiny_llama(5, layers=4))):
-        with pytest.raises(ValueError, match=r"keeps its weights in more than 4 bits.*'shadow'"):
-            written(model, FourBitShadow(), Match())
-        with pytest.raises(ValueError, match="'shadow'"):
-            FourBitShadow.build(LazyResources(model))
+        with pytest.raises(ValueError, match=r"keeps its weights in more than 4 bits.*'int4'"):
+            written(model, Int4SelfDraft(), Match())
+        with pytest.raises(ValueError, match="'int4'"):
+            Int4SelfDraft.build(LazyResources(model))

@@ -9,9 +9,9 @@ from draftwood.engine import Limits, Method
 from draftwood.engine.pace import Pace
 from draftwood.heads.folder import TrainedHead, named, open_folder
 from draftwood.interfaces.model import Model
-from draftwood.models.blocks import PLACES
+from draftwood.models.cache.blocks import PLACES
 from draftwood.models.native import NativeModel
-from draftwood.models.prefixes import Prefixes
+from draftwood.models.native.prefixes import Prefixes
 from draftwood.storage.memory import available_memory
 from draftwood.text.datastore import open_datastore
 from draftwood.text.language_model import LanguageModel, load, load_draft_model

@@ -63,7 +63,7 @@ def export(
 
     def build(partial: Path) -> None:
         (partial / "config.json").write_text(json.dumps(says, indent=2) + "\n", encoding="utf-8")
-        # both ends may be one tensor of the target
+        # embedding and head may be one tensor of the target
         save_file(
             {name: each.clone() for name, each in weights.items()},
             partial / "model.safetensors",
@@ -75,10 +75,10 @@ def export(
 
 def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
     """Weights of the head, and the target's embedding and output rows."""
-    ends, tokens = target.ends.weights(), trained.draft_tokens.cpu()
+    own, tokens = target.embeddings_and_head.weights(), trained.draft_tokens.cpu()
     weights = dict(trained.head.state_dict())
-    weights.setdefault(HEAD, ends.head[tokens])
-    weights[EMBEDDING] = ends.embedding
+    weights.setdefault(HEAD, own.head[tokens])
+    weights[EMBEDDING] = own.embedding
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
     if len(tokens) < target.vocab_size:
         known = torch.zeros(target.vocab_size, dtype=torch.bool)
@@ -100,7 +100,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
         ValueError: in one line, for a folder that is none or not whole, for parts that an EAGLE
             head of draftwood does not have, and for another target.
     """
-    require_ability(target, "ends", "a head of the speculators layout")
+    require_ability(target, "embeddings_and_head", "a head of the speculators layout")
     says, weights = _says(folder), _weights(folder)
     layer = says.get("transformer_layer_config", says)
     weights = {each.replace("midlayer.", "layers.0."): weight for each, weight in weights.items()}
@@ -108,7 +108,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
     _require_embedding(folder, weights.pop(EMBEDDING, None), target)
     if HEAD not in weights:
         raise ValueError(f"{folder} has no {HEAD}, so it is no whole head; copy it again")
-    if _same(weights[HEAD], target.ends.weights().head[tokens]):
+    if _same(weights[HEAD], target.embeddings_and_head.weights().head[tokens]):
         weights.pop(HEAD)
     config = _config(folder, says, layer, weights, target.layers)
     if config.sizes.hidden != target.hidden_size:
@@ -301,7 +301,9 @@ def _tokens(folder: Path, weights: dict[str, Tensor], vocab: int) -> Int[Tensor,
 def _require_embedding(
     folder: Path, embedding: Float[Tensor, "vocab dim"] | None, target: Model
 ) -> None:
-    if embedding is not None and not _same(embedding, target.ends.weights().embedding):
+    if embedding is not None and not _same(
+        embedding, target.embeddings_and_head.weights().embedding
+    ):
         raise ValueError(f"{folder} has an embedding that is not the target's; name its own target")
 
 

@@ -1,4 +1,4 @@
-"""Read what recipes may know of the target: sizes, both ends, and the last layers."""
+"""Read what recipes may know of the target: sizes, embedding and output head, and the last layers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ def draft_vocabulary(
 def target_weights(
     model: Model, name: str, draft_tokens: Int[Tensor, " draft_vocab"], newest: int = 2
 ) -> TargetWeights:
-    """Sizes and ends of a loaded model, and its newest layers as its name finds them.
+    """Sizes, embedding and head of a loaded model, and its newest layers as its name finds them.
 
     Args:
         name: under which it was loaded.
@@ -59,10 +59,10 @@ def target_weights(
         newest: how many of its layers to read.
 
     Raises:
-        ValueError: for a model without ends, or whose layers have another shape.
+        ValueError: for a model without this ability, or whose layers have another shape.
     """
-    require_ability(model, "ends", "training a drafter")
-    ends, decoder = model.ends.weights(), decoder_of(name)
+    require_ability(model, "embeddings_and_head", "training a drafter")
+    weights, decoder = model.embeddings_and_head.weights(), decoder_of(name)
     index = torch.full((model.vocab_size,), -1)
     index[draft_tokens] = torch.arange(len(draft_tokens))
     sizes = decoder.sizes
@@ -77,8 +77,8 @@ def target_weights(
             rope_theta=_theta(decoder),
             epsilon=_rounded(sizes.epsilon),
         ),
-        embedding=ends.embedding.detach() * decoder.scales.embedding,
-        head=ends.head.detach()[draft_tokens].contiguous(),
+        embedding=weights.embedding.detach() * decoder.scales.embedding,
+        head=weights.head.detach()[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
         last_layers=[_named(layer) for layer in decoder.layers[-newest:]],

@@ -1,4 +1,4 @@
-"""Old module paths of what moved into packages of its own: they forward, with a warning.
+"""Old module paths of what moved: they forward, with a warning.
 
 They go with the release after this one. Imports next to nothing itself.
 """
@@ -31,15 +31,28 @@ MOVED = {
     "draftwood.drafters.lookahead": "draftwood_methods.drafters.lookahead",
     "draftwood.drafters.merged": "draftwood_methods.drafters.merged",
     "draftwood.drafters.pruned": "draftwood_methods.drafters.pruned",
+    "draftwood.drafters.shadow": "draftwood.drafters.int4_self_draft",
     "draftwood.drafters.stand": "draftwood_methods.drafters.stand",
     "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
     "draftwood.heads.speculators": "draftwood_train.speculators",
+    "draftwood.models.block_views": "draftwood.models.cache.block_views",
+    "draftwood.models.blocks": "draftwood.models.cache.blocks",
+    "draftwood.models.ends": "draftwood.models.embeddings_and_head",
+    "draftwood.models.graphs": "draftwood.models.torch.graphs",
+    "draftwood.models.lean": "draftwood.models.torch.model",
+    "draftwood.models.native_ends": "draftwood.models.native.embeddings_and_head",
+    "draftwood.models.native_places": "draftwood.models.native.places",
+    "draftwood.models.native_step": "draftwood.models.native.step",
+    "draftwood.models.pooled": "draftwood.models.cached",
+    "draftwood.models.prefixes": "draftwood.models.native.prefixes",
+    "draftwood.models.shadow": "draftwood.models.native.int4",
     "draftwood.serve": "draftwood_serve",
     "draftwood.serve.measures": "draftwood_serve.metrics",
     "draftwood.serve.sums": "draftwood_serve.aggregate",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
     "draftwood.sources.alike": "draftwood.sources.nearest_state",
     "draftwood.sources.native_merger": "draftwood.sources.merger",
+    "draftwood.sources.shadow": "draftwood.sources.int4_self_draft",
     "draftwood.training": "draftwood_train",
     "draftwood.verifiers.blockwise": "draftwood_methods.verifiers.blockwise",
     "draftwood.verifiers.typical": "draftwood_methods.verifiers.typical",

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
-from draftwood.interfaces.model import Ability, Keep, ModelEnds, Output, PassInput, WithoutEnds
+from draftwood.interfaces.model import (
+    Ability,
+    EmbeddingsAndHead,
+    Keep,
+    NoEmbeddingsAndHead,
+    Output,
+    PassInput,
+)
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -36,8 +43,8 @@ class SlowModel:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def ends(self) -> ModelEnds:
-        return WithoutEnds(self)
+    def embeddings_and_head(self) -> EmbeddingsAndHead:
+        return NoEmbeddingsAndHead(self)
 
     def clock(self) -> float:
         return self.now

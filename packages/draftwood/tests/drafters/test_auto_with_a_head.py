@@ -13,8 +13,8 @@ from draftwood.engine.answers import Answers
 from draftwood.engine.batch import run_all
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.methods import Method
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix

@@ -17,8 +17,8 @@ from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -264,7 +264,7 @@ def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any])
         trees.append(draft.propose(2, Context(PROMPT, len(PROMPT))))
     nothing, something = trees
     assert len(nothing) == 1
-    axis = target.ends.weights().head[EVEN][:, 0] * head.norm.weight[0]
+    axis = target.embeddings_and_head.weights().head[EVEN][:, 0] * head.norm.weight[0]
     assert something.token_list[1] == EVEN[int(axis.argmax())]
 
 
@@ -301,10 +301,10 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
     told(text[4:9])
     for start, end in ((9, 10), (10, 13), (13, 14)):
         tree = draft.propose(text[start], Context(text[:start], 9))
-        embedded = target.ends.embed(torch.tensor(text[1 : start + 1]))
+        embedded = target.embeddings_and_head.embed(torch.tensor(text[1 : start + 1]))
         cache = HeadCache(1, head.config.sizes, head.frame_weight)
         fresh = head.draft(cache, head.rows(states[:start], embedded))
-        rows = target.ends.weights().head[EVEN]
+        rows = target.embeddings_and_head.weights().head[EVEN]
         probs = head.log_probs(fresh, rows).exp()
         wanted = drafter.searched(probs, text[start], 99)
         assert (tree.token_list, tree.parent_list) == (wanted.token_list, wanted.parent_list)

@@ -20,8 +20,8 @@ from draftwood.heads.layers import HeadCache, causal
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.shape import Expand, Shape
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -136,7 +136,7 @@ class Reference:
         states, following = self.head.combine(features), [*tokens[1:], root]
         read = features
         for last in range(len(path) + 1):
-            embedded = target.ends.embed(torch.tensor(following)).float()
+            embedded = target.embeddings_and_head.embed(torch.tensor(following)).float()
             places = torch.arange(len(tokens) + last)[-len(following) :]
             seen = causal(len(following), len(places) and int(places[0]), config.window)
             fed, read = self.head(embedded, states, places, cache.attend(seen))

@@ -15,8 +15,8 @@ from draftwood.heads.layers import HeadCache, causal
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model
 from draftwood.interfaces.shape import Shape
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -68,7 +68,7 @@ def anew(drafter: Lm, tokens: list[int]) -> Tensor:
     head = drafter.head
     cache = HeadCache(head.config.layers, head.config.sizes, head.proj.weight)
     seen = causal(len(tokens), 0, head.config.window)
-    embedded = drafter.target.ends.embed(torch.tensor(tokens)).float()
+    embedded = drafter.target.embeddings_and_head.embed(torch.tensor(tokens)).float()
     states = head(embedded, torch.arange(len(tokens)), cache.attend(seen))
     logits = drafter.vocabulary.logits(states[-1:])
     return torch.zeros(64).index_copy_(0, drafter.vocabulary.tokens, logits.softmax(-1)[0])

@@ -12,8 +12,8 @@ from draftwood.drafters import Hydra, Medusa
 from draftwood.engine import Options, generate
 from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import Model
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -97,7 +97,7 @@ def law(drafter: Medusa, text: list[int], root: int, path: list[int]) -> Tensor:
     layer = head.config.reads[0]
     state = target.start().extend(text, hidden=(layer,)).hidden[layer][-1].float()
     read = [root, *path][: head.config.tokens(len(path))]
-    embedded = target.ends.embed(torch.tensor(read, dtype=torch.long)).float()
+    embedded = target.embeddings_and_head.embed(torch.tensor(read, dtype=torch.long)).float()
     return drafter.vocabulary.logits(head(len(path), state, embedded)[None]).softmax(-1)[0]
 
 

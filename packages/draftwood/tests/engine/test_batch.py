@@ -21,9 +21,9 @@ from draftwood.interfaces.drafter import (
 )
 from draftwood.interfaces.model import ForwardInput, Model, Output
 from draftwood.interfaces.verifier import Verdict, Verifier
-from draftwood.models.lean import LeanModel
+from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
-from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -35,7 +35,7 @@ from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
 
 DRAFT = LeanModel(tiny_llama(1, layers=1))
-MODELS: dict[str, PoolOfSequences] = {
+MODELS: dict[str, CachedModel] = {
     "native": NativeModel(tiny_llama()),
     "lean": LeanModel(tiny_llama()),
     "general": TransformersModel(tiny_llama()),
@@ -211,7 +211,7 @@ def alone(model: Model, request: Request) -> list[int]:
     return [token for step in steps for token in step.tokens]
 
 
-def carry_out(model: PoolOfSequences, requests: Sequence[Request], batch: Batch) -> None:
+def carry_out(model: CachedModel, requests: Sequence[Request], batch: Batch) -> None:
     """Run a schedule to its end."""
     for each in requests:
         each.tokens = []

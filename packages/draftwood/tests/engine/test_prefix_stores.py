@@ -9,10 +9,10 @@ from draftwood.drafters import Drafter, Nothing, PromptLookup
 from draftwood.engine import Answers, Decoding, Options, run_all
 from draftwood.interfaces.fingerprint import Fingerprint
 from draftwood.interfaces.model import Model
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
-from draftwood.models.prefixes import Prefixes
+from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.testing import TableModel, tiny_llama

@@ -10,7 +10,7 @@ from draftwood.engine import Answers, Batch, Decoding, Limits, Options, run_all
 from draftwood.interfaces.model import CacheFullError
 from draftwood.interfaces.verifier import Verifier
 from draftwood.models.native import NativeModel
-from draftwood.models.prefixes import Prefixes
+from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths

@@ -13,11 +13,11 @@ from draftwood.engine import Answers, Batch, Decoding, Limits, Options
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import Output
 from draftwood.methods import Method
-from draftwood.models.lean import LeanModel
+from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
 from draftwood.models.parts import PackedInput
-from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.shared import SharedPasses, shared_passes
+from draftwood.models.torch.model import LeanModel
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
@@ -69,7 +69,7 @@ class _BreakingSession(DraftSession):
 class Passes:
     """Counts passes of a model."""
 
-    def __init__(self, model: PoolOfSequences, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, model: CachedModel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, run = 0, model.run
 
         def counted(parts: Sequence[PackedInput]) -> list[Output]:
@@ -220,7 +220,9 @@ def test_a_wrapped_model_is_the_model_itself_but_for_its_passes(draft: NativeMod
         *("end_tokens", "device", "pool"),
     ):
         assert getattr(model, name) == getattr(draft, name)
-    assert torch.equal(model.ends.weights().embedding, draft.ends.weights().embedding)
+    assert torch.equal(
+        model.embeddings_and_head.weights().embedding, draft.embeddings_and_head.weights().embedding
+    )
     session = model.start()
     rows = session.extend([1, 2, 3]).logits
     fork = session.fork()

@@ -15,8 +15,8 @@ from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Decoding, Options
 from draftwood.engine.method import Method
 from draftwood.grammar import Grammar, ToolChoice, read_calls, read_tools
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama

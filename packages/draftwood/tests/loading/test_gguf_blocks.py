@@ -188,7 +188,7 @@ def test_mixed_types_stand_side_by_side(tmp_path: Path) -> None:
     assert (native_logits(path, None) - said).norm() < 0.1 * said.norm()
     model = load_model(str(path), None, "cpu").model
     assert isinstance(model, NativeModel)
-    formats = {each.format for each in model._memory if not isinstance(each, torch.Tensor)}
+    formats = {each.format for each in model.weights.memory if not isinstance(each, torch.Tensor)}
     assert {"Q4_0", "Q8_0", "Q5_1"} <= formats
 
 

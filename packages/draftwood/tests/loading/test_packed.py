@@ -88,9 +88,9 @@ def test_kept_matrices_give_the_bits_of_those_packed_now(
 
 def _ends(model: object) -> list[torch.Tensor]:
     assert isinstance(model, NativeModel)
-    ends = model.ends.weights()
-    assert ends.norm is not None
-    return [ends.embedding, ends.norm]
+    weights = model.embeddings_and_head.weights()
+    assert weights.norm is not None
+    return [weights.embedding, weights.norm]
 
 
 def test_of_experts_nothing_is_kept_twice(tmp_path: Path, own_home: Path) -> None:

@@ -20,7 +20,7 @@ from draftwood.interfaces.model import Model
 from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Method, Recipe
-from draftwood.models.lean import LeanModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior

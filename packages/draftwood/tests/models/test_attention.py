@@ -69,7 +69,7 @@ def exact(model: PreTrainedModel, prefix: list[int]) -> Tensor:
 
 
 def set_threads(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr("draftwood.models.native.threads", lambda: count)
+    monkeypatch.setattr("draftwood.models.native.model.threads", lambda: count)
 
 
 @pytest.mark.parametrize("window", [None, 7, BLOCK, BLOCK + 1])

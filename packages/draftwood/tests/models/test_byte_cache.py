@@ -14,8 +14,8 @@ import draftwood
 import families
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.loading.models import load_format, load_model, model_for
-from draftwood.models import native
 from draftwood.models.native import NativeModel
+from draftwood.models.native import model as native
 from draftwood.native import library
 from draftwood.testing import tiny_llama
 from models.test_attention import BLOCK, CHAIN, TREE, hf_model, some

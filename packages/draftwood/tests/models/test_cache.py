@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, CacheSlice, LayerShape, RunCache
+from draftwood.models.cache import CachePool, CacheSlice, LayerShape
+from draftwood.models.run_cache import RunCache
 
 # keys unlike values
 SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]

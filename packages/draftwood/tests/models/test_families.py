@@ -14,8 +14,8 @@ from draftwood.loading.models import model_for
 from draftwood.methods import build
 from draftwood.models import decoder, families
 from draftwood.models.families import Family, Routing, Scales
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.torch.model import LeanModel
 from draftwood.tree import DraftTree
 from families import (
     LEAN,
@@ -146,11 +146,11 @@ def test_of_a_model_for_images_the_text_part_runs(path: type) -> None:
     assert_close(given.logits, plainly(hf, TEXT))
     assert_close(session.forward(tree).logits, at_nodes(hf, TEXT, tree))
     before, after, logits = ending_of(hf, TEXT)
-    assert apart(model.ends.logits(before), logits) <= 1e-5
-    assert apart(model.ends.logits(given.hidden[4], normed=True), logits) <= 1e-5
+    assert apart(model.embeddings_and_head.logits(before), logits) <= 1e-5
+    assert apart(model.embeddings_and_head.logits(given.hidden[4], normed=True), logits) <= 1e-5
     assert_close(given.hidden[4], after)
     tokens = torch.tensor(TEXT)
-    assert torch.equal(model.ends.embed(tokens), hf.get_input_embeddings()(tokens))
+    assert torch.equal(model.embeddings_and_head.embed(tokens), hf.get_input_embeddings()(tokens))
     assert isinstance(model_for(hf), NativeModel)
 
 

@@ -247,7 +247,7 @@ def test_abilities_are_what_the_models_can_do() -> None:
 def test_a_missing_ability_is_named_with_who_needs_it() -> None:
     table = TableModel(torch.eye(4))
     require_ability(table, "fork", "several answers to one prompt")
-    for ability in ("hidden", "partial", "resume", "window", "ends"):
+    for ability in ("hidden", "partial", "resume", "window", "embeddings_and_head"):
         with pytest.raises(ValueError, match=f"^my-drafter needs .*{ability!r}.* TableModel does"):
             require_ability(table, ability, "my-drafter")
 

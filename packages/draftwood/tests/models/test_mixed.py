@@ -120,7 +120,7 @@ def test_logits_that_nobody_wants_are_not_computed(monkeypatch: pytest.MonkeyPat
         rows.append(shape)
         return empty(*shape, **options)
 
-    monkeypatch.setattr("draftwood.models.native.torch.empty", seen)
+    monkeypatch.setattr("draftwood.models.native.model.torch.empty", seen)
     model.start().extend(some(20), keep="none")
     assert (0, model.vocab_size) in rows
 

@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from draftwood.loading.models import load_model, model_for
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8, require_int8
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import compiler, library
 from draftwood.native.drafting import Costs

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from draftwood.costs.phases import measure_phases
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
 from draftwood.native.clock import PARTS, PhaseClock
 from draftwood.testing import tiny_llama
@@ -19,7 +19,7 @@ PROMPT = [node % 60 for node in range(400)]
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("draftwood.models.native.threads", lambda: request.param)
+    monkeypatch.setattr("draftwood.models.native.model.threads", lambda: request.param)
     return request.param
 
 

@@ -27,8 +27,8 @@ from draftwood.interfaces.model import Model
 from draftwood.interfaces.source import TargetUpdate
 from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.methods import Method
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.rng import Rng

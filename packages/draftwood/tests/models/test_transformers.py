@@ -16,7 +16,7 @@ from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Decoding, Options, generate, generate_batch
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method, build
-from draftwood.models.lean import LeanModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import MOST_SMALLER, TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths

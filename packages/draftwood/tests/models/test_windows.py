@@ -14,9 +14,9 @@ from transformers import (
 
 from draftwood.loading.models import model_for
 from draftwood.models.decoder import why_not_lean
-from draftwood.models.ends import final_norm
-from draftwood.models.lean import LeanModel
+from draftwood.models.embeddings_and_head import final_norm
 from draftwood.models.support import layer_windows
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from families import apart, ending_of
 
@@ -147,16 +147,16 @@ def assert_same_ends(model: PreTrainedModel) -> None:
     """
     ours, norm = TransformersModel(model), final_norm(model)
     if norm is None:
-        assert "ends" not in ours.abilities
+        assert "embeddings_and_head" not in ours.abilities
         return
     with torch.no_grad():
         for parameter in norm.parameters():
             parameter += torch.rand(parameter.shape) - 0.5
     before, after, expected = ending_of(model, tokens().tolist())
     part = torch.tensor([40, 3, 17])
-    assert apart(ours.ends.logits(before), expected) <= 1e-5
-    assert apart(ours.ends.logits(after, normed=True), expected) <= 1e-5
-    assert apart(ours.ends.logits(before, part), expected[:, part]) <= 1e-5
+    assert apart(ours.embeddings_and_head.logits(before), expected) <= 1e-5
+    assert apart(ours.embeddings_and_head.logits(after, normed=True), expected) <= 1e-5
+    assert apart(ours.embeddings_and_head.logits(before, part), expected[:, part]) <= 1e-5
 
 
 @pytest.mark.parametrize("model_type", TYPES)

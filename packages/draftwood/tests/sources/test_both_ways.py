@@ -18,9 +18,9 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
+from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Merger
 from draftwood.sources.n_grams import MAX_ORDER
-from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import TableModel
@@ -31,7 +31,7 @@ from reference.sessions import InPython, start
 from thinning import thinned
 
 HEADERS = compiler.SOURCES / "sources"
-SLOW = {NearestState.name, ShadowSource.name, TrainedHeadSource.name}
+SLOW = {NearestState.name, Int4SelfDraftSource.name, TrainedHeadSource.name}
 """They read hidden states that no table has; see ``test_nearest_state`` and others."""
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

@@ -12,9 +12,9 @@ from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Answers, Decoding, Options
 from draftwood.methods import Method
-from draftwood.models.lean import LeanModel
+from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
-from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import tiny_llama
@@ -29,7 +29,7 @@ PATHS = {"native": NativeModel, "lean": LeanModel, "general": TransformersModel}
 HF_MODEL = tiny_llama(0, layers=3, context=512)
 
 
-def methods_on(target: PoolOfSequences) -> dict[str, Method]:
+def methods_on(target: CachedModel) -> dict[str, Method]:
     draft = LeanModel(tiny_llama(1, layers=1, context=512))
     drafters: dict[str, tuple[Drafter, Any]] = {
         "plain": (Nothing(), Match()),

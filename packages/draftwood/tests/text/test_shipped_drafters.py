@@ -8,8 +8,8 @@ import draftwood
 from draftwood.drafters import MultiSource
 from draftwood.heads import places
 from draftwood.heads.folder import save, shipped_for
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle

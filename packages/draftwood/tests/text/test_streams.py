@@ -21,7 +21,7 @@ from draftwood.engine import Decoding, Options, generate_batch
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method
-from draftwood.models.lean import LeanModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context
 from draftwood.shapes import Widths

@@ -23,7 +23,7 @@ from draftwood.interfaces.model import (
     PassInput,
     require_layers,
 )
-from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.cached import CachedModel
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses
 from draftwood.stats import Step
@@ -33,8 +33,8 @@ from draftwood_bench.plan.configurations import Configuration
 
 
 def decode_together(
-    target: PoolOfSequences,
-    draft: PoolOfSequences,
+    target: CachedModel,
+    draft: CachedModel,
     cell: Configuration,
     prompts: Sequence[Sequence[int]],
     options: Sequence[Options],
@@ -66,7 +66,7 @@ def decode_together(
 class LazyNodes(SharedPasses):
     """Target that runs a node when its distribution is read. It has no other abilities."""
 
-    def __init__(self, inner: PoolOfSequences) -> None:
+    def __init__(self, inner: CachedModel) -> None:
         super().__init__(inner, first=False)
         self.abilities: frozenset[Ability] = frozenset()
 

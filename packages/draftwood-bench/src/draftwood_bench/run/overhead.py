@@ -18,9 +18,9 @@ from draftwood.interfaces.model import (
     Ability,
     Keep,
     ModelSession,
+    NoEmbeddingsAndHead,
     Output,
     PassInput,
-    WithoutEnds,
     run_alone,
 )
 from draftwood.sampling import Sampling
@@ -51,7 +51,7 @@ class PreparedModel:
         self.end_tokens: frozenset[int] = frozenset()
         self.device = torch.device("cpu")
         self.abilities: frozenset[Ability] = frozenset({"fork"})
-        self.hidden_size, self.ends = 0, WithoutEnds(self)
+        self.hidden_size, self.embeddings_and_head = 0, NoEmbeddingsAndHead(self)
         self.seconds = 0.0
 
     def start(self) -> "PreparedSession":

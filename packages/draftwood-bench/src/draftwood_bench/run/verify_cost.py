@@ -9,8 +9,8 @@ from typing import Any
 from draftwood.interfaces.model import Model, ModelSession
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_format
+from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
-from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.measurements import TRANSFORMERS, VerifyCost
@@ -140,7 +140,7 @@ def _timed(session: ModelSession, tree: DraftTree) -> float:
 def _sizes(model: Model) -> dict[str, int]:
     """Bytes of the cache and of the weights, as far as the model knows them."""
     found = {}
-    if isinstance(model, PoolOfSequences):
+    if isinstance(model, CachedModel):
         found["cache_bytes"] = model.pool.bytes
     if isinstance(model, NativeModel):
         found["weight_bytes"] = model.weight_bytes

@@ -20,7 +20,7 @@ from draftwood.heads import folder
 from draftwood.heads.folder import TrainedHead
 from draftwood.heads.places import LEFT_OUT
 from draftwood.interfaces.model import Model
-from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.cached import CachedModel
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.stats import Stats, Step
@@ -264,8 +264,8 @@ class Workbench:
         return {**bound, "bounded_runs": stats.bounded}
 
 
-def _pooled(model: Model) -> PoolOfSequences:
-    if not isinstance(model, PoolOfSequences):
+def _pooled(model: Model) -> CachedModel:
+    if not isinstance(model, CachedModel):
         raise ValueError(
             f"{type(model).__name__} keeps no caches that prompts could share; leave --thrifty out"
         )

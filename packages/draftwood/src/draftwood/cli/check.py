@@ -8,6 +8,7 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
+from draftwood.text.arguments import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from draftwood.testing.promises import CheckResult
@@ -26,6 +27,11 @@ TITLES = {
     metavar="A,B,C",
     help="Which to check.  [default: all that are lossless]",
 )
+@click.option(
+    "--bisect",
+    metavar="PROMPT",
+    help="Name the part that changes the answer to this prompt, by switching parts off in turn.",
+)
 @options.model_options
 @options.max_new_tokens(24)
 @options.as_json
@@ -33,6 +39,7 @@ TITLES = {
 def check(
     context: click.Context,
     methods: list[str] | None,
+    bisect: str | None,
     model: str,
     draft_model: str | None,
     drafter: str | None,
@@ -50,17 +57,29 @@ def check(
     rounding, at most 4 spacings of the type apart. Methods that draft with a model or a trained
     drafter are run on the real one only with --draft-model and --drafter.
 
-    The exit code is 1 if anything fails.
+    With --bisect one method (auto unless --methods names another) answers a single prompt in the
+    type in which the model is loaded anyway. Then its parts are switched off one after the other,
+    down to plain PyTorch in float32, and the first that changes a token is named.
+
+    The exit code is 1 if anything fails, or any part changes the text.
 
     \b
     Examples:
       draftwood check
+      draftwood check --bisect "Why is the sky blue?" --max-new-tokens 100
       draftwood check --methods rsd-s,spectr --model TARGET --draft-model SMALLER
     """
     from draftwood.methods import lossless_names
 
-    names = methods or lossless_names()
+    names = methods or (lossless_names() if bisect is None else [DEFAULT_METHOD])
     _require_lossless(names, draft_model, drafter)
+    if bisect is not None:
+        _require_one(names)
+        from draftwood.cli.bisect import bisect_text
+
+        loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
+        same = bisect_text(loaded.using(names[0]), bisect, max_new_tokens, as_json)
+        context.exit(0 if same else 1)
     dtype = dtype or "float32"
     options.check_weights(model, draft_model, drafter, None, dtype, device, cache)
     from draftwood.testing import promises as checking
@@ -101,6 +120,13 @@ def _require_lossless(names: list[str], draft_model: str | None, drafter: str | 
     if any(given):
         complete = [name for name in names if methods.lacking(name, *given) is None]
         options.check_methods(complete or names, draft_model, drafter=drafter)
+
+
+def _require_one(names: list[str]) -> None:
+    if len(names) > 1:
+        raise ValueError(
+            f"--bisect takes a single method apart, got {', '.join(names)}; name one with --methods"
+        )
 
 
 def _steps(

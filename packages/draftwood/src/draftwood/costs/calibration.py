@@ -27,8 +27,8 @@ from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.following import Following
 from draftwood.interfaces.model import Model
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
+from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
 from draftwood.native.threads import threads
 from draftwood.storage.atomic import write_text

@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from draftwood.drafters.ctc_drafter import CtcDrafter
     from draftwood.drafters.draft_model import DraftModel
     from draftwood.drafters.eagle import Eagle
+    from draftwood.drafters.int4_self_draft import Int4SelfDraft
     from draftwood.drafters.lm import Lm
     from draftwood.drafters.medusa import Hydra, Medusa
-    from draftwood.drafters.multi_source import MultiSource, WithShadow
+    from draftwood.drafters.multi_source import MultiSource, WithInt4SelfDraft
     from draftwood.drafters.nothing import Nothing
     from draftwood.drafters.prompt_lookup import PromptLookup
-    from draftwood.drafters.shadow import FourBitShadow
     from draftwood.drafters.suffix_decoding import SuffixDecoding
     from draftwood.drafters.token_recycling import TokenRecycling
     from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
@@ -24,10 +24,10 @@ _HOMES = {
     "draftwood.drafters.eagle": ("Eagle",),
     "draftwood.drafters.lm": ("Lm",),
     "draftwood.drafters.medusa": ("Hydra", "Medusa"),
-    "draftwood.drafters.multi_source": ("MultiSource", "WithShadow"),
+    "draftwood.drafters.multi_source": ("MultiSource", "WithInt4SelfDraft"),
     "draftwood.drafters.nothing": ("Nothing",),
     "draftwood.drafters.prompt_lookup": ("PromptLookup",),
-    "draftwood.drafters.shadow": ("FourBitShadow",),
+    "draftwood.drafters.int4_self_draft": ("Int4SelfDraft",),
     "draftwood.drafters.suffix_decoding": ("SuffixDecoding",),
     "draftwood.drafters.token_recycling": ("TokenRecycling",),
     "draftwood.interfaces.drafter": ("Drafter", "DraftRequest", "DraftSession", "VerifiedTree"),
@@ -40,8 +40,8 @@ __all__ = [
     "DraftSession",
     "Drafter",
     "Eagle",
-    "FourBitShadow",
     "Hydra",
+    "Int4SelfDraft",
     "Lm",
     "Medusa",
     "MultiSource",
@@ -50,7 +50,7 @@ __all__ = [
     "SuffixDecoding",
     "TokenRecycling",
     "VerifiedTree",
-    "WithShadow",
+    "WithInt4SelfDraft",
 ]
 
 __getattr__ = importer(__name__, _HOMES)

@@ -179,7 +179,7 @@ class _CtcSession(DraftSession):
         dtype = self.head.frame_weight.dtype
         for first in range(0, len(following), CHUNK):
             tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
-            embedded = self.drafter.target.ends.embed(tokens).to(dtype)
+            embedded = self.drafter.target.embeddings_and_head.embed(tokens).to(dtype)
             new = states[first : first + len(tokens)].to(dtype)
             frames = self.head.draft(self.cache, self.head.rows(new, embedded))
         assert frames is not None  # there is a token to follow

@@ -32,7 +32,9 @@ def working_dtype(target: Model) -> torch.dtype:
     """Choose the type of a drafter's weights: the target's on an accelerator, floats on a CPU."""
     if target.device.type == "cpu":
         return torch.float32
-    return target.ends.embed(torch.zeros(1, dtype=torch.long, device=target.device)).dtype
+    return target.embeddings_and_head.embed(
+        torch.zeros(1, dtype=torch.long, device=target.device)
+    ).dtype
 
 
 def small_tree() -> BestFirst:
@@ -61,20 +63,20 @@ class DraftVocabulary:
         dtype: torch.dtype,
         rows: Float[Tensor, "draft_vocab dim"] | None = None,
     ) -> None:
-        self.tokens, self.vocab, self.ends = (
+        self.tokens, self.vocab, self.target_head = (
             tokens.to(target.device),
             target.vocab_size,
-            target.ends,
+            target.embeddings_and_head,
         )
         self.rows = rows
         if rows is None and not isinstance(target, NativeModel):
-            head = target.ends.weights().head
+            head = target.embeddings_and_head.weights().head
             self.rows = head[tokens.to(head.device)].to(target.device, dtype)
 
     def logits(self, states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
         """Logits after states that went through the drafter's norm."""
         if self.rows is None:
-            return self.ends.logits(states, self.tokens, normed=True)
+            return self.target_head.logits(states, self.tokens, normed=True)
         return functional.linear(states, self.rows).float()
 
     def widened(
@@ -174,7 +176,7 @@ class HeadDrafter(Drafter):
 
 def require_newest_state(config: CtcConfig | MedusaConfig, target: Model, method: str) -> None:
     """Raise ValueError unless a target has the one state that a head reads."""
-    for ability in ("hidden", "ends"):
+    for ability in ("hidden", "embeddings_and_head"):
         require_ability(target, ability, method)
     if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
         raise ValueError(

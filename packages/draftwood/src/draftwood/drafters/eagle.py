@@ -53,7 +53,7 @@ class Eagle(HeadDrafter):
     def __post_init__(self) -> None:
         head = require_kind(self.trained.head, EagleHead, self.name)
         config, target = head.config, self.target
-        for ability in ("hidden", "ends"):
+        for ability in ("hidden", "embeddings_and_head"):
             require_ability(target, ability, self.name)
         if config.sizes.hidden != target.hidden_size:
             raise ValueError(
@@ -145,7 +145,7 @@ class _EagleSession(DraftSession):
         self, tokens: Int[Tensor, " rows"], state: Float[Tensor, "rows dim"], layout: Layout
     ) -> tuple[Tensor, Tensor]:
         places, seen = layout
-        embedded = self.drafter.target.ends.embed(tokens).to(state.dtype)
+        embedded = self.drafter.target.embeddings_and_head.embed(tokens).to(state.dtype)
         return self.head(embedded, state, places, self.rows.cache.attend(seen))
 
     def _copy_prompt(self) -> None:

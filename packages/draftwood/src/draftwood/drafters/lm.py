@@ -50,7 +50,7 @@ class Lm(HeadDrafter):
 
     def __post_init__(self) -> None:
         head, target = require_kind(self.trained.head, LmHead, self.name), self.target
-        require_ability(target, "ends", self.name)
+        require_ability(target, "embeddings_and_head", self.name)
         if head.config.sizes.hidden != target.hidden_size:
             raise ValueError(
                 f"the drafter reads embeddings of {head.config.sizes.hidden} entries, the target"
@@ -131,8 +131,8 @@ class _LmSession(DraftSession):
     def _run(self, tokens: Tensor, layout: Layout) -> Float[Tensor, "new dim"]:
         self.go_on()
         places, seen = layout
-        head, ends = self.drafter.head, self.drafter.target.ends
-        embedded = ends.embed(tokens).to(head.proj.weight.dtype)
+        head, embeddings = self.drafter.head, self.drafter.target.embeddings_and_head
+        embedded = embeddings.embed(tokens).to(head.proj.weight.dtype)
         return head(embedded, places, self.rows.cache.attend(seen))
 
     def _copy_prompt(self) -> None:

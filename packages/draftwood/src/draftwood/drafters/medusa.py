@@ -140,7 +140,7 @@ class _MedusaSession(DraftSession):
         device, dim = self.drafter.vocabulary.tokens.device, self.drafter.target.hidden_size
         if not tokens.numel():
             return torch.empty(*tokens.shape, dim, device=device, dtype=self._dtype)
-        embedded = self.drafter.target.ends.embed(tokens.flatten().to(device))
+        embedded = self.drafter.target.embeddings_and_head.embed(tokens.flatten().to(device))
         return embedded.to(self._dtype).unflatten(0, tokens.shape)
 
     @property

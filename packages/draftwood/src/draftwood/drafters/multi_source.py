@@ -24,9 +24,9 @@ from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.sources.acceptance import Estimator
+from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.n_grams import NGrams
-from draftwood.sources.shadow import ShadowSource
 from draftwood.sources.suffix import Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw
@@ -115,11 +115,11 @@ class MultiSource(Drafter):
 
 
 @dataclass(frozen=True)
-class WithShadow(MultiSource):
-    """``MultiSource``, which may ask the target's shadow at any node where the others know little.
+class WithInt4SelfDraft(MultiSource):
+    """``MultiSource``, which may ask the target's weights in 4 bits where the others know little.
 
     A cascade as in CS-Drafting (Chen et al. 2023, arXiv:2312.11462) and ML-SpecQD (Georganas et al.
-    2025, arXiv:2503.13565), without fixed stages: tables and a trained head first, the shadow where
+    2025, arXiv:2503.13565), without fixed stages: tables and a trained head first, the 4 bits where
     its pass promises more tokens than the same time of verified ones.
 
     Differs from the papers: the price decides at each node who is asked, where theirs fix the
@@ -138,11 +138,11 @@ class WithShadow(MultiSource):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        require_ability(resources.target, "shadow", "auto-shadow")
+        require_ability(resources.target, "int4", "auto-shadow")
         plain = MultiSource.build(resources)
         assert isinstance(plain, MultiSource)
-        shadow = ShadowSource.of(resources.target, plain.budget.seconds(1))
-        return cls((*plain.sources, shadow), plain.budget)
+        int4 = Int4SelfDraftSource.of(resources.target, plain.budget.seconds(1))
+        return cls((*plain.sources, int4), plain.budget)
 
 
 @cache

@@ -39,7 +39,7 @@ def require_depth(model: Model, who: str) -> None:
 def require_exits(model: Model, who: str, layer: int = 1) -> None:
     """Raise ValueError unless a pass of a model can stop before a layer and go on later."""
     require_depth(model, who)
-    for ability in ("resume", "ends"):
+    for ability in ("resume", "embeddings_and_head"):
         require_ability(model, ability, who)
     if not 1 <= layer < model.layers:
         raise ValueError(f"an exit is before one of layers 1..{model.layers - 1}, got {layer}")
@@ -79,7 +79,7 @@ class ExitPasses(OwnPasses):
 
     def __init__(self, request: DraftRequest, exits: ExitMaps | None, nodes: int) -> None:
         super().__init__(request, nodes)
-        self.exits, self.ends = exits, self.model.ends
+        self.exits, self.head = exits, self.model.embeddings_and_head
 
     def chain(self, shape: Shape, layer: int, root: int, context: Context) -> DraftTree:
         """A tree of this shape that is drawn from what the model would say there."""
@@ -94,8 +94,8 @@ class ExitPasses(OwnPasses):
     ) -> Float[Tensor, "rows part"]:
         """After hidden states of a layer; of some tokens where they are named."""
         if self.exits is None or layer not in self.exits.maps:
-            return self.ends.logits(hidden, tokens)
-        return self.ends.logits(self.exits.normed(layer, hidden), tokens, normed=True)
+            return self.head.logits(hidden, tokens)
+        return self.head.logits(self.exits.normed(layer, hidden), tokens, normed=True)
 
 
 class PartialSession(DraftSession):

@@ -15,8 +15,8 @@ class NativeEagle(NativeHead):
     Args:
         head: whose weights are packed now; later changes of them are not seen.
         draft_tokens, lm_rows, embedding, embedding_scale, products, lm_products: see
-            ``NativeHead``. With a ``NativeModel`` as target they are ``model.lm_head.outputs(
-            draft_tokens)``, ``model.embedding`` and ``model.embedding_scale``.
+            ``NativeHead``. Of a ``NativeModel`` as target they are ``lm_head.outputs(
+            draft_tokens)``, ``embedding`` and ``embedding_scale`` of its ``weights``.
 
     Raises:
         ValueError: where it cannot be run so; see ``why_not``.

@@ -14,7 +14,9 @@ from draftwood.tree import DraftTree
 Keep = Literal["all", "last", "none"]
 """Of which nodes or tokens of a pass logits are wanted."""
 
-Ability = Literal["hidden", "partial", "halves", "resume", "window", "shadow", "ends", "fork"]
+Ability = Literal[
+    "hidden", "partial", "halves", "resume", "window", "int4", "embeddings_and_head", "fork"
+]
 """What a model can do beyond a forward pass over a tree."""
 
 _DOING: dict[Ability, str] = {
@@ -23,13 +25,13 @@ _DOING: dict[Ability, str] = {
     "halves": "can leave out attention and MLP of a layer apart from each other",
     "resume": "can stop a pass between two layers and go on later",
     "window": "can read only a part of the prefix",
-    "shadow": "runs natively and keeps its weights in more than 4 bits",
-    "ends": "gives its embedding and output head",
+    "int4": "runs natively and keeps its weights in more than 4 bits",
+    "embeddings_and_head": "gives its embedding and output head",
     "fork": "can fork a session",
 }
 _OTHERWISE = "use another model or method"
 _CURES: dict[Ability, str] = {
-    "shadow": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
+    "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
     " another method"
 }
 
@@ -50,7 +52,7 @@ class Layers:
         without_mlp: layers whose MLP is left out.
         window: first and newest places of the prefix that are read; None reads all. Places are read
             in blocks of 32, so that a few more may be read.
-        shadow: whether the weights are those of the model's shadow, the same in 4 bits.
+        int4: whether the weights are the model's own rounded to 4 bits.
     """
 
     start: int = 0
@@ -58,15 +60,15 @@ class Layers:
     without_attention: frozenset[int] = frozenset()
     without_mlp: frozenset[int] = frozenset()
     window: tuple[int, int] | None = None
-    shadow: bool = False
+    int4: bool = False
 
 
 ALL_LAYERS = Layers()
 
 
 @dataclass(frozen=True, eq=False)
-class EndWeights:
-    """Weights of both ends of a model, in the type and with the values in which they were loaded.
+class EmbeddingsAndHeadWeights:
+    """Weights of embedding, final norm and output head, as they were loaded.
 
     Attributes:
         norm: weight of the final norm, and its bias where it has one; None where it has no weight.
@@ -81,7 +83,7 @@ class EndWeights:
 
 
 @runtime_checkable
-class ModelEnds(Protocol):
+class EmbeddingsAndHead(Protocol):
     """A model's embedding and output head, for drafters that read and write its hidden states."""
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
@@ -108,7 +110,7 @@ class ModelEnds(Protocol):
         """
         ...
 
-    def weights(self) -> EndWeights:
+    def weights(self) -> EmbeddingsAndHeadWeights:
         """The weights themselves, to train or to build on; what that costs each path says."""
         ...
 
@@ -350,7 +352,7 @@ class Model(Protocol):
         ...
 
     @property
-    def ends(self) -> ModelEnds:
+    def embeddings_and_head(self) -> EmbeddingsAndHead:
         """Embedding and output head; without the ability each act is refused by name."""
         ...
 
@@ -382,8 +384,8 @@ def require_ability(model: Model, ability: Ability, who: str) -> None:
         )
 
 
-class WithoutEnds:
-    """The ends of a model that lacks the ability to give them: all acts are refused by name."""
+class NoEmbeddingsAndHead:
+    """Refuse by name what a model lacks the ability to give."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -397,11 +399,13 @@ class WithoutEnds:
         self._refuse("logits after a hidden state")
 
     def weights(self) -> NoReturn:
-        self._refuse("a look at the weights of its ends")
+        self._refuse("a look at the weights of its embedding and head")
 
     def _refuse(self, act: str) -> NoReturn:
-        require_ability(self.model, "ends", act)
-        raise AssertionError(f"{type(self.model).__name__} claims ends that it has not")
+        require_ability(self.model, "embeddings_and_head", act)
+        raise AssertionError(
+            f"{type(self.model).__name__} claims an embedding and head that it has not"
+        )
 
 
 def require_layers(model: Model, layers: Layers, who: str = "a forward pass") -> None:
@@ -420,8 +424,8 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         require_ability(model, "window", f"{who} with a window")
         if min(layers.window) < 0:
             raise ValueError(f"a window has no negative numbers of places, got {layers.window}")
-    if layers.shadow:
-        require_ability(model, "shadow", f"{who} with 4 bits")
+    if layers.int4:
+        require_ability(model, "int4", f"{who} with 4 bits")
     some = layers.without_attention | layers.without_mlp
     if not some:
         return

@@ -18,8 +18,8 @@ from draftwood.loading.names import require_cache
 from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
-from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel, has_int8, require_int8
+from draftwood.models.torch.model import LeanModel
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks

@@ -4,8 +4,8 @@ from draftwood.drafters import (
     CtcDrafter,
     DraftModel,
     Eagle,
-    FourBitShadow,
     Hydra,
+    Int4SelfDraft,
     Lm,
     Medusa,
     MultiSource,
@@ -13,7 +13,7 @@ from draftwood.drafters import (
     PromptLookup,
     SuffixDecoding,
     TokenRecycling,
-    WithShadow,
+    WithInt4SelfDraft,
 )
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
@@ -211,7 +211,7 @@ RECIPES = (
         "shadow",
         "the model drafts with its weights in 4 bits",
         "after Georganas et al. 2025, arXiv:2503.13565; Tiwari et al. 2025, arXiv:2502.10424",
-        FourBitShadow,
+        Int4SelfDraft,
         Widths((1, 1, 1, 1)),
         Rejection(),
     ),
@@ -219,7 +219,7 @@ RECIPES = (
         "auto-shadow",
         "the sources of auto, and the model's weights in 4 bits where a pass over them pays",
         "after Chen et al. 2023, arXiv:2312.11462; Georganas et al. 2025, arXiv:2503.13565",
-        WithShadow,
+        WithInt4SelfDraft,
         None,
         Match(),
     ),

@@ -4,22 +4,24 @@ Bark and GPT-Neo do. Where several sequences are run together, the tokens of all
 other places than such a model thinks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, CacheSlice, RunCache
+from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.models.parts import PackedInput
+from draftwood.models.run_cache import RunCache
 from draftwood.storage.memory import is_lack_of_memory
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from draftwood.models.transformers import TransformersModel
+RunPadded = Callable[[Sequence[PackedInput], RunCache], Tensor]
+"""Runs parts over a cache as rows of one pass; their logits [parts longest vocab]."""
 
 LONG, WIDE = 5, 5
 """Tokens before a lone root, and nodes of a tree that stands behind a single token beside it."""
@@ -27,31 +29,31 @@ LONG, WIDE = 5, 5
 _found: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()
 
 
-def masks_by_place(model: "TransformersModel") -> bool:
-    """Whether nodes of trees of unequal sizes miss in one pass what their masks show them; costs a
-    pass over a few tokens, once.
+def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> bool:
+    """True if nodes of trees of unequal sizes miss in one pass what their masks show them.
+
+    Costs a pass over a few tokens, once for each model.
 
     Keys and values before the trees are noise. Those of one row and the next differ in a single
     token, which the mask shows: who gives both rows the same logits did not see it. A model that
     cannot run this pass fails in its first one too, and is refused there.
     """
-    if model.hf_model not in _found:
+    if hf_model not in _found:
         try:
-            _found[model.hf_model] = not _sees_all(model)
+            _found[hf_model] = not _sees_all(pool, run)
         except Exception as error:
             if is_lack_of_memory(error):
                 raise
             return False
-    return _found[model.hf_model]
+    return _found[hf_model]
 
 
 @torch.no_grad()
-def _sees_all(model: "TransformersModel") -> bool:
+def _sees_all(pool: CachePool, run: RunPadded) -> bool:
     lone, wide = DraftTree.of([0], [-1]), DraftTree.of([0] * WIDE, [-1, *[0] * (WIDE - 1)])
     trees = ((LONG, lone), (LONG, lone), (1, wide), (1, wide))
     parts = [_behind(slot, before, tree) for slot, (before, tree) in enumerate(trees)]
-    noise = _NoiseCache(model.pool, [part.place for part in parts])
-    logits = model.run_padded(model.network, parts, {}, noise).logits
+    logits = run(parts, _NoiseCache(pool, [part.place for part in parts]))
     pairs = ((logits[0, 0], logits[1, 0]), (logits[2, WIDE - 1], logits[3, WIDE - 1]))
     return not any(torch.equal(one, other) for one, other in pairs)
 

@@ -1,4 +1,4 @@
-"""What a decoder of Transformers consists of, read from its modules."""
+"""A decoder of Transformers part by part, read from its modules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-"""Those of gated networks: Transformers' names, and ours."""
+"""Activations of gated networks: Transformers' names, and ours."""
 
 
 @dataclass(frozen=True)
@@ -209,13 +209,13 @@ class Decoder:
     rotaries: tuple[Rotary, ...]
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
-        """What the model's embedding gives, in its type."""
+        """Embed tokens, in the model's type."""
         embedded = functional.embedding(tokens, Projection(self.embedding, None).floats)
         return embedded if self.scales.embedding == 1.0 else embedded * self.scales.embedding
 
 
 def weights_of(module: nn.Module) -> Weights:
-    """What a linear layer or an embedding is made of."""
+    """Read the weights of a linear layer or an embedding."""
     blocks: Blocks | None = getattr(module, BLOCKS, None)
     if blocks is not None:
         return blocks
@@ -224,14 +224,14 @@ def weights_of(module: nn.Module) -> Weights:
 
 
 def why_not_lean(hf_model: "PreTrainedModel") -> str | None:
-    """Why ``read_decoder`` cannot read this model; None if it can."""
+    """Say why ``read_decoder`` cannot read this model; None if it can."""
     if any(parameter.is_meta for parameter in hf_model.parameters()):
         return "some of its weights are not in memory"
     return why_other_shape(hf_model)
 
 
 def why_other_shape(hf_model: "PreTrainedModel") -> str | None:
-    """Why this model, whose weights need not be in memory, is of another shape; None if not."""
+    """Say why a model is of another shape, wherever its weights are; None if it is not."""
     config: Any = hf_model.config.get_text_config()
     family = FAMILIES.get(type(hf_model).__name__)
     if family is None:

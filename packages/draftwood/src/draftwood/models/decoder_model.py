@@ -1,22 +1,17 @@
-"""What every way to run a decoder part by part has in common."""
+"""Models that run a decoder part by part, in C++ or in PyTorch."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.model import Ability, Output
+from draftwood.models.cached import CachedModel, P
 from draftwood.models.described import DescribedModel
 from draftwood.models.parts import PackedInput
-from draftwood.models.pooled import P, PoolOfSequences
-
-if TYPE_CHECKING:
-    pass
 
 
-class DecoderModel(PoolOfSequences[P]):
+class DecoderModel(CachedModel[P]):
     """A model of one of the ``FAMILIES`` behind the ``Model`` protocol.
 
     The same answers as ``TransformersModel``, with less work around the matrix products. What is
@@ -36,17 +31,24 @@ class DecoderModel(PoolOfSequences[P]):
     ) -> None:
         sizes, depth = model.decoder.sizes, len(model.decoder.layers)
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
-        abilities: set[Ability] = {"hidden", "partial", "resume", "fork", "ends"}
+        abilities: set[Ability] = {"hidden", "partial", "resume", "fork"}
+        abilities |= {"embeddings_and_head"}
         # a network that reads what attention reads cannot be run after it
         abilities |= set() if sizes.is_parallel else {"halves"}
         # where layers have windows of their own nothing is gained
         abilities |= {"window"} if windows == [None] else set()
         super().__init__(model.config, pool, abilities)
         self.sizes, self.scales = sizes, model.decoder.scales
-        self.dtype, self.device = dtype or model.dtype, model.device
-        self.end_tokens = model.end_tokens
-        self.depth = depth
-        self.windows = windows
+        self.dtype, self.depth, self.windows = dtype or model.dtype, depth, windows
+        self._device, self._end_tokens = model.device, model.end_tokens
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return self._end_tokens
 
     @property
     def hidden_size(self) -> int:
@@ -57,34 +59,10 @@ class DecoderModel(PoolOfSequences[P]):
         return self.depth
 
 
-def scored_attention(
-    query: Float[Tensor, "heads rows dim"],
-    keys: Float[Tensor, "heads context dim"],
-    values: Float[Tensor, "heads context dim"],
-    bias: Float[Tensor, "rows context"],
-    cap: float | None = None,
-    sinks: Float[Tensor, "heads rows"] | None = None,
-) -> Float[Tensor, "heads rows dim"]:
-    """Attention with scores that stay within ``cap`` (Gemma Team 2024, arXiv:2408.00118), or with
-    a score for something that holds nothing (OpenAI 2025, arXiv:2508.10925).
-
-    No fused attention of PyTorch has these, so this goes through all scores, in the types in which
-    Transformers does.
-    """
-    scores = query @ keys.transpose(1, 2) * query.shape[-1] ** -0.5
-    if cap is not None:
-        scores = cap * torch.tanh(scores / cap)
-    scores = scores + bias
-    if sinks is not None:
-        scores = torch.cat([scores, sinks[..., None].to(scores.dtype)], dim=-1)
-    weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
-    return weights[..., : values.shape[1]] @ values
-
-
 def outputs(
     logits: Tensor, states: dict[int, Tensor], parts: Sequence[PackedInput]
 ) -> list[Output]:
-    """What each part gets of the logits that are wanted [rows vocab] and of hidden states."""
+    """Give each part its share of the logits [rows vocab] and of the hidden states."""
     if len(parts) == 1:
         return [Output(logits, states)]
     counts = [part.place.count for part in parts]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DescribedModel:
-    """What passes over a model of Transformers need of it.
+    """A decoder, and all else that passes over a model of Transformers need.
 
     Attributes:
         config: of its text part; the names in ``CONFIG`` are read from it, those that are there.

@@ -25,7 +25,7 @@ Bias = Float[Tensor, " outputs"] | None
 
 
 def is_mixture(module: nn.Module) -> bool:
-    """Whether a module holds the matrices of experts, unquantised."""
+    """True if a module holds the matrices of experts, unquantised."""
     return hasattr(module, BLOCKS) or _has_weights(module)
 
 

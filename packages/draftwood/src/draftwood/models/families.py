@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scales:
-    """What a model multiplies with or adds, and what it bounds.
+    """Factors, terms and bounds that a model has of its own.
 
     Attributes:
         embedding: of what the embedding gives, as part of it.
@@ -40,7 +40,7 @@ class Scales:
 
 @dataclass(frozen=True)
 class LayerNorms:
-    """What a layer calls its norms; None where it has none there.
+    """Names of a layer's norms; None where it has none there.
 
     Attributes:
         attention, mlp: of what attention and network read.
@@ -55,7 +55,7 @@ class LayerNorms:
 
 @dataclass(frozen=True)
 class Routing:
-    """How the rows of a mixture of experts choose theirs, by the softmax of the router's products.
+    """Choice of experts by rows, by the softmax of the router's products.
 
     Attributes:
         per_row: experts that each row goes to, those with the largest shares.
@@ -68,7 +68,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class Family:
-    """What a class of Transformers does otherwise than Llama's.
+    """Differences of a class of Transformers from Llama's.
 
     Each callable is given the configuration of the model, or of its text part.
 

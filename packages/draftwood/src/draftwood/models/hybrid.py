@@ -10,10 +10,10 @@ from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.interfaces.model import Output, chunks, require_ability
 from draftwood.models.cache import LayerShape
+from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.cache import RecurrentCache
 from draftwood.models.recurrences.known import over_trees, recurrent_layers
 from draftwood.models.recurrences.pool import RecurrentPool
-from draftwood.models.session import PackedInput
 from draftwood.models.submodules import list_of_layers, replaced
 from draftwood.models.support import require_tree_support
 from draftwood.models.transformers import TransformersModel
@@ -53,7 +53,7 @@ class HybridModel(TransformersModel):
         super().__init__(hf_model, pool)
         # which layers and places a pass leaves out would have to be known to the states, and some
         # heads read multipliers of the model around them
-        self.abilities -= {"partial", "resume", "window", "ends"}
+        self.abilities -= {"partial", "resume", "window", "embeddings_and_head"}
         self.abilities -= set() if has_hidden else {"hidden"}
         self.states = pool
         for layer, recurrence in zip(layers, recurrences, strict=True):

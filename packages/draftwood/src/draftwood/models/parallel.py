@@ -28,7 +28,7 @@ IDLE = timedelta(days=365)  # others wait for the next pass as long as a server 
 
 
 class Channel:
-    """What the first process tells the others, in order."""
+    """The first process's orders to the others, one after the other."""
 
     def __init__(self) -> None:
         self.group: Any = dist.new_group(backend="gloo", timeout=IDLE)
@@ -99,7 +99,7 @@ class FollowingPool(CachePool):
 class LeadingModel(TransformersModel):
     """The whole model, as the first process sees it.
 
-    Passes through some of the layers, and the ends by themselves, are not offered.
+    Passes through some of the layers, and embedding and head by themselves, are not offered.
     """
 
     def __init__(self, hf_model: PreTrainedModel, channel: Channel) -> None:

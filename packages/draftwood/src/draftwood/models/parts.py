@@ -1,4 +1,4 @@
-"""What one sequence takes part with in a forward pass, the same for every way to run a model."""
+"""One sequence's part in a forward pass, the same for every way to run a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.interfaces.model import ALL_LAYERS, Keep, Layers, StepInput
-from draftwood.models.blocks import PLACES
 from draftwood.models.cache import CacheSlice
+from draftwood.models.cache.blocks import PLACES
 from draftwood.tree import DraftTree
 
 
@@ -83,7 +83,7 @@ class PackedInput:
         return {"all": self.place.count, "last": 1, "none": 0}[self.keep]
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
-        """What each node sees of the cache if attention reaches back ``window`` positions.
+        """Mask of the cache for each node if attention reaches back ``window`` positions.
 
         The node's own position is one of them.
         """
@@ -148,7 +148,7 @@ class Stopped:
     states: Float[Tensor, "nodes dim"]
 
     def shared_with(self, tree: DraftTree) -> int:
-        """So many of a tree's first nodes are these."""
+        """Count the first nodes of a tree that are these."""
         count = min(len(self.states), len(tree))
         pairs = ((self.tree.tokens, tree.tokens), (self.tree.parents, tree.parents))
         alike = all(torch.equal(own[:count].cpu(), other[:count].cpu()) for own, other in pairs)

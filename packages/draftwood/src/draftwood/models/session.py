@@ -21,8 +21,8 @@ from draftwood.interfaces.model import (
     PromptInput,
     StepInput,
 )
-from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
 
@@ -220,7 +220,7 @@ class PooledSession(InProcess):
         return PackedStep(CacheSlice(self.slot, self._length, 1 + given.most), given)
 
     def place_nodes(self, count: int) -> CacheSlice:
-        """Where a tree of so many nodes belongs, for a caller who runs it through all layers and
+        """Places for a tree of so many nodes, for a caller who runs it through all layers and
         writes its keys and values there. They count as run.
         """
         self._require_open("place_nodes")
@@ -284,7 +284,7 @@ class PooledSession(InProcess):
         self.model.pool.release(self)
 
     def _ran_through(self, layers: Layers) -> int:
-        """How many nodes after the committed tokens ran through just these layers."""
+        """Count the nodes after the committed tokens that ran through just these layers."""
         return self._ran if layers == self._layers else 0
 
     def _require_open(self, act: str) -> None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from draftwood.interfaces.model import Layers, Model, ModelEnds, WithoutEnds
+from draftwood.interfaces.model import EmbeddingsAndHead, Layers, Model, NoEmbeddingsAndHead
+from draftwood.models.cached import CachedModel
 from draftwood.models.parts import Packed
-from draftwood.models.pooled import PoolOfSequences
 from draftwood.together import wait
 
 
-class SharedPasses(PoolOfSequences):
+class SharedPasses(CachedModel):
     """Another model, one pass of which serves all calls of a ``run_together`` that wait for one.
 
     Outside of these it runs as the other model does. Several objects around one model share its
@@ -22,34 +22,31 @@ class SharedPasses(PoolOfSequences):
         first: whether its passes are run before those of models for which other calls wait.
     """
 
-    def __init__(self, inner: PoolOfSequences, first: bool = True) -> None:
+    def __init__(self, inner: CachedModel, first: bool = True) -> None:
         super().__init__(inner.config, inner.pool, inner.abilities)
-        self.inner: PoolOfSequences = inner
-        self.first = first
+        self.inner, self.first = inner, first
 
     @property
     def layers(self) -> int:
-        return self._model.layers
+        return self.inner.layers
 
     @property
     def hidden_size(self) -> int:
-        return self._model.hidden_size
+        return self.inner.hidden_size
 
     @property
     def end_tokens(self) -> frozenset[int]:
-        return self._model.end_tokens
+        return self.inner.end_tokens
 
     @property
     def device(self) -> torch.device:
-        return self._model.device
+        return self.inner.device
 
     @property
-    def ends(self) -> ModelEnds:
-        return self._model.ends if "ends" in self.abilities else WithoutEnds(self)
-
-    @property
-    def _model(self) -> Model:
-        return self.inner  # type: ignore[return-value]
+    def embeddings_and_head(self) -> EmbeddingsAndHead:
+        if "embeddings_and_head" not in self.abilities:
+            return NoEmbeddingsAndHead(self)
+        return self.inner.embeddings_and_head
 
     def check(self, layers: Layers) -> None:
         self.inner.check(layers)
@@ -69,6 +66,6 @@ class SharedPasses(PoolOfSequences):
 
 def shared_passes(model: Model) -> Model:
     """The model with passes that calls can share, where its sequences live in one pool."""
-    if isinstance(model, SharedPasses) or not isinstance(model, PoolOfSequences):
+    if isinstance(model, SharedPasses) or not isinstance(model, CachedModel):
         return model
     return SharedPasses(model)

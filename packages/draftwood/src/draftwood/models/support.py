@@ -1,4 +1,4 @@
-"""Which models of Transformers can run trees, and how far."""
+"""Tests of models of Transformers: can they run trees, and how far."""
 
 import inspect
 import sys
@@ -38,7 +38,7 @@ def require_tree_support(hf_model: object, holds_states: bool = False) -> None:
 
 
 def _why_no_model(given: object) -> str:
-    """Why something else than a model of Transformers cannot be used."""
+    """Say why something else than a model of Transformers cannot be used."""
     if hasattr(given, "merge_and_unload") or hasattr(given, "get_base_model"):
         return (
             "wraps a model with adapters or learned prompts; merge adapters with "
@@ -48,7 +48,7 @@ def _why_no_model(given: object) -> str:
 
 
 def _why_not(hf_model: "PreTrainedModel") -> str | None:
-    """Why this model cannot run trees; None if it can."""
+    """Say why this model cannot run trees; None if it can."""
     config = hf_model.config.get_text_config()
     takes = inspect.signature(hf_model.forward).parameters
     kinds = set(getattr(config, "layer_types", None) or [FULL])
@@ -86,7 +86,7 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
 def _why_not_states(
     hf_model: "PreTrainedModel", strange: set[str], has_recurrences: bool
 ) -> str | None:
-    """Why the running states of this model cannot be shared by a tree; None if they can.
+    """Say why a tree cannot share the running states of this model; None if it can.
 
     Args:
         strange: kinds of layers that are not attention.
@@ -132,7 +132,7 @@ def layer_windows(hf_model: "PreTrainedModel") -> list[int | None]:
 
 
 def _has_own_window(hf_model: "PreTrainedModel") -> bool:
-    """Whether one of the masks that the model holds itself hides the first place from the last."""
+    """True if one of the masks that the model holds itself hides the first place from the last."""
     return any(
         not bool(mask[..., -1, 0].all())
         for mask in hf_model.buffers()
@@ -141,14 +141,14 @@ def _has_own_window(hf_model: "PreTrainedModel") -> bool:
 
 
 def _makes_windows(hf_model: "PreTrainedModel") -> bool:
-    """Whether a file that one of the model's classes is written in builds masks with a window."""
+    """True if a file that one of the model's classes is written in builds masks with a window."""
     classes = {kind for module in hf_model.modules() for kind in type(module).__mro__}
     files = {sys.modules.get(kind.__module__) for kind in classes}
     return any(hasattr(file, "create_sliding_window_causal_mask") for file in files)
 
 
 def _counts_positions(hf_model: "PreTrainedModel") -> bool:
-    """Whether positions begin after the padding token's number, as RoBERTa and its kin have it."""
+    """True if positions begin after the padding token's number, as RoBERTa and its kin have it."""
     return any(
         hasattr(module, "create_position_ids_from_input_ids") for module in hf_model.modules()
     )
@@ -172,7 +172,7 @@ def context_length(config: object) -> int | None:
 
 
 def same_beyond_context(config: object) -> bool:
-    """Whether positions beyond the context length are computed as those before.
+    """True if positions beyond the context length are computed as those before.
 
     They are if the rotary angles never change.
     """

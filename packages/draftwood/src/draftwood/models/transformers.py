@@ -8,12 +8,19 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Ability, Layers, ModelEnds, Output, WithoutEnds
+from draftwood.interfaces.model import (
+    Ability,
+    EmbeddingsAndHead,
+    Layers,
+    NoEmbeddingsAndHead,
+    Output,
+)
 from draftwood.models.by_place import masks_by_place
-from draftwood.models.cache import CachePool, LayerShape, RunCache
-from draftwood.models.ends import ModuleEnds, final_norm
+from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.cached import CachedModel
+from draftwood.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
 from draftwood.models.parts import Packed, PackedInput
-from draftwood.models.pooled import PoolOfSequences
+from draftwood.models.run_cache import RunCache
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
 
@@ -21,7 +28,7 @@ MOST_SMALLER = 32
 """Sets of layers left out whose models are kept; a search for layers tries hundreds."""
 
 
-class TransformersModel(PoolOfSequences[CachePool]):
+class TransformersModel(CachedModel[CachePool]):
     """A causal language model of Transformers behind the ``Model`` protocol.
 
     It leaves out whole decoder layers only, as attention and MLP are no parts that all
@@ -48,7 +55,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
         pool = pool or CachePool(layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         abilities: set[Ability] = {"hidden", "fork"}
         abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
-        abilities |= {"ends"} if final_norm(hf_model) else set()
+        abilities |= {"embeddings_and_head"} if final_norm(hf_model) else set()
         attentions = attention_windows(hf_model)
         abilities |= {"window"} if set(attentions.values()) == {None} else set()
         super().__init__(hf_model.config.get_text_config(), pool, abilities)
@@ -61,7 +68,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
         self._smaller: dict[frozenset[int], PreTrainedModel] = {}
         self._parts: dict[frozenset[int], tuple[PreTrainedModel, dict[int, GoingOn]]] = {}
         # running states follow the order of a tree, not places
-        self.masks_by_place = not self.holds_states and masks_by_place(self)
+        self.masks_by_place = not self.holds_states and masks_by_place(hf_model, pool, self._logits)
 
     @property
     def layers(self) -> int:
@@ -72,8 +79,10 @@ class TransformersModel(PoolOfSequences[CachePool]):
         return self.config.hidden_size
 
     @property
-    def ends(self) -> ModelEnds:
-        return ModuleEnds(self.hf_model) if "ends" in self.abilities else WithoutEnds(self)
+    def embeddings_and_head(self) -> EmbeddingsAndHead:
+        if "embeddings_and_head" not in self.abilities:
+            return NoEmbeddingsAndHead(self)
+        return ModuleEmbeddingsAndHead(self.hf_model)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -125,6 +134,9 @@ class TransformersModel(PoolOfSequences[CachePool]):
             outputs.append(Output(logits, states))
         return outputs
 
+    def _logits(self, parts: Sequence[PackedInput], cache: RunCache) -> Tensor:
+        return self.run_padded(self.network, parts, {}, cache).logits
+
     def run_padded(
         self,
         model: PreTrainedModel,
@@ -132,7 +144,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
         options: Mapping[str, object],
         cache: RunCache,
     ) -> Any:
-        """What Transformers gives for the parts, as rows of one pass [parts longest ...].
+        """Run the parts in Transformers, as rows of one pass [parts longest ...].
 
         Args:
             model: the whole one, or some of its layers.
@@ -200,7 +212,7 @@ class TransformersModel(PoolOfSequences[CachePool]):
         return self._parts[skipped]
 
     def _cache(self, parts: Sequence[PackedInput]) -> RunCache:
-        """What Transformers sees of the pool during a pass over the parts."""
+        """Wrap the pool for a pass of Transformers over the parts."""
         return RunCache(self.pool, [part.place for part in parts])
 
     def _without(self, skipped: frozenset[int]) -> PreTrainedModel:

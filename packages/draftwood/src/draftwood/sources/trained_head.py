@@ -92,10 +92,10 @@ class TrainedHeadSource:
             )
         tokens = trained.draft_tokens
         rows = head.lm_head.weight.detach() if head.config.own_head else None
-        rows = target.lm_head.outputs(tokens) if rows is None else rows
-        scale = target.embedding_scale
+        rows = target.weights.lm_head.outputs(tokens) if rows is None else rows
+        scale = target.weights.embedding_scale
         # four bits change what an output head says, and hardly what a layer does
-        native = NativeEagle(head, tokens, rows, target.embedding, scale, "int4", "int8")
+        native = NativeEagle(head, tokens, rows, target.weights.embedding, scale, "int4", "int8")
         return cls(native, tuple(head.config.reads))
 
     @cached_property

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from draftwood.interfaces.model import (
     Ability,
+    EmbeddingsAndHead,
     ForwardInput,
     Keep,
-    ModelEnds,
     ModelSession,
+    NoEmbeddingsAndHead,
     Output,
     PassInput,
-    WithoutEnds,
     require_ability,
     require_layers,
     run_alone,
@@ -71,8 +71,8 @@ class TableModel:
         return 0
 
     @property
-    def ends(self) -> ModelEnds:
-        return WithoutEnds(self)
+    def embeddings_and_head(self) -> EmbeddingsAndHead:
+        return NoEmbeddingsAndHead(self)
 
     @property
     def abilities(self) -> frozenset[Ability]:

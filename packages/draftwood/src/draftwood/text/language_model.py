@@ -219,7 +219,7 @@ class LanguageModel(InProcess):
                 ``max_new_tokens`` or a stop string cuts it. It needs ``draftwood[serve]``.
             grammar: the text is one of this grammar: Lark, or what ``grammars`` compiled.
             prefixes: what earlier texts have computed of their prompts and answers, for instance a
-                ``models.prefixes.Prefixes``; what is known of this prompt is not computed again.
+                ``models.native.prefixes.Prefixes``; what is known of it is not computed again.
             salt: texts with different ones share nothing there.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What all recurrences have in common: what a node keeps, and whom it goes on from."""
+"""The base of recurrences: what a node keeps, and whom it goes on from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Ancestry:
     def decays(
         self, sums: Float[Tensor, "batch heads rows"], rows: int
     ) -> Float[Tensor, "batch heads some rows"]:
-        """What is left at each of the last ``rows`` of what an ancestor gave; 0 for others.
+        """Share of an ancestor's input that is left at each of the last ``rows``; 0 for others.
 
         Args:
             sums: of the logarithms of decays.
@@ -73,13 +73,13 @@ class Scans(Protocol):
 
     @property
     def in_prompt(self) -> bool:
-        """Whether the rows are tokens of a prompt, not nodes of a tree."""
+        """True if the rows are tokens of a prompt, not nodes of a tree."""
         ...
 
     def scan(
         self, recurrence: "Recurrence", rows: Float[Tensor, "batch new width"]
     ) -> Float[Tensor, "batch new outputs"]:
-        """What the recurrence gives at new rows; they are kept."""
+        """Run the recurrence over new rows, which are kept."""
         ...
 
 
@@ -127,13 +127,13 @@ class Recurrence(nn.Module, ABC):
 
     @abstractmethod
     def read(self, hidden: Tensor, in_prompt: bool) -> tuple[Tensor, Tensor]:
-        """What rows keep [batch new width], and what gates their outputs."""
+        """Project rows to what they keep [batch new width], and what gates their outputs."""
 
     @abstractmethod
     def scan(
         self, state: Tensor, rows: Float[Tensor, "batch all width"], ancestry: Ancestry
     ) -> tuple[Float[Tensor, "batch new outputs"], Callable[[], Tensor]]:
-        """What comes out at the new rows; what gives the state after the last one, if it is asked.
+        """Scan the new rows; give the outputs, and what gives the state after the last if asked.
 
         Args:
             state: before the rows of the ancestry [batch ...].
@@ -142,12 +142,12 @@ class Recurrence(nn.Module, ABC):
 
     @abstractmethod
     def write(self, outputs: Tensor, gate: Tensor) -> Tensor:
-        """What the layer adds to the stream, for what came out of the scan."""
+        """Make what the layer adds to the stream of the scan's outputs."""
 
     def through(
         self, state: Tensor, rows: Float[Tensor, "1 all width"], count: int
     ) -> tuple[Float[Tensor, "1 rows outputs"], Tensor]:
-        """What comes out at the rows of a text, and the state after the first ``count`` of them."""
+        """Scan the rows of a text; give the outputs, and the state after the first ``count``."""
         before, length = self.kernel - 1, rows.shape[1]
         outputs, end = [], before
         while end < length:

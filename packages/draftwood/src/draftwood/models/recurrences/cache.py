@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from draftwood.models.cache import RunCache
+from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.base import Ancestry, Recurrence
 from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS, NEWEST_ROWS, RecurrentPool
-from draftwood.models.session import PackedInput
+from draftwood.models.run_cache import RunCache
 
 
 class RecurrentCache(RunCache):
-    """What Transformers and recurrences see of the pool during one forward pass."""
+    """The pool as Transformers and recurrences see it during one forward pass."""
 
     def __init__(self, pool: RecurrentPool, parts: Sequence[PackedInput]) -> None:
         super().__init__(pool, [part.place for part in parts])
@@ -91,7 +91,7 @@ class RecurrentCache(RunCache):
         )
 
     def _seen(self, number: int) -> Bool[Tensor, "nodes nodes"]:
-        """What all nodes since the last commit see of each other."""
+        """Mask of all nodes since the last commit for each other."""
         memory, part = self.memories[number], self.parts[number]
         nodes, first = len(part.tree_positions), part.place.start - part.before
         seen = torch.ones(nodes, nodes, dtype=torch.bool, device=part.sees.device).tril()
@@ -106,7 +106,7 @@ class RecurrentCache(RunCache):
         return seen
 
     def _reach(self, number: int) -> Bool[Tensor, "rows rows"]:
-        """What each row sees of the others; padding, before and after them, itself alone."""
+        """Mask of the rows for each other; padding, before and after them, sees itself alone."""
         part, size = self.parts[number], self.old + self.new
         seen = self._seen(number)
         reach = torch.eye(size, dtype=torch.bool, device=seen.device)

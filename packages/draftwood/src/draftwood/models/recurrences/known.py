@@ -1,4 +1,4 @@
-"""Which layers of Transformers are recurrences that can be run over trees."""
+"""Layers of Transformers that are recurrences, and how to run them over trees."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def unknown_recurrences(hf_model: nn.Module) -> list[str]:
 
 
 def _is_mixer(module: Any) -> bool:
-    """Whether a layer mixes tokens otherwise than by attention: it convolves, or has states."""
+    """True if a layer mixes tokens otherwise than by attention: it convolves, or has states."""
     numbered = hasattr(module, "layer_idx") or hasattr(module, "layer_id")
     if not numbered:
         return False

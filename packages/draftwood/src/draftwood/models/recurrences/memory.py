@@ -1,4 +1,4 @@
-"""What a sequence keeps of recurrences: a state, and the rows since that are not part of it yet."""
+"""A sequence's memory of recurrences: a state, and the rows since that are not yet part of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from draftwood.models.recurrences.base import Recurrence
 
 @dataclass(frozen=True, eq=False)
 class RecurrentMemory:
-    """What one sequence keeps; nothing in it is ever written over.
+    """State and rows of one sequence; nothing in it is ever written over.
 
     Attributes:
         states: of each recurrence, after the first ``base`` tokens [1 ...].

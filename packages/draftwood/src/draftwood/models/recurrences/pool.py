@@ -91,7 +91,7 @@ class RecurrentPool(CachePool):
         return end, self._tokens[slot][end:start]
 
     def memory(self, part: PackedInput) -> RecurrentMemory:
-        """What there is before the new rows of a part."""
+        """Give what there is before the new rows of a part."""
         memory = self._memories[part.place.slot].until(part.place.start, self.before)
         assert memory is not None
         loose = part.before - memory.base
@@ -100,7 +100,7 @@ class RecurrentPool(CachePool):
         return memory.folded(self.recurrences, loose - NEWEST_ROWS)
 
     def remember(self, part: PackedInput, memory: RecurrentMemory) -> None:
-        """What there is after a part that was run."""
+        """Keep what there is after a part that was run."""
         slot, start = part.place.slot, part.place.start
         self._tokens[slot][start:] = part.tokens.tolist()
         self._memories[slot] = memory

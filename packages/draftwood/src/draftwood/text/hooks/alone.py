@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.models.cache import CacheSlice, RunCache
+from draftwood.models.cache import CacheSlice
+from draftwood.models.run_cache import RunCache
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
 

@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 
 from draftwood.interfaces.model import CacheFullError
-from draftwood.models.block_views import BlockViews
-from draftwood.models.cache import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
+from draftwood.models.cache.block_views import PLACES, BlockViews
+from draftwood.models.cache.pool import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
 from draftwood.native import library, structures
 from draftwood.native.pages import prefer_large_pages
-
-PLACES = 32
-"""Of a block; as in cache.h."""
 
 FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""
@@ -37,7 +34,7 @@ class BlockTable:
 
     @property
     def address(self) -> int:
-        """Where the library reads the addresses, until the table grows."""
+        """Address at which the library reads the blocks' own, until the table grows."""
         return ctypes.addressof(self.addresses)
 
     def blocks(self) -> list[int]:
@@ -156,7 +153,7 @@ class BlockPool:
                 self._make_own(*each)
 
     def address_of(self, slot: int) -> int:
-        """Where the library reads a slot's table; good until ``cover`` is called again."""
+        """Address of a slot's table for the library; good until ``cover`` is called again."""
         return self._tables[slot].address
 
     def blocks_of(self, slot: int) -> list[int]:
@@ -209,7 +206,7 @@ class BlockPool:
         return block
 
     def is_spare(self, block: int) -> bool:
-        """Whether a block that is held belongs to no sequence."""
+        """True if a block that is held belongs to no sequence."""
         return self._refs[block] == 1
 
     def release_block(self, block: int) -> None:

@@ -1,4 +1,4 @@
-"""What the target's own weights in 4 bits hold likely, asked where a pass over them pays."""
+"""Draft tokens by the target's own weights in 4 bits, where a pass over them pays."""
 
 import ctypes
 import math
@@ -18,19 +18,19 @@ from draftwood.tree import DraftTree
 
 EVIDENCE = Evidence("shadow", 1)
 USUAL_SHARE = 0.4
-"""Of a plain pass that a pass over the shadow takes, before any was timed."""
+"""Share of a plain pass that one in 4 bits takes, before any was timed."""
 
 FORGETTING = 0.9
-SHADOW = Layers(shadow=True)
+INT4 = Layers(int4=True)
 
 
 @dataclass(frozen=True)
-class ShadowSource:
+class Int4SelfDraftSource:
     """The successors that the target names with its weights rounded to 4 bits.
 
-    ML-SpecQD (Georganas et al. 2025, arXiv:2503.13565); see ``drafters.shadow``. It holds likely
-    nearly what the target does, for a third of its time, so it is asked where the others know
-    little.
+    ML-SpecQD (Georganas et al. 2025, arXiv:2503.13565); see ``drafters.int4_self_draft``. It holds
+    likely nearly what the target does, for a third of its time, so it is asked where the others
+    know little.
 
     Args:
         pass_seconds: of the target over a single node.
@@ -43,19 +43,19 @@ class ShadowSource:
     is_timed: bool = True
 
     @classmethod
-    def of(cls, target: Model, pass_seconds: float) -> "ShadowSource":
+    def of(cls, target: Model, pass_seconds: float) -> "Int4SelfDraftSource":
         """That of a target, whose weights in 4 bits are made now."""
         session = target.start()
-        target.forward([ForwardInput(session, DraftTree.chain([0]), layers=SHADOW, keep="none")])
+        target.forward([ForwardInput(session, DraftTree.chain([0]), layers=INT4, keep="none")])
         session.close()
         return cls(pass_seconds)
 
     def start(self, request: DraftRequest) -> SlowSession:
-        return _ShadowSession(self, request)
+        return _Int4SelfDraftSession(self, request)
 
 
-class _ShadowSession:
-    """The shadow's part in one request.
+class _Int4SelfDraftSession:
+    """Questions of one request to the weights in 4 bits.
 
     Each question is a pass over one more node of a tree of their own, and over its ancestors that
     were not asked about. It lies behind the text in the target's cache until the target reads its
@@ -65,7 +65,7 @@ class _ShadowSession:
     hidden = ()
     anywhere = True
 
-    def __init__(self, source: ShadowSource, request: DraftRequest) -> None:
+    def __init__(self, source: Int4SelfDraftSource, request: DraftRequest) -> None:
         self.source, self.session = source, request.target
         self.sampling = sampling_of_rows(request.sampler)
         self.rng = None if request.sampler.greedy else request.rng
@@ -90,14 +90,14 @@ class _ShadowSession:
         first = len(self.tokens)
         self._append(state)
         tree = DraftTree.of(self.tokens, self.parents)
-        asked = ForwardInput(self.session, tree, first, layers=SHADOW)
+        asked = ForwardInput(self.session, tree, first, layers=INT4)
         (output,) = self.session.model.forward([asked])
         probs = self._probs(output.logits[-1:], state.depth)
         self._count(time.perf_counter() - since)
         return [(EVIDENCE, probs)]
 
     def _probs(self, logits: Float[Tensor, "1 vocab"], depth: int) -> dict[int, float]:
-        """Of the likeliest tokens, and of the one that would be drawn of these logits."""
+        """Probabilities of the likeliest tokens, and of the one that these logits would draw."""
         best, found = likeliest(logits, self.sampling)
         probs = dict(zip(best[0].tolist(), found[0].tolist(), strict=True))
         if self.rng is not None and not self.sampling.cuts:

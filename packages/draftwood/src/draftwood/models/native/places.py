@@ -1,16 +1,16 @@
-"""Where sequences lie in the cache, as the library reads it: ``Sequence`` of visibility.h."""
+"""Places of sequences in the cache as the library reads them: ``Sequence`` of visibility.h."""
 
 import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from draftwood.models.blocks import PLACES, BlockPool
+from draftwood.models.cache.blocks import PLACES, BlockPool
 from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.native import library
 
 
 def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[Any]]:
-    """Of trees and prompts; and tables of blocks that must stay in memory as long."""
+    """Describe trees and prompts; with tables of blocks that must stay in memory as long."""
     numbers, tables = list[int](), list[Any]()
     for part in parts:
         place, unread = part.place, len(part.unread)
@@ -32,7 +32,7 @@ def _without(blocks: list[int], unread: range) -> Any:
 
 
 def beginnings(pool: BlockPool, steps: Sequence[PackedStep]) -> Any:
-    """Where texts go on; how many nodes they have the library says."""
+    """Describe where texts go on; the library says how many nodes they have."""
     numbers: list[int] = []
     for part in steps:
         slot, start = part.place.slot, part.place.start

@@ -1,7 +1,4 @@
-"""Embedding and output head of a model, on the general and the lean path.
-
-The native path has its own (``draftwood.models.native``).
-"""
+"""Embedding and output head of any model of Transformers, and what those of others share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,20 +6,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from draftwood.interfaces.model import EndWeights
+from draftwood.interfaces.model import EmbeddingsAndHeadWeights
 from draftwood.models.decoder import Norm
 from draftwood.models.submodules import replaced
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from draftwood.models.lean import LeanModel
-
 FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layer_norm", "layernorm")
-"""What the classes of Transformers call the norm after their last layer."""
+"""Names that classes of Transformers have for the norm after the last layer."""
 
 
 def require_part(tokens: Tensor, vocabulary: int) -> None:
@@ -47,49 +41,13 @@ def beyond(tokens: Tensor, vocabulary: int) -> str:
     )
 
 
-class LeanEnds:
-    """Of a ``LeanModel``. Its weights are those it keeps anyway, so they cost nothing."""
-
-    def __init__(self, model: "LeanModel") -> None:
-        self.model = model
-
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        require_part(tokens, self.model.vocab_size)
-        return self.model.decoder.embed(tokens.to(self.model.device))
-
-    @torch.no_grad()
-    def logits(
-        self,
-        hidden: Float[Tensor, "rows dim"],
-        tokens: Int[Tensor, " part"] | None = None,
-        normed: bool = False,
-    ) -> Float[Tensor, "rows part"]:
-        model = self.model
-        rows = hidden.to(model.device).float()
-        rows = rows if normed else model.normed(rows, model.decoder.norm)
-        if tokens is None:
-            return model.bounded(model.lm_head(rows))
-        require_part(tokens, model.vocab_size)
-        head, tokens = model.decoder.lm_head, tokens.to(model.device)
-        bias = None if head.bias is None else head.bias[tokens]
-        weight = head.floats[tokens]
-        return model.bounded(functional.linear(rows.to(weight.dtype), weight, bias).float())
-
-    def weights(self) -> EndWeights:
-        decoder, saved = self.model.decoder, self.model.dtype
-        norm, norm_bias = as_saved(decoder.norm, saved)
-        return EndWeights(
-            self.model.embedding, norm, norm_bias, decoder.lm_head.floats, decoder.lm_head.bias
-        )
-
-
 def as_saved(norm: Norm, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of a norm in the type of the model they were read from."""
     return norm.saved.to(dtype), None if norm.bias is None else norm.bias.to(dtype)
 
 
-class ModuleEnds:
-    """The ends of any model of Transformers.
+class ModuleEmbeddingsAndHead:
+    """Embedding and output head of any model of Transformers.
 
     The model's own code runs, with hidden states in the place of what its layers give, so that
     whatever it does to logits is done. Its weights are the module's own and cost nothing.
@@ -124,12 +82,12 @@ class ModuleEnds:
         logits = model(inputs_embeds=rows[None], use_cache=False).logits[0]
         return logits if picked is None else logits[:, tokens]
 
-    def weights(self) -> EndWeights:
+    def weights(self) -> EmbeddingsAndHeadWeights:
         def of(module: Any, name: str) -> Any:
             found = getattr(module, name, None)
             return None if found is None else found.detach()
 
-        return EndWeights(
+        return EmbeddingsAndHeadWeights(
             of(self.hf_model.get_input_embeddings(), "weight"),
             of(self.norm, "weight"),
             of(self.norm, "bias"),
@@ -153,7 +111,7 @@ def final_norm(hf_model: "PreTrainedModel") -> nn.Module | None:
 
 @dataclass
 class _Given(BaseModelOutputWithPast):
-    """What a decoder gives, whose class may have further fields: they are None."""
+    """Output of a decoder, whose class may have further fields: they are None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):

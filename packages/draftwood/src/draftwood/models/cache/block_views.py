@@ -1,4 +1,4 @@
-"""What Python sees of the blocks of a cache; see cache.h."""
+"""The blocks of a cache as Python sees them; see cache.h."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,8 @@ from torch import Tensor
 from draftwood.native import structures
 
 PLACES = 32
+"""Tokens of a block; as in cache.h."""
+
 MOST_BYTE, KEY_ZERO = 127.0, 128  # as in attention_bytes.h
 
 
@@ -45,12 +47,12 @@ class BlockViews:
                 self.scales(row)[tensor, within] = scales[place - start]
 
     def numbers(self, row: Tensor) -> Tensor:
-        """Of a block: [2 * layers, 32, heads, dim]."""
+        """View a block's numbers: [2 * layers, 32, heads, dim]."""
         size = 2 * self.layers * PLACES * self.heads * self.row_bytes
         return row[:size].view(self.dtype).view(2 * self.layers, PLACES, self.heads, -1)
 
     def scales(self, row: Tensor) -> Tensor:
-        """Of a block: [2 * layers, 32, heads]."""
+        """View a block's scales: [2 * layers, 32, heads]."""
         size = 2 * self.layers * PLACES * self.heads * self.row_bytes
         scales = row[size:].view(torch.float32).view(2 * self.layers, self.heads, PLACES)
         return scales.transpose(1, 2)

@@ -1,20 +1,23 @@
-"""What every model has in common whose sequences live in the slots of one pool."""
+"""Models whose sequences live in the slots of one pool of caches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, TypeVar
 
+import torch
+
 from draftwood.interfaces.model import (
     Ability,
+    EmbeddingsAndHead,
     InProcess,
     Layers,
     Output,
     PassInput,
     require_layers,
 )
-from draftwood.models.blocks import BlockPool
 from draftwood.models.cache import CachePool
+from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.session import PooledSession, forward
 from draftwood.models.support import context_length
@@ -22,19 +25,51 @@ from draftwood.models.support import context_length
 P = TypeVar("P", CachePool, BlockPool)
 
 
-class PoolOfSequences(InProcess, ABC, Generic[P]):
-    """The part of ``PooledModel`` that does not depend on how a forward pass is computed.
+class CachedModel(InProcess, ABC, Generic[P]):
+    """A model with a cache: all of ``interfaces.model.Model`` but how a forward pass is computed.
 
     Several threads may use a model, each with sessions of its own; their forward passes take turns.
 
     Args:
         config: of the Transformers model.
         pool: the cache of all sequences.
-        abilities: what it can do beyond running trees.
+        abilities: see ``Model.abilities``.
     """
 
     def __init__(self, config: Any, pool: P, abilities: AbstractSet[Ability]) -> None:
         self.config, self.pool, self.abilities = config, pool, frozenset(abilities)
+
+    @property
+    @abstractmethod
+    def layers(self) -> int:
+        """Decoder layers."""
+
+    @property
+    @abstractmethod
+    def hidden_size(self) -> int:
+        """Entries of a hidden state."""
+
+    @property
+    @abstractmethod
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens with which the model ends its text."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Place of the weights and the cache."""
+
+    @property
+    @abstractmethod
+    def embeddings_and_head(self) -> EmbeddingsAndHead:
+        """Embedding and output head; without the ability each act is refused by name."""
+
+    @abstractmethod
+    def compute(self, parts: Sequence[Any], hidden: Sequence[int]) -> list[Any]:
+        """Run a forward pass over parts of one group.
+
+        There is room for it in the pool, and it has the pool to itself.
+        """
 
     @property
     def vocab_size(self) -> int:
@@ -45,19 +80,19 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
         return context_length(self.config)
 
     def start(self) -> PooledSession:
-        return PooledSession(self)  # type: ignore[arg-type]
+        return PooledSession(self)
 
     def forward(self, inputs: Sequence[PassInput]) -> list[Any]:
-        return forward(self, inputs)  # type: ignore[arg-type]
+        return forward(self, inputs)
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool.
 
-        Those that are not alike are run in a pass each.
+        Groups with different keys are run in a pass each.
         """
         groups: dict[object, list[int]] = {}
         for number, part in enumerate(parts):
-            groups.setdefault(self.alike(part), []).append(number)
+            groups.setdefault(self.group_key(part), []).append(number)
         outputs: dict[int, Any] = {}
         with self.pool.lock:
             self.pool.cover([part.place for part in parts])
@@ -68,8 +103,8 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
                     outputs[number] = _only(parts[number], output)
         return [outputs[number] for number in range(len(parts))]
 
-    def alike(self, part: Packed) -> object:
-        """What parts that are computed together have in common; a chunk of a prompt is run by
+    def group_key(self, part: Packed) -> object:
+        """Key that parts share if they are computed together; a chunk of a prompt is run by
         itself, as others would be padded to its length.
         """
         if isinstance(part, PackedStep):
@@ -78,14 +113,7 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
 
     def check(self, layers: Layers) -> None:
         """Raise ValueError unless this model can run these layers."""
-        require_layers(self, layers)  # type: ignore[arg-type]
-
-    @abstractmethod
-    def compute(self, parts: Sequence[Any], hidden: Sequence[int]) -> list[Any]:
-        """The forward pass over parts that are alike.
-
-        There is room for it in the pool, and it has the pool to itself.
-        """
+        require_layers(self, layers)
 
 
 def _only(part: Packed, output: Any) -> Any:

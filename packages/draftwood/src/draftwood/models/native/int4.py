@@ -1,45 +1,40 @@
-"""A native model's weights once more, in 4 bits."""
-
-from typing import TYPE_CHECKING
+"""A native model's weights once more, rounded to 4 bits, to draft for itself."""
 
 import torch
 
+from draftwood.models.native.weights import MATRICES, NativeWeights
 from draftwood.native import structures
 from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 
-if TYPE_CHECKING:
-    from draftwood.models.native import NativeModel
-
 LEAST_BITS = 6.5
-"""Of a weight, below which 4 bits would save too little to stand in for it."""
-
-MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
-"""Of a layer."""
+"""Bits of a weight below which 4 would save too little to stand in for it."""
 
 
-def has_shadow(model: "NativeModel") -> bool:
-    """Whether 4 bits would save enough, and this CPU multiplies them fast."""
-    layers = model.structure.layers[: model.depth]
+def saves_by_int4(weights: NativeWeights) -> bool:
+    """True if 4 bits would save enough, and this CPU multiplies them fast."""
+    own = weights.structure
+    layers = own.layers[: weights.depth]
     matrices = [getattr(layer, name) for layer in layers for name in MATRICES]
-    weights = sum(each.outputs * each.inputs for each in (*matrices, model.structure.lm_head))
+    count = sum(each.outputs * each.inputs for each in (*matrices, own.lm_head))
     mixed = any(layer.experts.count for layer in layers)
     fast = bool(library().draftwood_instructions(True))
-    return fast and not mixed and 8 * model.weight_bytes > LEAST_BITS * weights
+    return fast and not mixed and 8 * weights.weight_bytes > LEAST_BITS * count
 
 
-class Shadow:
-    """What the library runs in the place of the model: all matrices of the layers, and the output
-    head, rounded to 4 bits. All else, the cache among it, is the model's own.
+class Int4Weights:
+    """The matrices of all layers and the output head in 4 bits; all else is the model's own.
+
+    The library runs ``structure`` in the place of the model's, over the same cache.
 
     Args:
-        model: not a mixture of experts.
+        weights: no mixture of experts.
     """
 
-    def __init__(self, model: "NativeModel") -> None:
-        self.model = model  # whose memory this reads
-        own, depth = model.structure, model.depth
+    def __init__(self, weights: NativeWeights) -> None:
+        self.weights = weights  # whose memory this reads
+        own, depth = weights.structure, weights.depth
         self.layers = (structures.CLayer * depth)(*own.layers[:depth])
         self.structure = type(own).from_buffer_copy(own)
         self.structure.layers = self.layers

@@ -11,7 +11,6 @@ Apart from recording itself, everything runs on any device, and tests record on 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,8 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.interfaces.model import Layers
-from draftwood.models.decoder_model import DecoderModel, scored_attention
+from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.parts import PackedInput
+from draftwood.models.torch.attention import scored_attention
+from draftwood.models.torch.layer import Attend
 
 MOST_ROWS = 128
 """Larger trees, and prompts, keep a GPU busy without graphs."""
@@ -44,29 +45,7 @@ What is given back works on what is in the memory then.
 """
 
 Decoded = tuple[Float[Tensor, "rows hidden"], dict[int, Tensor]]
-"""What the layers give: rows after the last norm, hidden states of the layers asked for."""
-
-
-@runtime_checkable
-class Attend(Protocol):
-    """Attention of one forward pass.
-
-    It stores the new keys and values of a layer, and mixes the values that each row sees.
-    """
-
-    def __call__(
-        self,
-        index: int,
-        window: int | None,
-        query: Float[Tensor, "shared stacked dim"],
-        key: Float[Tensor, "rows shared dim"],
-        value: Float[Tensor, "rows shared dim"],
-    ) -> Float[Tensor, "shared stacked dim"]:
-        """The attention's result for each query.
-
-        Args: the layer, how far it looks back, and queries, those that share a key side by side.
-        """
-        ...
+"""Output of the layers: rows after the last norm, hidden states of the layers asked for."""
 
 
 Decode = Callable[[Tensor, Tensor, Attend, Layers, tuple[int, ...]], Decoded]
@@ -75,7 +54,7 @@ Decode = Callable[[Tensor, Tensor, Attend, Layers, tuple[int, ...]], Decoded]
 
 @dataclass(frozen=True)
 class Bucket:
-    """What a recorded forward pass is good for: so many rows, or fewer, of the sequence in a slot.
+    """Scope of a recorded forward pass: so many rows, or fewer, of the sequence in a slot.
 
     Attributes:
         context: places of the cache that are looked at, the new rows' own among them; a power of
@@ -217,7 +196,7 @@ class _FixedRun:
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """What is different from one forward pass of a bucket to the next, as views of one tensor.
+    """Numbers that differ from one forward pass of a bucket to the next, as views of one tensor.
 
     Attributes:
         before: committed tokens.
@@ -292,15 +271,16 @@ class _FixedAttention:
         value: Float[Tensor, "rows shared dim"],
     ) -> Float[Tensor, "shared stacked dim"]:
         for cache, new in zip(self.caches[index], (key, value), strict=True):
-            cache.index_copy_(0, self.places, new)
+            cache.index_copy_(0, self.places, new.to(self.dtype))
         keys, values = (cache[: self.context] for cache in self.caches[index])
+        query = query.to(self.dtype)
         if self.cap is not None:
             keys, values = keys.transpose(0, 1), values.transpose(0, 1)
             return scored_attention(query, keys, values, self.biases[window], self.cap)
         return attention(query, keys, values, self.biases[window])
 
     def _bias(self, numbers: _Numbers, window: int | None) -> Float[Tensor, "stacked context"]:
-        """What is added to scores: 0 for what a row sees of the cache, much less for the rest."""
+        """Terms of scores: 0 for what a row sees of the cache, much less for the rest."""
         columns = torch.arange(self.context, device=numbers.tokens.device)
         nodes = columns - numbers.before
         near = nodes.clamp(0, MOST_ROWS - 1)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, OPTConfig
 
-from draftwood.models.ends import final_norm
-from draftwood.models.lean import LeanModel
+from draftwood.models.embeddings_and_head import final_norm
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import TableModel
 from families import (
@@ -44,7 +44,7 @@ SCALED = ["gemma2", "granite", "cohere2"]  # they do more than a product at eith
 def test_the_embedding_is_that_of_transformers(family: str) -> None:
     hf, model = hf_model(family), model_of(family)
     tokens = torch.tensor(TEXT)
-    embedded = model.ends.embed(tokens)
+    embedded = model.embeddings_and_head.embed(tokens)
     assert embedded.dtype == hf.dtype
     assert embedded.shape == (len(TEXT), model.hidden_size)
     with torch.no_grad():
@@ -56,13 +56,13 @@ def test_the_embedding_is_that_of_transformers(family: str) -> None:
 @pytest.mark.parametrize("family", ALL)
 def test_norm_and_output_head_are_those_of_transformers(family: str) -> None:
     before, after, logits = ending_of(hf_model(family), TEXT)
-    ends = model_of(family).ends
-    assert apart(ends.logits(before), logits) <= 1e-5
-    assert apart(ends.logits(after, normed=True), logits) <= 1e-5
-    assert apart(ends.logits(before[:1]), logits[:1]) <= 1e-5
+    head = model_of(family).embeddings_and_head
+    assert apart(head.logits(before), logits) <= 1e-5
+    assert apart(head.logits(after, normed=True), logits) <= 1e-5
+    assert apart(head.logits(before[:1]), logits[:1]) <= 1e-5
     for part in (PART, PART[:1], torch.arange(VOCAB)):
-        assert apart(ends.logits(before, part), logits[:, part]) <= 1e-5
-        assert apart(ends.logits(after, part, normed=True), logits[:, part]) <= 1e-5
+        assert apart(head.logits(before, part), logits[:, part]) <= 1e-5
+        assert apart(head.logits(after, part, normed=True), logits[:, part]) <= 1e-5
 
 
 @pytest.mark.parametrize("family", [f"{each}{path}" for each in SCALED for path in PATHS])
@@ -72,17 +72,17 @@ def test_what_models_do_to_logits_would_be_missed(family: str) -> None:
     before, after, logits = ending_of(hf, TEXT)
     with torch.no_grad():
         assert apart(hf.get_output_embeddings()(after), logits) > 1e-3
-    assert apart(model_of(family).ends.logits(before), logits) <= 1e-5
+    assert apart(model_of(family).embeddings_and_head.logits(before), logits) <= 1e-5
 
 
 @pytest.mark.parametrize("family", ["llama", "stablelm/lean", "qwen3/native"])
 def test_a_wrong_norm_or_part_would_be_noticed(family: str) -> None:
     """Negative control."""
     before, after, logits = ending_of(hf_model(family), TEXT)
-    ends = model_of(family).ends
-    assert apart(ends.logits(before, normed=True), logits) > 1e-2
-    assert apart(ends.logits(after), logits) > 1e-2
-    assert apart(ends.logits(before, PART.flip(0)), logits[:, PART]) > 1e-2
+    head = model_of(family).embeddings_and_head
+    assert apart(head.logits(before, normed=True), logits) > 1e-2
+    assert apart(head.logits(after), logits) > 1e-2
+    assert apart(head.logits(before, PART.flip(0)), logits[:, PART]) > 1e-2
 
 
 @pytest.mark.parametrize("family", [*SCALED, "llama", "llama-scaled", "stablelm", "qwen3"])
@@ -91,12 +91,12 @@ def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
     half = copy.deepcopy(hf_model(family)).to(torch.bfloat16)
     before, after, logits = ending_of(half, TEXT)
     model: AnyModel = path(half)
-    embedded = model.ends.embed(PART)
+    embedded = model.embeddings_and_head.embed(PART)
     assert torch.equal(embedded, half.get_input_embeddings()(PART))
     for given, normed in ((before, False), (after, True)):
-        found = model.ends.logits(given, normed=normed)
+        found = model.embeddings_and_head.logits(given, normed=normed)
         assert (found - logits).norm() < 0.03 * logits.norm()
-        part = model.ends.logits(given, PART, normed=normed)
+        part = model.embeddings_and_head.logits(given, PART, normed=normed)
         assert (part - logits[:, PART]).norm() < 0.03 * logits[:, PART].norm()
 
 
@@ -104,12 +104,12 @@ def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
 @pytest.mark.parametrize("family", [*SCALED, "llama", "llama-scaled", "stablelm"])
 def test_in_int8_within_its_tolerance(family: str) -> None:
     before, _, logits = ending_of(hf_model(family), TEXT)
-    ends = NativeModel(hf_model(family), "int8").ends
-    assert torch.equal(ends.embed(PART), hf_model(family).get_input_embeddings()(PART))
-    found = ends.logits(before)
+    head = NativeModel(hf_model(family), "int8").embeddings_and_head
+    assert torch.equal(head.embed(PART), hf_model(family).get_input_embeddings()(PART))
+    found = head.logits(before)
     assert not torch.equal(found, logits)
     assert (found - logits).norm() < 0.1 * logits.norm()
-    assert torch.equal(ends.logits(before, PART), found[:, PART])
+    assert torch.equal(head.logits(before, PART), found[:, PART])
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,14 @@ def test_in_int8_within_its_tolerance(family: str) -> None:
 def test_the_native_head_gives_the_bits_of_a_pass(products: Any) -> None:
     model = NativeModel(hf_model("stablelm"), products)
     output = model.start().extend(TEXT, hidden=(4,))
-    found = model.ends.logits(output.hidden[4], normed=True)
+    found = model.embeddings_and_head.logits(output.hidden[4], normed=True)
     assert torch.equal(found, output.logits)
-    assert torch.equal(model.ends.logits(output.hidden[4], PART, True), output.logits[:, PART])
-    assert torch.equal(model.ends.logits(output.hidden[4][3:4], PART, True), found[3:4, PART])
+    assert torch.equal(
+        model.embeddings_and_head.logits(output.hidden[4], PART, True), output.logits[:, PART]
+    )
+    assert torch.equal(
+        model.embeddings_and_head.logits(output.hidden[4][3:4], PART, True), found[3:4, PART]
+    )
 
 
 # Weights
@@ -141,8 +145,8 @@ def test_weights_are_as_loaded(path: Any, family: str, dtype: torch.dtype) -> No
         norm = copy.deepcopy(norm)
         del hf
         gc.collect()
-        assert model.head_module is None or model.head_module() is None  # type: ignore[union-attr]
-    weights = model.ends.weights()
+        assert model.embeddings_and_head.head() is None  # type: ignore[attr-defined]
+    weights = model.embeddings_and_head.weights()
     assert torch.equal(weights.embedding, embedding)
     assert weights.norm is not None
     assert torch.equal(weights.norm, norm.weight)
@@ -164,10 +168,10 @@ def test_a_native_head_in_int8_is_as_loaded_while_the_module_is_there_and_rounde
     hf: Any = copy.deepcopy(hf_model("llama"))
     head = hf.lm_head.weight.detach().clone()
     model = NativeModel(hf, "int8")
-    assert torch.equal(model.ends.weights().head, head)
+    assert torch.equal(model.embeddings_and_head.weights().head, head)
     del hf
     gc.collect()
-    rounded = model.ends.weights().head
+    rounded = model.embeddings_and_head.weights().head
     assert not torch.equal(rounded, head)
     steps = head.abs().max(dim=1, keepdim=True).values / 127  # 32 weights share a scale
     assert ((rounded - head).abs() <= 0.51 * steps).all()
@@ -180,10 +184,10 @@ def test_a_native_head_in_four_bits_is_what_it_was() -> None:
     head[:, :2] = torch.tensor([-1.0, 0.875])  # the whole range in every row
     hf.lm_head.weight.data = head.clone()
     model = NativeModel(hf, "int8")
-    assert model.lm_head.format == "Q4_1"
+    assert model.weights.lm_head.format == "Q4_1"
     del hf
     gc.collect()
-    assert (model.ends.weights().head - head).abs().max() < 1e-3
+    assert (model.embeddings_and_head.weights().head - head).abs().max() < 1e-3
 
 
 # Refusals
@@ -191,36 +195,38 @@ def test_a_native_head_in_four_bits_is_what_it_was() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "llama/lean", "llama/native"])
 def test_tokens_that_are_none_are_refused(family: str) -> None:
-    ends = model_of(family).ends
+    head = model_of(family).embeddings_and_head
     for wrong in ([-1], [3, VOCAB]):
         tokens = torch.tensor(wrong)
         with pytest.raises(ValueError, match=f"0 to {VOCAB - 1}.*got .*{max(wrong[0], wrong[-1])}"):
-            ends.embed(tokens)
+            head.embed(tokens)
         with pytest.raises(ValueError, match=f"0 to {VOCAB - 1}"):
-            ends.logits(torch.zeros(1, 32), tokens)
+            head.logits(torch.zeros(1, 32), tokens)
 
 
-def test_a_model_without_ends_refuses_all_acts_by_name() -> None:
+def test_a_model_without_the_ability_refuses_all_acts_by_name() -> None:
     table = TableModel(torch.eye(4))
     assert table.hidden_size == 0
     for act in (
-        lambda: table.ends.embed(torch.tensor([1])),
-        lambda: table.ends.logits(torch.zeros(1, 4)),
-        lambda: table.ends.weights(),
+        lambda: table.embeddings_and_head.embed(torch.tensor([1])),
+        lambda: table.embeddings_and_head.logits(torch.zeros(1, 4)),
+        lambda: table.embeddings_and_head.weights(),
     ):
-        with pytest.raises(ValueError, match=r"needs a model .*'ends'.* TableModel does not"):
+        with pytest.raises(
+            ValueError, match=r"needs a model .*'embeddings_and_head'.* TableModel does not"
+        ):
             act()
 
 
-def test_a_model_that_projects_its_hidden_states_has_no_ends() -> None:
+def test_a_model_that_projects_its_hidden_states_lacks_the_ability() -> None:
     config = OPTConfig(**{**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 16, "init_std": 0.3})  # type: ignore[arg-type]
     config.init_std = 0.3
     projecting = AutoModelForCausalLM.from_config(config).eval()
     assert final_norm(projecting) is None
     model = TransformersModel(projecting)
-    assert "ends" not in model.abilities
-    with pytest.raises(ValueError, match=r"'ends'.* TransformersModel does not"):
-        model.ends.embed(torch.tensor([1]))
+    assert "embeddings_and_head" not in model.abilities
+    with pytest.raises(ValueError, match=r"'embeddings_and_head'.* TransformersModel does not"):
+        model.embeddings_and_head.embed(torch.tensor([1]))
 
 
 @pytest.mark.model
@@ -235,10 +241,14 @@ def test_ends_of_the_real_model(products: Any) -> None:
     states = general.start().extend(some_tokens(40, seed=3), hidden=(general.layers - 1,))
     hidden = states.hidden[general.layers - 1]
     part = torch.randint(general.vocab_size, (1000,), generator=torch.Generator().manual_seed(0))
-    exact, model = general.ends.logits(hidden), NativeModel(loaded.model, products)
-    found = model.ends.logits(hidden)
+    exact, model = general.embeddings_and_head.logits(hidden), NativeModel(loaded.model, products)
+    found = model.embeddings_and_head.logits(hidden)
     tolerance = {"float32": 1e-5, "bfloat16": 0.03, "int8": 0.1}[products]
     assert (found - exact).norm() < tolerance * exact.norm()
-    assert torch.equal(model.ends.logits(hidden, part), found[:, part])
-    assert torch.equal(model.ends.embed(part), general.ends.embed(part))
-    assert torch.equal(model.ends.weights().head, general.ends.weights().head)
+    assert torch.equal(model.embeddings_and_head.logits(hidden, part), found[:, part])
+    assert torch.equal(
+        model.embeddings_and_head.embed(part), general.embeddings_and_head.embed(part)
+    )
+    assert torch.equal(
+        model.embeddings_and_head.weights().head, general.embeddings_and_head.weights().head
+    )

@@ -15,7 +15,7 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.sources import Suffix
-from draftwood.sources.shadow import ShadowSource
+from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from merged_trees import BUDGET
@@ -28,7 +28,7 @@ def target() -> NativeModel:
     if not library.available():
         pytest.skip("there is no C++ compiler")
     model = NativeModel(tiny_llama(0, layers=6))
-    if "shadow" not in model.abilities:
+    if "int4" not in model.abilities:
         pytest.skip("this CPU has no fast products of 4 bits")
     return model
 
@@ -41,7 +41,7 @@ def steps_of(
     return [step for _, step in generate_batch([request])]
 
 
-def with_shadow(target: NativeModel, source: ShadowSource) -> Method:
+def with_int4(target: NativeModel, source: Int4SelfDraftSource) -> Method:
     drafter = MultiSource((Suffix(), source), BUDGET)
     return Method(drafter, methods.build("auto", target).verifier)
 
@@ -56,7 +56,7 @@ def test_texts_are_those_of_plain_decoding(
     temperature: float, cuts: dict[str, float], target: NativeModel
 ) -> None:
     plain = methods.build("plain", target)
-    method = with_shadow(target, ShadowSource(1e-6, is_timed=False))
+    method = with_int4(target, Int4SelfDraftSource(1e-6, is_timed=False))
     for prompt in PROMPTS:
         steps = steps_of(target, method, prompt, temperature, **cuts)
         assert text(steps) == text(steps_of(target, plain, prompt, temperature, **cuts))
@@ -65,8 +65,8 @@ def test_texts_are_those_of_plain_decoding(
 
 def test_it_knows_what_will_be_drawn(target: NativeModel) -> None:
     """It sees the noise of the draws over the whole vocabulary, not over the likeliest alone."""
-    method = with_shadow(target, ShadowSource(1e-6, is_timed=False))
-    blind = with_shadow(target, _Blind(1e-6, is_timed=False))
+    method = with_int4(target, Int4SelfDraftSource(1e-6, is_timed=False))
+    blind = with_int4(target, _Blind(1e-6, is_timed=False))
     found, without = (
         Stats.of([step for prompt in PROMPTS for step in steps_of(target, each, prompt, 1.0)])
         for each in (method, blind)
@@ -74,7 +74,7 @@ def test_it_knows_what_will_be_drawn(target: NativeModel) -> None:
     assert found.block_efficiency > 1.1 * without.block_efficiency
 
 
-class _Blind(ShadowSource):
+class _Blind(Int4SelfDraftSource):
     """Does not look at the draws."""
 
     def start(self, request: object) -> object:  # type: ignore[override]
@@ -85,14 +85,14 @@ class _Blind(ShadowSource):
 
 def test_dear_passes_are_asked_for_at_trials_alone(target: NativeModel) -> None:
     def drafted(pass_seconds: float) -> int:
-        method = with_shadow(target, ShadowSource(pass_seconds, is_timed=False))
+        method = with_int4(target, Int4SelfDraftSource(pass_seconds, is_timed=False))
         found = [Stats.of(steps_of(target, method, each, 0.0)).sources for each in PROMPTS]
         return sum(each["shadow"].drafted for each in found if "shadow" in each)
 
     assert 0 < 10 * drafted(50.0) < drafted(1e-6)
 
 
-def test_auto_with_the_shadow(target: NativeModel) -> None:
+def test_auto_with_the_weights_in_4_bits(target: NativeModel) -> None:
     def sources(method: str, model: NativeModel) -> list[str]:
         drafter = methods.build(method, model, curve=lambda nodes: 0.01).drafter
         assert isinstance(drafter, MultiSource)

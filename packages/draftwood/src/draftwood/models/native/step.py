@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from ctypes import c_int64
 from itertools import accumulate, pairwise, starmap
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from draftwood.interfaces.model import StepInput
-from draftwood.models.ends import beyond
-from draftwood.models.native_places import beginnings
+from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.embeddings_and_head import beyond
+from draftwood.models.native.places import beginnings
 from draftwood.models.parts import PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
+from draftwood.native.library import library
 from draftwood.native.step import NativeDraft, NativeStep, StepCaller, UndrawableError
-
-if TYPE_CHECKING:
-    from draftwood.models.native import NativeModel
 
 
 class NativeStepper:
@@ -37,7 +35,8 @@ class NativeStepper:
 
 
 def run_steps(
-    model: "NativeModel",
+    decoder: structures.CDecoder,
+    pool: BlockPool,
     beside: structures.CForwardInput,
     steps: Sequence[PackedStep],
     rows: int,
@@ -47,6 +46,8 @@ def run_steps(
     """A forward pass over steps, and over what is run beside them.
 
     Args:
+        decoder: that runs.
+        pool: its cache.
         rows: of these others.
         states: of all rows, by layer, the others' first.
 
@@ -55,20 +56,20 @@ def run_steps(
     """
     count = len(steps)
     callers = [part.step.caller for part in steps]
-    odd = model.library.draftwood_steps(
-        model.structure,
+    odd = library().draftwood_steps(
+        decoder,
         beside,
         (c_int64 * count)(*(caller.address for caller in callers)),
-        beginnings(model.pool, steps),
+        beginnings(pool, steps),
         count,
         threads,
     )
     if odd >= 0:
-        raise ValueError(beyond(_all_tokens(beside, rows, callers), model.vocab_size))
+        raise ValueError(beyond(_all_tokens(beside, rows, callers), decoder.vocabulary))
     made: list[NativeStep | UndrawableError] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
     for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
-        step = caller.result(model.vocab_size)
+        step = caller.result(decoder.vocabulary)
         if part.hidden and isinstance(step, NativeStep):
             step = step._replace(hidden={layer: states[layer][own] for layer in part.hidden})
         made.append(step)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from draftwood.interfaces.fingerprint import Fingerprint, require_own_session
 from draftwood.interfaces.model import ModelSession
-from draftwood.models.blocks import PLACES, BlockPool
+from draftwood.models.cache.blocks import PLACES, BlockPool
 from draftwood.models.native import NativeModel
 from draftwood.models.session import PooledSession
 

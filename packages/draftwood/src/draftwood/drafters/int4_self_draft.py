@@ -12,12 +12,12 @@ from draftwood.tree import Draw
 
 
 @dataclass(frozen=True)
-class FourBitShadow(Drafter):
+class Int4SelfDraft(Drafter):
     """The target drafts with its weights rounded to 4 bits, over its own cache.
 
     ML-SpecQD (Georganas et al. 2025, arXiv:2503.13565) drafts with a cast to 4 bits, QuantSpec
     (Tiwari et al. 2025, arXiv:2502.10424) with 4 bits and the target's cache. What a token costs on
-    a CPU is reading the weights, and the shadow reads a half or a quarter of them.
+    a CPU is reading the weights, and the 4 bits are a half or a quarter of them.
 
     Differs from the papers: steps of 4 bits with a scale and an offset for each 32 weights in the
     place of MXFP4, and the cache stays as precise as it is.
@@ -38,7 +38,7 @@ class FourBitShadow(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        require_ability(resources.target, "shadow", cls.name)
+        require_ability(resources.target, "int4", cls.name)
         return cls(resources.shape or Widths())
 
     @classmethod
@@ -46,4 +46,4 @@ class FourBitShadow(Drafter):
         return frozenset({(shape or Widths()).draw})
 
     def start(self, request: DraftRequest) -> DraftSession:
-        return PartialSession(request, self.shape, Layers(shadow=True), self.name)
+        return PartialSession(request, self.shape, Layers(int4=True), self.name)

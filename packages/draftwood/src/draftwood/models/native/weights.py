@@ -1,0 +1,211 @@
+"""A decoder's weights as the library reads them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
+from draftwood.models.families import Scales
+from draftwood.native import structures
+from draftwood.native.formats import Products
+from draftwood.native.matrix import Blocks, Matrix, fill
+
+Packer = Callable[[str, Projection], Matrix]
+"""Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
+
+MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
+"""Matrices of a layer."""
+
+
+class NativeWeights:
+    """Everything that ``structure`` points to, kept in memory as long as this object.
+
+    Args:
+        products: how matrices are stored and multiplied.
+        half_type: of the embedding where it has floats; bfloat16 or float32.
+        has_byte_cache: whether keys and values are kept in 8 bits.
+        packer: where the matrices come from; None packs the decoder's own.
+
+    Attributes:
+        structure: what the library runs.
+        depth: layers.
+        weight_bytes: of the matrices with their scales that a pass over a row reads.
+        memory: what the structure points to.
+        is_tied: whether embedding and output head are the same weights.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        vocab_size: int,
+        products: Products,
+        half_type: torch.dtype,
+        has_byte_cache: bool = False,
+        packer: Packer | None = None,
+    ) -> None:
+        self.products: Products = products
+        self.depth, self.weight_bytes = len(decoder.layers), 0
+        self.memory: list[object] = []
+        self._encodings = 0  # of rows, that some matrix asks for
+        self._shared: dict[Blocks, Matrix] = {}
+        self._packer = packer or self._pack
+        self._unfilled: list[tuple[Matrix, Blocks]] = []
+        self.norm, self.head_bias = decoder.norm, decoder.lm_head.bias
+        self.lm_head = self._packed("lm_head", decoder.lm_head)
+        self.embedding = self._embedding_of(decoder, half_type)
+        self.embedding_scale = decoder.scales.embedding
+        self.is_tied = _is_tied(decoder)
+        self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
+        fill(self._unfilled)
+        self._unfilled.clear()
+        self._shared.clear()  # blocks keep their file mapped
+        self._packer = self._pack
+
+    def _decoder(
+        self, decoder: Decoder, vocab_size: int, half_type: torch.dtype, has_byte_cache: bool
+    ) -> structures.CDecoder:
+        sizes, embedding = decoder.sizes, self.embedding
+        scales, rotaries = decoder.scales, decoder.rotaries
+        layers = (structures.CLayer * self.depth)(
+            *(self._layer(index, layer) for index, layer in enumerate(decoder.layers))
+        )
+        return structures.CDecoder(
+            hidden=sizes.hidden,
+            intermediate_size=sizes.intermediate_size,
+            heads=sizes.heads,
+            num_kv_heads=sizes.num_kv_heads,
+            head_dim=sizes.head_dim,
+            rotary_dim=sizes.rotary_dim,
+            rotaries=len(rotaries),
+            vocabulary=vocab_size,
+            encodings=self._encodings,
+            is_bfloat16=half_type == torch.bfloat16,
+            has_byte_cache=has_byte_cache,
+            is_layer_norm=sizes.is_layer_norm,
+            norms_whole_vectors=sizes.norms_whole_vectors,
+            is_parallel=sizes.is_parallel,
+            gating=_gating(sizes, scales),
+            epsilon=sizes.epsilon,
+            embedding_scale=scales.embedding * scales.inputs,
+            attention_scale=_usual_scale(sizes) if scales.attention is None else scales.attention,
+            residual_scale=scales.residual,
+            logit_scale=scales.logits,
+            score_cap=scales.score_cap or 0.0,
+            logit_cap=scales.logit_cap or 0.0,
+            rotary_scales=self._address(
+                torch.tensor([rotary.scale for rotary in rotaries], dtype=torch.float32)
+            ),
+            frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
+            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
+            embedding_codes=(
+                embedding.structure if isinstance(embedding, Matrix) else structures.CMatrix()
+            ),
+            norm=self._norm(decoder.norm),
+            lm_head=self.lm_head.structure,
+            layers=layers,
+        )
+
+    def _layer(self, index: int, layer: Layer) -> structures.CLayer:
+        return structures.CLayer(
+            **{
+                name: self._structure_of(f"{index}.{name}", getattr(layer, name))
+                for name in MATRICES
+            },
+            experts=self._experts(index, layer.experts),
+            sinks=self._address(layer.sinks),
+            **{name: self._norm(getattr(layer, name)) for name in structures.NORMS},
+            window=layer.window or 0,
+            rotary=-1 if layer.rotary is None else layer.rotary,
+        )
+
+    def _experts(self, index: int, experts: Experts | None) -> structures.CExperts:
+        if experts is None:
+            return structures.CExperts()
+        before, routing = self.weight_bytes, experts.routing
+        networks = (structures.CExpert * len(experts.networks))(
+            *(
+                structures.CExpert(
+                    *(
+                        self._structure_of(f"{index}.{number}.{name}", getattr(expert, name))
+                        for name in ("gate", "up", "down")
+                    )
+                )
+                for number, expert in enumerate(experts.networks)
+            )
+        )
+        self.memory.append(networks)
+        read = (self.weight_bytes - before) * routing.per_row // len(networks)
+        self.weight_bytes = before + read
+        return structures.CExperts(
+            count=len(networks),
+            per_row=routing.per_row,
+            shares_sum_to_one=routing.sums_to_one,
+            router=self._address(experts.router),
+            router_bias=self._address(experts.router_bias),
+            networks=networks,
+        )
+
+    def _norm(self, norm: Norm | None) -> structures.CNorm:
+        if norm is None:
+            return structures.CNorm()
+        return structures.CNorm(self._address(norm.weight), self._address(norm.bias))
+
+    def _structure_of(self, place: str, part: Projection | None) -> structures.CMatrix:
+        return structures.CMatrix() if part is None else self._packed(place, part).structure
+
+    def _pack(self, place: str, part: Projection) -> Matrix:
+        if type(part.weight) is not Blocks:  # others are not read as they lie in the file
+            return Matrix.pack(part.weight, part.bias, self.products)
+        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products)
+        self._unfilled += unfilled
+        return matrix
+
+    def _packed(self, place: str, part: Projection) -> Matrix:
+        """The matrix as the library reads it; blocks that stand at two places are stored once."""
+        known = self._shared.get(part.weight) if isinstance(part.weight, Blocks) else None
+        if known is None:
+            known = self._packer(place, part)
+            self.memory.append(known)
+            self._encodings |= known.structure.encoding
+            self.weight_bytes += known.weight_bytes
+            if isinstance(part.weight, Blocks):
+                self._shared[part.weight] = known
+        return known
+
+    def _embedding_of(self, decoder: Decoder, half_type: torch.dtype) -> Tensor | Matrix:
+        """Floats, or blocks as the file has them, of which a row is read when it is needed."""
+        if isinstance(decoder.embedding, Tensor):
+            return decoder.embedding.to(half_type)
+        bytes_of_products = self.weight_bytes
+        embedding = self._packed("embedding", Projection(decoder.embedding, None))
+        self.weight_bytes = bytes_of_products  # products read none of it
+        return embedding
+
+    def _address(self, tensor: Tensor | None) -> int | None:
+        """Address of a tensor, which from now on stays in memory; None for none."""
+        if tensor is None:
+            return None
+        tensor = tensor.contiguous()
+        self.memory.append(tensor)
+        return tensor.data_ptr()
+
+
+def _is_tied(decoder: Decoder) -> bool:
+    embedding, head = decoder.embedding, decoder.lm_head.weight
+    return head is embedding or (
+        isinstance(embedding, Tensor)
+        and isinstance(head, Tensor)
+        and embedding.data_ptr() == head.data_ptr()
+    )
+
+
+def _usual_scale(sizes: Sizes) -> float:
+    """One by the root of a head's dimensions, in float32."""
+    return float(torch.tensor(sizes.head_dim, dtype=torch.float32).sqrt().reciprocal())
+
+
+def _gating(sizes: Sizes, scales: Scales) -> structures.CGating:
+    activation = structures.ACTIVATIONS[sizes.activation]
+    limit = scales.gate_limit or 0.0
+    return structures.CGating(activation, scales.gate_slope, limit, scales.gated_shift)

@@ -1,0 +1,1 @@
+"""Models of Llama's shape in PyTorch: on GPUs, and where no C++ compiler is."""

@@ -1,0 +1,193 @@
+"""Find the part of draftwood that changes a text: switch parts off one after the other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from draftwood import methods
+from draftwood.drafters import MultiSource
+from draftwood.engine.method import Method
+from draftwood.interfaces.model import Model
+from draftwood.loading.hub import load_pretrained
+from draftwood.models.general import general_model
+from draftwood.models.native import NativeModel
+from draftwood.models.shared import SharedPasses
+from draftwood.models.torch.model import LeanModel
+from draftwood.models.transformers import TransformersModel
+from draftwood.native.library import available, library
+from draftwood.sources.trained_head import TrainedHeadSource
+from draftwood.testing.promises import Divergence, first_divergence
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from draftwood.text.language_model import LanguageModel
+
+AUTOMATIC, NEVER = -1, 0
+"""When the library takes AMX tiles."""
+
+INSTEAD = {
+    "native steps": "drafting and verifying in Python, forward passes as before",
+    "trained head": "the other sources of auto",
+    "drafting": "plain decoding",
+    "AMX tiles": "vector instructions",
+    "packing": "weights and cache in float32",
+    "native attention": "layers in PyTorch",
+    "own layers": "the model's own code in Transformers",
+}
+"""Stand-ins for the parts, in the order in which they are switched off."""
+
+
+@dataclass(frozen=True)
+class SwitchResult:
+    """Effect of switching one part off, after all parts before it were.
+
+    Attributes:
+        name: of the part; one of ``INSTEAD``.
+        changed: whether a token changed; None where there was nothing to switch off.
+        detail: the change in words, or why there was none.
+        divergence: the first token that changed. ``plain_token`` is the one without the part, and
+            the margin is that of the model without it.
+    """
+
+    name: str
+    changed: bool | None
+    detail: str = ""
+    divergence: Divergence | None = None
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "instead": INSTEAD[self.name]}
+
+
+class NothingToSwitchError(ValueError):
+    """The model or the method does not have this part."""
+
+
+def bisect(
+    lm: "LanguageModel",
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    floats: "Callable[[], PreTrainedModel] | None" = None,
+) -> Iterator[SwitchResult]:
+    """Write a greedy text again and again, each time with one part less.
+
+    The last text is that of the weights in float32 in the code of Transformers. A part whose
+    rounding is coarse, as that of weights in 4 bits, may change a token without a fault: then the
+    margin there is small.
+
+    Args:
+        floats: loads the same weights in float32; None loads them by the model's name.
+    """
+    text, road = _written(lm, prompt, max_new_tokens), _Road(lm, floats)
+    with _tiles_as_before():
+        for name in INSTEAD:
+            try:
+                shorter = road.without(name)
+            except (ValueError, MemoryError) as error:
+                yield SwitchResult(name, None, str(error))
+                continue
+            before, text = text, _written(shorter, prompt, max_new_tokens)
+            yield _result(name, shorter.model, prompt, before, text)
+
+
+def first_changed(results: Sequence[SwitchResult]) -> str | None:
+    """Name the first part without which the text is another one; None if there is none."""
+    return next((each.name for each in results if each.changed), None)
+
+
+class _Road:
+    """A model and a method with fewer and fewer parts."""
+
+    def __init__(self, lm: "LanguageModel", floats: "Callable[[], PreTrainedModel] | None") -> None:
+        self.lm, self.load = lm, floats or self._by_name
+        self.loaded: PreTrainedModel | None = None
+        self.is_native = isinstance(lm.model, NativeModel)
+
+    def without(self, name: str) -> "LanguageModel":
+        """Switch a part off, for good; NothingToSwitchError where there is none."""
+        switch: Callable[[], tuple[Model, Method]] = getattr(self, f"_no_{name.replace(' ', '_')}")
+        model, method = switch()
+        lm = self.lm
+        self.lm = type(lm)(model, lm.tokenizer, method, lm.name, lm.calibration, lm.prior)
+        return self.lm
+
+    def _no_native_steps(self) -> tuple[Model, Method]:
+        model = self.lm.model
+        if not isinstance(model, NativeModel):
+            raise NothingToSwitchError("the model does not run natively")
+        return SharedPasses(model), self.lm.method
+
+    def _no_trained_head(self) -> tuple[Model, Method]:
+        method = self.lm.method
+        drafter = method.drafter
+        sources = drafter.sources if isinstance(drafter, MultiSource) else ()
+        others = tuple(each for each in sources if not isinstance(each, TrainedHeadSource))
+        if others == sources or not isinstance(drafter, MultiSource):
+            raise NothingToSwitchError(f"{method.name} asks no trained head in C++")
+        return self.lm.model, replace(method, drafter=replace(drafter, sources=others))
+
+    def _no_drafting(self) -> tuple[Model, Method]:
+        if self.lm.method.name == "plain":
+            raise NothingToSwitchError("plain drafts nothing")
+        return self.lm.model, methods.build("plain", self.lm.model)
+
+    def _no_AMX_tiles(self) -> tuple[Model, Method]:  # noqa: N802
+        if not self.is_native or not library().draftwood_has_tiles():
+            raise NothingToSwitchError("no products run on AMX tiles here")
+        library().draftwood_force_tiles(NEVER)
+        return self.lm.model, self.lm.method
+
+    def _no_packing(self) -> tuple[Model, Method]:
+        if not self.is_native:
+            raise NothingToSwitchError("the model does not run natively")
+        return self._plainly(lambda hf_model: SharedPasses(NativeModel(hf_model)))  # no steps
+
+    def _no_native_attention(self) -> tuple[Model, Method]:
+        if not self.is_native:
+            raise NothingToSwitchError("the model does not run natively")
+        return self._plainly(LeanModel)
+
+    def _no_own_layers(self) -> tuple[Model, Method]:
+        if isinstance(self.lm.model, TransformersModel):
+            raise NothingToSwitchError("the model runs in its own code already")
+        return self._plainly(general_model)
+
+    def _plainly(self, run: "Callable[[PreTrainedModel], Any]") -> tuple[Model, Method]:
+        """Run the weights in float32 in another way."""
+        self.loaded = self.loaded or self.load()
+        model = run(self.loaded)
+        return model, methods.build("plain", model)
+
+    def _by_name(self) -> "PreTrainedModel":
+        lm = self.lm
+        return load_pretrained(lm.name, dtype=torch.float32, device=lm.model.device).model
+
+
+@contextmanager
+def _tiles_as_before() -> Iterator[None]:
+    """Let the library choose again at the end."""
+    try:
+        yield
+    finally:
+        if available():
+            library().draftwood_force_tiles(AUTOMATIC)
+
+
+def _written(lm: "LanguageModel", prompt: Sequence[int], max_new_tokens: int) -> list[int]:
+    return lm.generate(list(prompt), max_new_tokens=max_new_tokens).token_ids
+
+
+def _result(
+    name: str, model: Model, prompt: Sequence[int], before: list[int], text: list[int]
+) -> SwitchResult:
+    found = first_divergence(model, prompt, text, before)
+    if found is None:
+        return SwitchResult(name, False, f"the same {len(text)} tokens with {INSTEAD[name]}")
+    detail = (
+        f"token {found.position}: {found.other_token} with it, {found.plain_token} without; the two"
+        f" top logits are {found.margin:.3g} apart there"
+    )
+    return SwitchResult(name, True, detail, found)

@@ -1,0 +1,136 @@
+"""`draftwood check --bisect` names the part in which a fault was planted, and none without one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from command import refused, run
+from draftwood.models import decoder
+from draftwood.models.native import weights
+from draftwood.native import library
+from draftwood.native.matrix import Matrix
+from draftwood.native.step import NativeStep, StepCaller, UndrawableError
+from draftwood.testing import bisect
+from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER
+
+PROMPT = "Repeat: abc abc abc"
+pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
+
+
+def bisected(*arguments: str) -> tuple[dict[str, Any], int]:
+    given = ("--bisect", PROMPT, "--max-new-tokens", "24", *arguments)
+    result = run("check", *given, "--json")
+    assert result.stderr == ""
+    return json.loads(result.stdout), result.exit_code
+
+
+def changes(report: dict[str, Any]) -> dict[str, bool | None]:
+    return {each["name"]: each["changed"] for each in report["switches"]}
+
+
+def test_no_part_is_named_where_none_changes_the_text(target: str) -> None:
+    report, code = bisected("--model", target)
+    assert code == 0
+    assert report["named"] is None
+    assert report["method"] == "auto"
+    found = changes(report)
+    assert list(found) == list(INSTEAD)
+    made = {name for name, changed in found.items() if changed is False}
+    assert {"native steps", "drafting", "packing", "native attention", "own layers"} <= made
+    assert True not in found.values()
+
+
+def wrong_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole steps end with another token."""
+    right = StepCaller.result
+
+    def wrong(caller: StepCaller, vocabulary: int) -> NativeStep | UndrawableError:
+        step = right(caller, vocabulary)
+        assert isinstance(step, NativeStep)
+        return step._replace(next_token=(step.next_token + 1) % 40)
+
+    monkeypatch.setattr(StepCaller, "result", wrong)
+
+
+def wrong_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices in bfloat16 give their outputs in another order."""
+    right = Matrix.pack
+
+    def wrong(rows: Any, bias: Any, products: str) -> Matrix:
+        return right(rows.roll(1, 0) if products == "bfloat16" else rows, bias, products)
+
+    monkeypatch.setattr(Matrix, "pack", wrong)
+
+
+def wrong_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores in C++ are eight times as large."""
+    right = weights._usual_scale
+    monkeypatch.setattr(weights, "_usual_scale", lambda sizes: 8 * right(sizes))
+
+
+def wrong_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What C++ and PyTorch share: positions count for more than they do in the model's own code."""
+    right = decoder._rotary
+
+    def wrong(tables: Any, name: str) -> decoder.Rotary:
+        rotary = right(tables, name)
+        return decoder.Rotary(rotary.frequencies * 3, rotary.scale)
+
+    monkeypatch.setattr(decoder, "_rotary", wrong)
+
+
+@pytest.mark.parametrize(
+    ("plant", "dtype", "named"),
+    [
+        (wrong_steps, "float32", "native steps"),
+        (wrong_packing, "bfloat16", "packing"),
+        (wrong_attention, "float32", "native attention"),
+        (wrong_rotations, "float32", "own layers"),
+    ],
+)
+def test_the_part_with_a_planted_fault_is_named(
+    target: str, monkeypatch: pytest.MonkeyPatch, plant: Any, dtype: str, named: str
+) -> None:
+    plant(monkeypatch)
+    report, code = bisected("--model", target, "--dtype", dtype)
+    assert code == 1
+    assert report["named"] == named
+    (part,) = (each for each in report["switches"] if each["name"] == named)
+    assert part["divergence"]["plain_token"] != part["divergence"]["other_token"]
+    assert part["instead"] == INSTEAD[named]
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_verifier_that_accepts_everything_is_named_as_drafting(target: str) -> None:
+    result = run("check", "--bisect", PROMPT, "--methods", "recycling", "--model", target)
+    assert result.exit_code == 1
+    assert "drafting changes the text first; docs/wrong-token.md" in result.stdout
+    assert "✗" in result.stdout
+
+
+def test_tiles_are_switched_off_and_on_again(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any CPU: a library that says it has tiles."""
+    own, forced = library.library(), list[int]()
+
+    class WithTiles:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(own, name)
+
+        def draftwood_has_tiles(self) -> int:
+            return 1
+
+        def draftwood_force_tiles(self, number: int) -> None:
+            forced.append(number)
+
+    monkeypatch.setattr(bisect, "library", WithTiles)
+    report, code = bisected("--model", target)
+    assert code == 0
+    assert changes(report)["AMX tiles"] is False
+    assert forced == [NEVER, AUTOMATIC]
+
+
+def test_one_method_at_a_time() -> None:
+    assert "name one with --methods" in refused(
+        "check", "--bisect", PROMPT, "--methods", "lookup,auto"
+    )
