@@ -1,4 +1,4 @@
-"""Read what recipes may know of the target: sizes, embedding and output head, and the last layers."""
+"""Read a target for recipes: sizes, embedding and output head, and the last layers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
