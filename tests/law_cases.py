@@ -119,7 +119,7 @@ def text_distance(
     """
 
     def write(rng: Rng) -> tuple[int, ...]:
-        patch.setattr("draftwood.engine.decoding.Rng", lambda seed, noise: rng)
+        patch.setattr("draftwood.engine.sequence.Rng", lambda seed, noise: rng)
         text = generate(model, method.drafter, method.verifier, PROMPT, options)
         emitted = [
             token for _, step in zip(range(1 + steps), text, strict=False) for token in step.tokens

@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sampling": {"validation", "tree", "native", "rng"},
     "stats": {"tree"},
     "interfaces": GROUND,
-    "engine": GROUND,
+    "engine": GROUND | {"moved"},
     "models": GROUND,
     "heads": GROUND,
     "loading": GROUND | {"models"},

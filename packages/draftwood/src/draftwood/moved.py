@@ -1,4 +1,4 @@
-"""Old module paths of what moved into packages of its own: they forward, with a warning.
+"""Old module paths and names of what moved or was renamed: they forward, with a warning.
 
 They go with the release after this one. Imports next to nothing itself.
 """
@@ -33,6 +33,10 @@ MOVED = {
     "draftwood.drafters.pruned": "draftwood_methods.drafters.pruned",
     "draftwood.drafters.stand": "draftwood_methods.drafters.stand",
     "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
+    "draftwood.engine.answers": "draftwood.engine",
+    "draftwood.engine.batch": "draftwood.engine",
+    "draftwood.engine.constrained": "draftwood.engine.constraints",
+    "draftwood.engine.decoding": "draftwood.engine",
     "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.serve": "draftwood_serve",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
@@ -51,6 +55,14 @@ EXPORTED = {
     "verifiers": ("Distance", "TopN", "Typical"),
 }
 """Names that folders of the core exported before, by folder; draftwood_methods has them now."""
+
+RENAMED = {
+    "draftwood.Decoding": "draftwood.Sequence",
+    "draftwood.engine.Answers": "draftwood.engine.ParallelSampling",
+    "draftwood.engine.Batch": "draftwood.engine.Scheduler",
+    "draftwood.engine.Decoding": "draftwood.engine.Sequence",
+}
+"""Names that packages of the core exported before, and the names of the same objects now."""
 
 
 class MovedWarning(FutureWarning):
@@ -94,17 +106,21 @@ def moved_name(package: str, name: str) -> object:
     Raises:
         AttributeError: where it never did.
     """
+    old = f"{package}.{name}"
+    if old in RENAMED:
+        home, _, new = RENAMED[old].rpartition(".")
+        return getattr(_import(old, home, RENAMED[old]), new)
     axis = package.rpartition(".")[2]
     if name not in EXPORTED.get(axis, ()):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return getattr(_import(f"{package}.{name}", f"draftwood_methods.{axis}"), name)
+    return getattr(_import(old, f"draftwood_methods.{axis}"), name)
 
 
-def _import(old: str, new: str) -> "ModuleType":
+def _import(old: str, new: str, named: str = "") -> "ModuleType":
     import warnings
     from importlib import import_module
 
-    warnings.warn(f"{old} is {new} now", MovedWarning, stacklevel=3)
+    warnings.warn(f"{old} is {named or new} now", MovedWarning, stacklevel=3)
     try:
         return import_module(new)
     except ModuleNotFoundError as error:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Eagle
-from draftwood.engine import Decoding, Options, generate
-from draftwood.engine.answers import Answers
-from draftwood.engine.batch import run_all
+from draftwood.engine import Options, Sequence, generate
+from draftwood.engine.parallel_sampling import ParallelSampling
+from draftwood.engine.scheduler import run_all
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
@@ -237,9 +237,9 @@ def test_answers_share_the_rows_of_their_prompt(target: Model) -> None:
 
     def write(seeds: list[int]) -> list[list[int]]:
         options = [Options(Sampling(1.0), 12, seed=seed) for seed in seeds]
-        decodings = [Decoding(target, drafter, Match(), PROMPT, each) for each in options]
+        sequences = [Sequence(target, drafter, Match(), PROMPT, each) for each in options]
         texts: list[list[int]] = [[] for _ in seeds]
-        for _, told in run_all([Answers(decodings)]):
+        for _, told in run_all([ParallelSampling(sequences)]):
             for answer, step in told:
                 texts[answer] += step.tokens
         return texts

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters import DraftModel
 from draftwood.engine import (
-    Answers,
-    Decoding,
     Limits,
     Options,
     Overlap,
     Overlapped,
+    ParallelSampling,
     ahead,
     generate,
     likely,
@@ -423,22 +422,22 @@ def test_several_texts_and_answers_are_those_alone() -> None:
     drafter = Overlapped(DraftModel(draft, Widths((2, 1))), Rejection(), ALWAYS)
     prompts = [[1, 2, 3], [7, 5], [9, 9, 4, 1]]
 
-    def decoding(drafter: Drafter, prompt: list[int], seed: int) -> Decoding:
+    def sequence(drafter: Drafter, prompt: list[int], seed: int) -> engine.Sequence:
         options = Options(Sampling(1.0), 16, seed=seed)
-        return Decoding(target, drafter, Rejection(), prompt, options)
+        return engine.Sequence(target, drafter, Rejection(), prompt, options)
 
     alone = []
     for number, prompt in enumerate([*prompts, prompts[0], prompts[0]]):
-        task = decoding(drafter.drafter, prompt, number)
+        task = sequence(drafter.drafter, prompt, number)
         alone.append([token for _, step in run_all([task]) for token in step.tokens])
     texts: list[list[int]] = [[] for _ in prompts]
-    tasks = [decoding(drafter, prompt, number) for number, prompt in enumerate(prompts)]
+    tasks = [sequence(drafter, prompt, number) for number, prompt in enumerate(prompts)]
     for number, step in run_all(tasks, Limits(requests=2)):
         texts[number] += step.tokens
     assert texts == alone[:3]
     answers: list[list[int]] = [[], [], []]
-    members = [decoding(drafter, prompts[0], seed) for seed in (0, 3, 4)]
-    for _, told in run_all([Answers(members)]):
+    members = [sequence(drafter, prompts[0], seed) for seed in (0, 3, 4)]
+    for _, told in run_all([ParallelSampling(members)]):
         for number, step in told:
             answers[number] += step.tokens
     assert answers == [alone[0], alone[3], alone[4]]
@@ -449,13 +448,13 @@ def test_a_root_that_was_run_may_lose_its_cache() -> None:
     drafter = DraftModel(draft, Widths((1, 1)))
     options = Options(Sampling(0.0), 16)
     wanted, _ = write(target, drafter, Match(), options)
-    task = Decoding(target, Overlapped(drafter, Match(), ALWAYS), Match(), PROMPT, options)
+    task = engine.Sequence(target, Overlapped(drafter, Match(), ALWAYS), Match(), PROMPT, options)
     text, gave_way = [], 0
     while task.finish_reason is None:
-        inputs: list[Any] = list(task.next_inputs())
+        inputs: list[Any] = list(task.plan())
         step = task.take(target.forward(inputs), 0.0)
         if step is None and task.root >= 0 and not task.prompt_left and gave_way < 3:
-            gave_way += task.give_way()
+            gave_way += task.preempt()
         text += step.tokens if step is not None else []
     task.close()
     assert gave_way > 0
@@ -549,12 +548,12 @@ def test_bad_overlaps(
 
 
 def test_a_text_under_a_grammar_is_drafted_in_turn(tables: tuple[TableModel, TableModel]) -> None:
-    from draftwood.engine.constrained import Constrained
+    from draftwood.engine.constraints import Constrained
 
     drafter = Overlapped(DraftModel(tables[1]), Match(), ALWAYS)
     masked = Constrained(Sampling(), None)  # type: ignore[arg-type]
     for sampler, overlaps in ((Sampling(), True), (masked, False)):
-        task = Decoding(tables[0], drafter, Match(), PROMPT, Options(sampler))
+        task = engine.Sequence(tables[0], drafter, Match(), PROMPT, Options(sampler))
         task.open()
         assert isinstance(task.draft, OverlappedSession) == overlaps
         task.close()

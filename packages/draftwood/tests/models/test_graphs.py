@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine import Decoding, Options, generate
+from draftwood.engine import Options, Sequence, generate
 from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.models import graphs
 from draftwood.models.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
@@ -492,18 +492,18 @@ def test_greedy_texts_by_graphs_are_those_without() -> None:
 def test_a_step_by_graphs_waits_for_the_device_once() -> None:
     model = on_gpu("llama")
     drafter = DraftModel(on_gpu("qwen3"), StochasticBeam(3, 3))
-    decoding = Decoding(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
-    decoding.prefill()
+    sequence = Sequence(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
+    sequence.prefill()
     for _ in range(3):  # records
-        run, seconds = decoding.propose()
-        decoding.settle(run, model.forward([run])[0], seconds)
+        run, seconds = sequence.propose()
+        sequence.settle(run, model.forward([run])[0], seconds)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run, _ = decoding.propose()  # neither proposing nor running may wait
+        run, _ = sequence.propose()  # neither proposing nor running may wait
         output = model.forward([run])[0]
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert decoding.settle(run, output, {"draft": 0.0, "target": 0.0}).tokens
+    assert sequence.settle(run, output, {"draft": 0.0, "target": 0.0}).tokens
 
 
 @pytest.mark.gpu

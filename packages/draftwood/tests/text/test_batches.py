@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import draftwood
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
-from draftwood.engine import Answers, Decoding, Options
+from draftwood.engine import Options, ParallelSampling
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
@@ -253,11 +253,11 @@ def test_chats_make_a_batch() -> None:
 def test_answers_need_one_prompt_and_one_target() -> None:
     target, other = LeanModel(tiny_llama()), LeanModel(tiny_llama())
 
-    def decoding(model: LeanModel, prompt: list[int]) -> Decoding:
-        return Decoding(model, Nothing(), Match(), prompt, Options())
+    def sequence(model: LeanModel, prompt: list[int]) -> engine.Sequence:
+        return engine.Sequence(model, Nothing(), Match(), prompt, Options())
 
     with pytest.raises(ValueError, match="at least one answer"):
-        Answers([])
-    for second in (decoding(target, [2]), decoding(other, [1])):
+        ParallelSampling([])
+    for second in (sequence(target, [2]), sequence(other, [1])):
         with pytest.raises(ValueError, match="share a prompt and a target"):
-            Answers([decoding(target, [1]), second])
+            ParallelSampling([sequence(target, [1]), second])

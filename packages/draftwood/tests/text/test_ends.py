@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree, multi_source
-from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.engine import Options, generate_batch
 from draftwood.interfaces.model import Model, Output
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
@@ -122,11 +122,11 @@ def text_of(
     target: Model, method: Method, sampling: Sampling, most: int, prompt: Sequence[int]
 ) -> list[int]:
     options = Options(sampling, most, seed=3, exact=bool(method.verifier.exact_for))
-    decoding = Decoding(target, method.drafter, method.verifier, prompt, options)
+    sequence = engine.Sequence(target, method.drafter, method.verifier, prompt, options)
     with pytest.MonkeyPatch.context() as patch:
         if method.name == IN_PYTHON:
             patch.setattr(multi_source, "NativeMerger", PythonMerger)
-        return [token for _, step in generate_batch([decoding]) for token in step.tokens]
+        return [token for _, step in generate_batch([sequence]) for token in step.tokens]
 
 
 @pytest.fixture
@@ -186,8 +186,8 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
     for shape in (Widths((1, 1, 1)), StochasticBeam(3, 4)):
         method = methods.build("speculative", longer, draft, shape)
         options = Options(Sampling(), 50)
-        decoding = Decoding(longer, method.drafter, method.verifier, PROMPT, options)
-        steps = [step for _, step in generate_batch([decoding])]
+        sequence = engine.Sequence(longer, method.drafter, method.verifier, PROMPT, options)
+        steps = [step for _, step in generate_batch([sequence])]
         assert [token for step in steps for token in step.tokens] == wanted
         before = len(PROMPT)  # tokens before the root
         for step in steps[1:]:

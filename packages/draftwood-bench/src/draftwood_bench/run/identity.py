@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from draftwood.engine.batch import Batch
-from draftwood.engine.decoding import Decoding
+from draftwood import engine
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
+from draftwood.engine.scheduler import Scheduler
 from draftwood.interfaces.drafter import VerifiedTree
 from draftwood.interfaces.model import Model, ModelSession, chunks, require_ability
 from draftwood.interfaces.verifier import NodeProbs
@@ -140,16 +140,18 @@ class _Prefilled:
             self.origin.close()
             raise
 
-    def _decoding(self, session: ModelSession, number: int) -> Decoding:
+    def _decoding(self, session: ModelSession, number: int) -> engine.Sequence:
         options = replace(self.options, seed=self.seed + number)
         drafter, verifier = self.method.drafter, self.method.verifier
         try:
-            decoding = Decoding(self.model, drafter, verifier, self.context, options, session)
+            sequence = engine.Sequence(
+                self.model, drafter, verifier, self.context, options, session
+            )
         except BaseException:
             session.close()
             raise
-        decoding.begin(self.root, {})
-        return decoding
+        sequence.begin(self.root, {})
+        return sequence
 
     def _run(self, chunk: Sequence[int]) -> None:
         reads = self.origin.draft.reads
@@ -160,12 +162,12 @@ class _Prefilled:
 
     def draw(self, number: int) -> int:
         """The first token that one step of the method emits below the root."""
-        decoding = self._decoding(self.origin.session.fork(), number)
-        with closing(Batch()) as batch:
-            batch.add(decoding)
+        sequence = self._decoding(self.origin.session.fork(), number)
+        with closing(Scheduler()) as batch:
+            batch.add(sequence)
             for verified in self.prompt:
-                decoding.draft.update(verified)
-            decoding.draft.follow(self.origin.draft)
+                sequence.draft.update(verified)
+            sequence.draft.follow(self.origin.draft)
             (event,) = batch.step()
         if event.error is not None:
             raise event.error

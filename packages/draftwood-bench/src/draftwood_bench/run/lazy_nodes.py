@@ -13,8 +13,8 @@ from itertools import takewhile
 import torch
 
 from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
+from draftwood.engine.scheduler import generate
 from draftwood.interfaces.model import (
     Ability,
     ForwardInput,

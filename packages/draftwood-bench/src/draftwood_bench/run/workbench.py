@@ -14,8 +14,8 @@ import torch
 
 from draftwood import methods
 from draftwood.costs.curve import Curve
-from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
+from draftwood.engine.scheduler import generate
 from draftwood.heads import folder
 from draftwood.heads.folder import TrainedHead
 from draftwood.heads.places import LEFT_OUT

@@ -118,7 +118,7 @@ class Prefill:
             tokens = self.tokens[: self.length]
             self.options.prefixes.remember(self.session, tokens, self.options.salt)
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         """Give the cache back; the text and what drafts it stay as they are."""
         if self.session is None or not self.session.length:
             return False

@@ -16,7 +16,7 @@ from draftwood.stats import Step
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
-    from draftwood.engine.decoding import Decoding
+    from draftwood.engine.sequence import Sequence
 
 
 class RestNeededError(Exception):
@@ -84,7 +84,7 @@ class RootFirst:
         if self._root_run is not None:
             self._root_run = replace(self._root_run, output=None)
 
-    def next(self, text: "Decoding") -> tuple[ForwardInput, dict[str, float]]:
+    def next(self, text: "Sequence") -> tuple[ForwardInput, dict[str, float]]:
         """The next tree, or its root while the others are being drafted, or these others; and the
         seconds so far.
         """
@@ -104,7 +104,7 @@ class RootFirst:
         return run, seconds
 
     def take(
-        self, text: "Decoding", run: ForwardInput, output: Output, seconds: dict[str, float]
+        self, text: "Sequence", run: ForwardInput, output: Output, seconds: dict[str, float]
     ) -> Step | None:
         """The step that comes of these nodes; None where the verdict depends on others."""
         if self._runs_root:
@@ -115,7 +115,7 @@ class RootFirst:
         return replace(text.settle(before.run, before.joined(output), seconds), runs=2)
 
     def _take_root(
-        self, text: "Decoding", output: Output, seconds: dict[str, float]
+        self, text: "Sequence", output: Output, seconds: dict[str, float]
     ) -> Step | None:
         self._runs_root = False
         run, drafted = text.propose()

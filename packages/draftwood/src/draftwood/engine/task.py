@@ -1,4 +1,4 @@
-"""What a batch runs: tasks, what they ask for, and what comes of them."""
+"""What a scheduler runs: tasks, what they ask for, and what comes of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ Input = PassInput | OwnPass
 
 
 @dataclass(frozen=True)
-class Standing:
+class SequenceStatus:
     """How far a task is.
 
     Attributes:
@@ -50,8 +50,8 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a task may ask for, as a batch tells it before each pass.
+class StepBudget:
+    """What a task may ask for, as a scheduler tells it before each pass.
 
     Attributes:
         prompt_rows: most tokens of its prompt.
@@ -78,15 +78,15 @@ class Task(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> SequenceStatus:
         """How far it is, asked before each pass."""
         ...
 
-    def next_inputs(self, turn: Turn) -> Sequence[Input]:
+    def plan(self, turn: StepBudget) -> Sequence[Input]:
         """What to run next, asked once before each pass; nothing where it waits."""
         ...
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         """Give its share of the cache back for now, and compute it again later; False where it has
         none.
         """
@@ -107,9 +107,9 @@ class Task(Protocol):
 class KeepsCache:
     """A task whose cache has no limit: it never gives way."""
 
-    standing = Standing()
+    status = SequenceStatus()
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         return False
 
 
@@ -118,7 +118,7 @@ class Event:
     """What a step brought for one task.
 
     Attributes:
-        number: of the task, as ``Batch.add`` gave it.
+        number: of the task, as ``Scheduler.add`` gave it.
         progress: what the task tells, for a text a ``Step``; None where it tells nothing.
         finish_reason: with the task's last event, where it ended by itself.
         error: with the task's last event, where it failed.

@@ -25,7 +25,7 @@ class Stepper(Protocol):
 
 @runtime_checkable
 class StepModel(Protocol):
-    """A model that makes steps of its own; each gives what a ``Decoding`` makes of its passes."""
+    """A model that makes steps of its own; each gives what a ``Sequence`` makes of its passes."""
 
     def stepper(self, session: ModelSession, key: int, temperature: float) -> Stepper:
         """What decodes a sequence.

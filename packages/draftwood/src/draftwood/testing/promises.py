@@ -17,9 +17,9 @@ import torch
 
 from draftwood import methods
 from draftwood.drafters import DraftModel, TokenRecycling
-from draftwood.engine.batch import generate
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
+from draftwood.engine.scheduler import generate
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.interfaces.shape import Expand
 from draftwood.methods import Recipe

@@ -10,14 +10,13 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration, Unmeasured
-from draftwood.engine.answers import Answers
-from draftwood.engine.batch import run_all
-from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.overlap import Overlap, overlap_of
+from draftwood.engine.parallel_sampling import ParallelSampling
+from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.tools import Tool, ToolChoice
@@ -258,8 +257,8 @@ class LanguageModel(InProcess):
         if tokens is None:
             tokens = self.encode(prompt, raw)  # type: ignore[arg-type]
         method = self.method
-        decoding = Decoding(self.model, method.drafter, method.verifier, tokens, options)
-        return Stream(decoding, self.name, method.name)
+        sequence = engine.Sequence(self.model, method.drafter, method.verifier, tokens, options)
+        return Stream(sequence, self.name, method.name)
 
     def _constraint(
         self, json_schema: Mapping[str, Any] | str | None, grammar: Constraint | str | None
@@ -309,12 +308,14 @@ class LanguageModel(InProcess):
         seeds = [None if seed is None else seed + number for number in range(n)]
         firsts = [self.stream(prompt, seed=seeds[0], **options) for prompt in prompts]
         texts = [  # a prompt is encoded once
-            [one, *(self.stream(one.decoding.prompt, seed=own, **options) for own in seeds[1:])]
+            [one, *(self.stream(one.sequence.prompt, seed=own, **options) for own in seeds[1:])]
             for one in firsts
         ]
         several = n > 1
         tasks = [
-            Answers([each.decoding for each in streams]) if several else streams[0].decoding
+            ParallelSampling([each.sequence for each in streams])
+            if several
+            else streams[0].sequence
             for streams in texts
         ]
         with closing(run_all(tasks, Limits())) as running:

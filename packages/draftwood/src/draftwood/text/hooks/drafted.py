@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
+from draftwood import engine
 from draftwood.drafters.resting import Rest
-from draftwood.engine.batch import run_all
-from draftwood.engine.decoding import Decoding
 from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
-from draftwood.engine.task import Input, KeepsCache, OwnPass, Turn
+from draftwood.engine.scheduler import run_all
+from draftwood.engine.task import Input, KeepsCache, OwnPass, StepBudget
 from draftwood.interfaces.drafter import Reads, VerifiedTree
 from draftwood.interfaces.model import ForwardInput, Output, chunks
 from draftwood.interfaces.verifier import Verdict, follows_draws
@@ -66,7 +66,7 @@ class Rows(KeepsCache):
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
         same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
         self.may_rest = same_draws and len(call.input_ids) > 1
-        self.rows: list[Decoding] = []
+        self.rows: list[engine.Sequence] = []
         self.sessions: list[PooledSession] = []
         self.going: list[int] = []  # rows of the pass under way
         self.proposals: list[tuple[ForwardInput, dict[str, float]]] = []
@@ -80,7 +80,7 @@ class Rows(KeepsCache):
         """What the drafters read of the next pass, all the same."""
         return self.rows[0].draft.reads
 
-    def next_inputs(self, turn: Turn) -> list[Input]:
+    def plan(self, turn: StepBudget) -> list[Input]:
         """The prompts at first, then the next trees, or lone roots where the drafters rest."""
         if not self.rows:
             for number in range(len(self.call.input_ids)):
@@ -123,7 +123,7 @@ class Rows(KeepsCache):
             self.call.streamer.end()
         return self.output(), self.stats()
 
-    def _row(self, number: int) -> Decoding:
+    def _row(self, number: int) -> engine.Sequence:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
         ends = [
             criterion.eos_token_id
@@ -140,7 +140,7 @@ class Rows(KeepsCache):
             call.seeds[number],
         )
         self.sessions.append(self.target.start())
-        row = Decoding(
+        row = engine.Sequence(
             self.target,
             self.method.drafter,
             self.method.verifier,

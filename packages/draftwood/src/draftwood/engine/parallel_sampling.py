@@ -1,21 +1,21 @@
 """Several answers to one prompt, which is run once."""
 
-from collections.abc import Sequence
+from collections import abc
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
-from draftwood.engine.task import Input, Standing, Turn
+from draftwood.engine.sequence import Sequence
+from draftwood.engine.task import Input, SequenceStatus, StepBudget
 from draftwood.interfaces.model import PromptInput, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
 
 
-class Answers:
+class ParallelSampling:
     """Texts that go on from the same prompt, as one task: all share each forward pass.
 
     The first one runs the prompt; the others copy its cache, and so do the sessions of a draft
@@ -28,7 +28,7 @@ class Answers:
         ValueError: for no members, and for members of different prompts.
     """
 
-    def __init__(self, members: Sequence[Decoding]) -> None:
+    def __init__(self, members: abc.Sequence[Sequence]) -> None:
         if not members:
             raise ValueError("there must be at least one answer")
         self.members = list(members)
@@ -37,7 +37,7 @@ class Answers:
             raise ValueError("answers share a prompt and a target; run other prompts on their own")
         if len(members) > 1:
             require_ability(first.target, "fork", "a prompt with several answers")
-        self._asked: list[tuple[int, Decoding]] = []  # members whose inputs are being run
+        self._asked: list[tuple[int, Sequence]] = []  # members whose inputs are being run
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -52,11 +52,11 @@ class Answers:
         return self.members[0].root < 0
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> SequenceStatus:
         if self._in_prompt:
-            return self.members[0].standing
-        each = [member.standing for member in self.members if member.finish_reason is None]
-        return Standing(
+            return self.members[0].status
+        each = [member.status for member in self.members if member.finish_reason is None]
+        return SequenceStatus(
             sum(one.prompt_left for one in each),
             sum(one.length for one in each),
             sum(one.expected_tokens for one in each),
@@ -65,11 +65,11 @@ class Answers:
             any(one.has_draft_model for one in each),
         )
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         # a sum, not any(): every answer gives its share back
-        return sum(each.give_way() for each in self.members if each.finish_reason is None) > 0
+        return sum(each.preempt() for each in self.members if each.finish_reason is None) > 0
 
-    def next_inputs(self, turn: Turn) -> list[Input]:
+    def plan(self, turn: StepBudget) -> list[Input]:
         first = self.members[0]
         if not first.sessions:
             first.open()
@@ -78,7 +78,7 @@ class Answers:
                 if first.prefill.reused:
                     each.prefill.know(each.draft, first.prefill.reused)
         if self._in_prompt:
-            return first.next_inputs(turn)
+            return first.plan(turn)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
         begins = not self._asked  # all have learnt the prompt, and none has drafted
         late = [(number, each) for number, each in going if each.prompt_left]
@@ -87,19 +87,19 @@ class Answers:
         self._asked = late[:1] or going  # one after the other where all gave way
         others = len(self._asked) - 1
         shared = SharedPass(turn.shared.rows + others, turn.shared.tokens + others)
-        calls = [partial(each.next_inputs, replace(turn, shared=shared)) for _, each in self._asked]
+        calls = [partial(each.plan, replace(turn, shared=shared)) for _, each in self._asked]
         wanted: list[list[Input]] = []
         if begins:  # the others copy what the first one computes
             for _, each in going[1:]:
                 each.draft.follow(going[0][1].draft)
             wanted.append(calls.pop(0)())
-        if self.standing.has_draft_model:
+        if self.status.has_draft_model:
             wanted += raise_first(run_together(calls))
         else:
             wanted += [call() for call in calls]
         return [each for own in wanted for each in own]
 
-    def _share_prompt(self, late: Decoding) -> None:
+    def _share_prompt(self, late: Sequence) -> None:
         """Let a text that gave way begin with the prompt of another, if any has it."""
         length = len(late.prompt)
         if late.session.length:
@@ -109,7 +109,7 @@ class Answers:
                 each.session.fork(late.session, length)
                 return
 
-    def take(self, outputs: Sequence[Any], seconds: float) -> list[tuple[int, Step]] | None:
+    def take(self, outputs: abc.Sequence[Any], seconds: float) -> list[tuple[int, Step]] | None:
         """The steps by number of the answer; None while the prompt goes on."""
         first, told = self.members[0], []
         if self._in_prompt:  # what came of it is news for all

@@ -1,23 +1,24 @@
 """Requests that share forward passes; they may join, end and be cancelled at any step."""
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import abc
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import accumulate, count, pairwise
 from typing import Any
 
-from draftwood.engine.decoding import Decoding
+from draftwood.engine.free_blocks import FreeBlocks, make_room
 from draftwood.engine.options import Options
-from draftwood.engine.room import FreeBlocks, make_room
+from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import (
     Event,
     Input,
     Limits,
     OwnPass,
-    Standing,
+    SequenceStatus,
+    StepBudget,
     Task,
-    Turn,
 )
 from draftwood.interfaces.drafter import Drafter
 from draftwood.interfaces.model import Model, PromptInput, StepInput, run_alone
@@ -28,7 +29,7 @@ from draftwood.stats import Step
 from draftwood.together import run_together
 
 
-class Batch:
+class Scheduler:
     """Tasks under way.
 
     Each text is the same as alone, whatever else is in the batch, up to rounding of the model's
@@ -42,7 +43,7 @@ class Batch:
         self._numbers = count()
         self._waiting: dict[int, Task] = {}
         self._running: dict[int, Task] = {}
-        self._inputs: dict[int, Sequence[Input]] = {}  # asked for, not run yet
+        self._inputs: dict[int, abc.Sequence[Input]] = {}  # asked for, not run yet
         self._rows: dict[int, int] = {}  # of each task's last inputs
         self._took: dict[int, PassTime | None] = {}  # each task's last pass
 
@@ -95,7 +96,9 @@ class Batch:
             self.close()
             raise
 
-    def _ask_texts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
+    def _ask_texts(
+        self, numbers: abc.Sequence[int], known: Mapping[int, SequenceStatus]
+    ) -> list[Event]:
         """Each text says what to run next, knowing what the others do."""
         rows, tokens = (
             sum(self._rows.values()),
@@ -110,12 +113,14 @@ class Batch:
             for number in group:
                 shared = tokens - known[number].expected_tokens
                 beside = SharedPass(rows - before[number], shared)
-                turns[number] = Turn(shared=beside, last_pass=self._took.get(number))
+                turns[number] = StepBudget(shared=beside, last_pass=self._took.get(number))
             failed += self._ask(turns)
             rows += sum(self._rows.get(number, 0) - before[number] for number in group)
         return failed
 
-    def _ask_prompts(self, numbers: Sequence[int], known: Mapping[int, Standing]) -> list[Event]:
+    def _ask_prompts(
+        self, numbers: abc.Sequence[int], known: Mapping[int, SequenceStatus]
+    ) -> list[Event]:
         """Prompts take the rows for which the step has time, in the order in which they came."""
         if not numbers:
             return []
@@ -137,16 +142,16 @@ class Batch:
             given, length = min(left, known[number].prompt_left), known[number].length
             if limits.pace is not None:
                 given = limits.pace.prompt_rows(rows, context, length, given)
-            failed += self._ask({number: Turn(prompt_rows=given)})
+            failed += self._ask({number: StepBudget(prompt_rows=given)})
             more = sum(map(_rows, self._inputs.get(number, ())))
             left, rows, context = left - more, rows + more, context + more * (length + more // 2)
             if limits.pace is not None and more < known[number].prompt_left:
                 break  # the step is full
         return failed
 
-    def _ask(self, turns: Mapping[int, Turn]) -> list[Event]:
+    def _ask(self, turns: Mapping[int, StepBudget]) -> list[Event]:
         """What tasks want to run is kept; the events of those that failed."""
-        calls = [partial(self._running[number].next_inputs, turn) for number, turn in turns.items()]
+        calls = [partial(self._running[number].plan, turn) for number, turn in turns.items()]
         failed = []
         for number, inputs in zip(turns, run_together(calls), strict=True):
             if isinstance(inputs, Exception):
@@ -163,7 +168,7 @@ class Batch:
             groups.setdefault(id(pass_of), []).append(number)
         return list(groups.values())
 
-    def _run(self, numbers: Sequence[int]) -> list[Event]:
+    def _run(self, numbers: abc.Sequence[int]) -> list[Event]:
         """One pass for these tasks; its time is shared by rows."""
         wanted = [self._inputs.pop(number) for number in numbers]
         inputs = [each for own in wanted for each in own]
@@ -188,7 +193,7 @@ class Batch:
             for number, (first, last) in zip(numbers, pairwise(ends), strict=True)
         ]
 
-    def _take(self, number: int, outputs: Sequence[Any], seconds: float) -> Event:
+    def _take(self, number: int, outputs: abc.Sequence[Any], seconds: float) -> Event:
         task = self._running[number]
         try:
             progress = task.take(outputs, seconds)
@@ -203,7 +208,7 @@ class Batch:
         return Event(number, error=error)
 
 
-def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
+def _forward(inputs: abc.Sequence[Input]) -> abc.Sequence[Any]:
     """A pass of one model over all of them, or one that a task makes itself."""
     shared = [each for each in inputs if not isinstance(each, OwnPass)]
     if len(shared) == len(inputs):
@@ -212,7 +217,10 @@ def _forward(inputs: Sequence[Input]) -> Sequence[Any]:
 
 
 def _pass_time(
-    inputs: Sequence[Input], outputs: Sequence[Any], lengths: Sequence[int], seconds: float
+    inputs: abc.Sequence[Input],
+    outputs: abc.Sequence[Any],
+    lengths: abc.Sequence[int],
+    seconds: float,
 ) -> PassTime | None:
     """How long a pass over trees took; None where more was run, or a device is not waited for.
 
@@ -245,14 +253,14 @@ def _rows(given: Input) -> int:
 
 
 def run_all(
-    tasks: Sequence[Task], limits: Limits | None = None
+    tasks: abc.Sequence[Task], limits: Limits | None = None
 ) -> Generator[tuple[int, Any], None, None]:
     """Run tasks to their ends in one batch; yields (place of the task, what it tells).
 
     Raises:
         Exception: what a task or a pass raised first; all tasks are closed then.
     """
-    with closing(Batch(limits or Limits(requests=max(1, len(tasks))))) as batch:
+    with closing(Scheduler(limits or Limits(requests=max(1, len(tasks))))) as batch:
         for task in tasks:
             batch.add(task)
         while batch:
@@ -264,7 +272,7 @@ def run_all(
 
 
 def generate(
-    target: Model, drafter: Drafter, verifier: Verifier, prompt: Sequence[int], options: Options
+    target: Model, drafter: Drafter, verifier: Verifier, prompt: abc.Sequence[int], options: Options
 ) -> Iterator[Step]:
     """Decode one prompt; yields a step per forward pass of the target, the prompt's first.
 
@@ -272,13 +280,13 @@ def generate(
         ValueError: for a prompt that is empty or too long, or a verifier that is not exact for the
             drafts.
     """
-    decoding = Decoding(target, drafter, verifier, prompt, options)
-    return (step for _, step in run_all([decoding]))
+    sequence = Sequence(target, drafter, verifier, prompt, options)
+    return (step for _, step in run_all([sequence]))
 
 
-def generate_batch(decodings: Sequence[Decoding]) -> Generator[tuple[int, Step], None, None]:
+def generate_batch(sequences: abc.Sequence[Sequence]) -> Generator[tuple[int, Step], None, None]:
     """Decode several prompts with one padded pass of the target per round.
 
     Yields (number of the prompt, step).
     """
-    return run_all(decodings)
+    return run_all(sequences)

@@ -1,6 +1,6 @@
 """The loop: draft, run the target once over the drafts, keep what it agrees with."""
 
-from collections.abc import Sequence
+from collections import abc
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.engine.constrained import Branches, constrained
+from draftwood.engine.constraints import Branches, constrained
 from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.overlap import OverlappedSession
 from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.root_first import RootFirst, node_probs
 from draftwood.engine.stopwatch import Stopwatch
-from draftwood.engine.task import Input, Standing, Turn
+from draftwood.engine.task import Input, SequenceStatus, StepBudget
 from draftwood.engine.undrafted import require_drafted, without_drafts
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.interfaces.model import (
@@ -38,12 +38,12 @@ from draftwood.stats import Step, TokenLogprob
 SMOOTHING = 0.1
 """What a step adds to the mean of the tokens that a step emits."""
 
-ALONE = Turn()
+ALONE = StepBudget()
 """A turn of a task that nothing shares a pass with."""
 
 
-class Decoding:
-    """One text under way, as a task of a ``Batch``.
+class Sequence:
+    """One text under way, as a task of a ``Scheduler``.
 
     Its prompt is run in chunks, as long as there is time for, then a tree of draft tokens at a
     time, until ``finish_reason`` is set.
@@ -61,7 +61,7 @@ class Decoding:
         target: Model,
         drafter: Drafter,
         verifier: Verifier,
-        prompt: Sequence[int],
+        prompt: abc.Sequence[int],
         options: Options,
         session: ModelSession | None = None,
     ) -> None:
@@ -125,16 +125,16 @@ class Decoding:
         return self.prefill.left
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> SequenceStatus:
         run = self.prefill
         drafts = len(self.sessions) > 1 or isinstance(self._unclosed, OverlappedSession)
         expected = 0.0 if run.left else self._expected_tokens
-        return Standing(run.left, run.length, expected, run.wants, run.cache, drafts)
+        return SequenceStatus(run.left, run.length, expected, run.wants, run.cache, drafts)
 
-    def give_way(self) -> bool:
-        return self.prefill.give_way()
+    def preempt(self) -> bool:
+        return self.prefill.preempt()
 
-    def next_inputs(self, turn: Turn = ALONE) -> list[Input]:
+    def plan(self, turn: StepBudget = ALONE) -> list[Input]:
         """A chunk of the prompt, or the next tree; the first call opens the caches."""
         if not self.sessions:
             self.open()
@@ -150,7 +150,7 @@ class Decoding:
         self.asked, self._seconds = self._trees.next(self)
         return [self.asked]
 
-    def take(self, outputs: Sequence[Any], seconds: float) -> Step | None:
+    def take(self, outputs: abc.Sequence[Any], seconds: float) -> Step | None:
         """What came of the inputs: a step, or None while the prompt goes on."""
         made = outputs[0]
         if isinstance(made, UndrawableError):
@@ -175,7 +175,7 @@ class Decoding:
         return replace(self.context, room=self._room(), **heard)
 
     def take_prompt(
-        self, chunk: Sequence[int], start: int, output: Output, seconds: float
+        self, chunk: abc.Sequence[int], start: int, output: Output, seconds: float
     ) -> Step | None:
         """What came of a chunk of the prompt: the first token after the last one, else None.
 
@@ -214,7 +214,7 @@ class Decoding:
         tokens = self._emit([root])
         return Step(tokens, seconds=seconds, logprobs=self._logprobs(tokens, logits, [0]))
 
-    def propose(self, turn: Turn | None = None) -> tuple[ForwardInput, dict[str, float]]:
+    def propose(self, turn: StepBudget | None = None) -> tuple[ForwardInput, dict[str, float]]:
         """The tree to run next, and the seconds it took.
 
         Args:
@@ -307,7 +307,10 @@ class Decoding:
         return Step(*told, drafting=drafting)
 
     def _logprobs(
-        self, tokens: Sequence[int], logits: Float[Tensor, "nodes vocab"] | None, path: list[int]
+        self,
+        tokens: abc.Sequence[int],
+        logits: Float[Tensor, "nodes vocab"] | None,
+        path: list[int],
     ) -> tuple[TokenLogprob, ...] | None:
         """The target's own log-probabilities of emitted tokens, each at the node before it."""
         count = self.options.logprobs
@@ -357,19 +360,19 @@ class Decoding:
         return tokens
 
 
-def _stepper(decoding: Decoding) -> Stepper | None:
+def _stepper(sequence: Sequence) -> Stepper | None:
     """What makes whole steps of a text, where nothing is wanted that only Python can do.
 
     Wanted are the target's own draws, of logits that are but divided by a temperature.
     """
-    options, verifier = decoding.options, decoding.verifier
-    sampler, target = options.sampler, decoding.target
+    options, verifier = sequence.options, sequence.verifier
+    sampler, target = options.sampler, sequence.target
     if type(sampler) is not Sampling or not sampler.only_temperature:
         return None
-    if type(decoding.rng) is not Rng:
+    if type(sequence.rng) is not Rng:
         return None
     if options.logprobs is not None or options.bound is not None or not follows_draws(verifier):
         return None
-    if not decoding.drafter.draws <= verifier.exact_for or not isinstance(target, StepModel):
+    if not sequence.drafter.draws <= verifier.exact_for or not isinstance(target, StepModel):
         return None
-    return target.stepper(decoding.session, decoding.rng.next_draw[0], sampler.temperature)
+    return target.stepper(sequence.session, sequence.rng.next_draw[0], sampler.temperature)
