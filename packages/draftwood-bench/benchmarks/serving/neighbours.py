@@ -34,9 +34,9 @@ SHORT = 1200  # characters of a prompt
 class AloneBatch(Scheduler):
     """A batch whose texts are not told of each other."""
 
-    def _ask(self, turns: Mapping[int, StepBudget]) -> list[Event]:
-        return super()._ask(
-            {number: replace(turn, shared=NOTHING_SHARED) for number, turn in turns.items()}
+    def _plan(self, budgets: Mapping[int, StepBudget]) -> list[Event]:
+        return super()._plan(
+            {number: replace(each, shared=NOTHING_SHARED) for number, each in budgets.items()}
         )
 
 

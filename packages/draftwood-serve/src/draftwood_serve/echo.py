@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from draftwood import engine
-from draftwood.engine import FinishReason, Input
+from draftwood.engine import FinishReason, ModelInput, SequenceStatus, StepBudget
 from draftwood.engine.logprobs import token_logprobs
-from draftwood.engine.task import SequenceStatus, StepBudget
 from draftwood.interfaces.model import Output, PromptInput
-from draftwood.stats import TokenLogprob
+from draftwood.stats import Step, TokenLogprob
 
 ROWS = 64  # whose logits are held at once
 
@@ -21,7 +19,7 @@ class PromptEcho:
     """Runs a text as it would run alone, and reads the prompt's log-probabilities on the way.
 
     Args:
-        decoding: the text; it has not begun.
+        sequence: the text; it has not begun.
         count: likeliest tokens told at each place of the prompt.
 
     Attributes:
@@ -31,6 +29,7 @@ class PromptEcho:
     def __init__(self, sequence: engine.Sequence, count: int) -> None:
         self.sequence, self.count = sequence, count
         self.prompt: list[TokenLogprob | None] = [None]
+        self._asked: PromptInput | None = None  # the chunk that is being run
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -43,21 +42,21 @@ class PromptEcho:
     def preempt(self) -> bool:
         return self.sequence.preempt()
 
-    def plan(self, turn: StepBudget) -> Sequence[Input]:
-        rows = min(turn.prompt_rows, ROWS)
-        inputs = self.sequence.plan(replace(turn, prompt_rows=rows))
-        return [
-            replace(each, keep="all") if isinstance(each, PromptInput) else each for each in inputs
-        ]
+    def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
+        rows = min(budget.prompt_rows, ROWS)
+        inputs = self.sequence.plan(replace(budget, prompt_rows=rows))
+        chunks = [each for each in inputs if isinstance(each, PromptInput)]
+        self._asked = chunks[0] if chunks else None
+        return [replace(each, keep="all") for each in chunks] or inputs
 
-    def take(self, outputs: Sequence[Any], seconds: float) -> Any:
-        asked = self.sequence.asked
-        if not isinstance(asked, PromptInput):
-            return self.sequence.take(outputs, seconds)
+    def commit(self, outputs: Sequence[Output], seconds: float) -> Step | None:
+        asked = self._asked
+        if asked is None:
+            return self.sequence.commit(outputs, seconds)
         (output,) = outputs
         self._read(output.logits, self.sequence.session.length - len(asked.tokens))
         wanted = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
-        return self.sequence.take([Output(wanted[asked.keep], output.hidden)], seconds)
+        return self.sequence.commit([Output(wanted[asked.keep], output.hidden)], seconds)
 
     def _read(self, logits: Float[Tensor, "rows vocab"], first: int) -> None:
         """Logits of the prompt's tokens from ``first`` on, each of what comes after it."""

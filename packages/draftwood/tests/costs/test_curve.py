@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
-from draftwood.interfaces.model import Ability, Keep, ModelEnds, Output, PassInput, WithoutEnds
+from draftwood.interfaces.model import Ability, Keep, ModelEnds, ModelInput, Output, WithoutEnds
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -47,7 +47,7 @@ class SlowModel:
         self.sessions.append(SlowSession(self))
         return self.sessions[-1]
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
         raise NotImplementedError
 
 

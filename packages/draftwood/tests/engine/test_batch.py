@@ -10,7 +10,17 @@ import torch
 
 from draftwood import engine
 from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
-from draftwood.engine import Event, Input, Limits, Options, Scheduler, Task, generate, run_all
+from draftwood.engine import (
+    Event,
+    InTurn,
+    Limits,
+    ModelInput,
+    Options,
+    Scheduler,
+    Task,
+    generate,
+    run_all,
+)
 from draftwood.engine.pace import Pace
 from draftwood.engine.task import KeepsCache, StepBudget
 from draftwood.interfaces.drafter import (
@@ -324,7 +334,7 @@ def test_an_interrupt_leaves_nothing_taken(
 
     owner, name = {
         "pass": (model, "forward"),
-        "propose": (engine.Sequence, "propose"),
+        "propose": (InTurn, "draft"),
         "verifier": (Match, "__call__"),
     }[where]
     monkeypatch.setattr(owner, name, interrupted)
@@ -479,11 +489,11 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
         def __init__(self) -> None:
             self.sessions = []
 
-        def plan(self, turn: StepBudget) -> list[ForwardInput]:
+        def plan(self, budget: StepBudget) -> list[ForwardInput]:
             self.sessions = [model.start(), model.start()]
             return [ForwardInput(s, DraftTree.chain([n])) for n, s in enumerate(self.sessions)]
 
-        def take(self, outputs: Sequence[Output], seconds: float) -> list[int]:
+        def commit(self, outputs: Sequence[Output], seconds: float) -> list[int]:
             self.finish_reason = "stop"
             return [int(output.logits[-1].argmax()) for output in outputs]
 
@@ -528,9 +538,9 @@ def test_a_task_that_waits_is_asked_again_at_each_step(model: LeanModel) -> None
 
         times = 0
 
-        def plan(self, turn: StepBudget) -> list[Input]:
+        def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
             self.times += 1
-            return [] if self.times < 3 else super().plan(turn)
+            return [] if self.times < 3 else super().plan(budget)
 
     batch = Scheduler()
     batch.add(Patient(model, Nothing(), Match(), [1, 2, 3], Options(max_new_tokens=2)))

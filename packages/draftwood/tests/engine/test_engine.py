@@ -164,11 +164,12 @@ def test_a_step_waits_for_the_device_once() -> None:
     model = TransformersModel(tiny_llama(0, layers=3).cuda())
     drafter = DraftModel(TransformersModel(tiny_llama(1, layers=1).cuda()), StochasticBeam(3, 3))
     sequence = Sequence(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
-    sequence.prefill()
+    sequence.commit(model.forward(sequence.plan()), 0.0)  # the prompt
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run_now, _ = sequence.propose()  # neither proposing nor running may wait
-        output = model.forward([run_now])[0]
+        outputs = model.forward(sequence.plan())  # neither drafting nor running may wait
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert sequence.settle(run_now, output, {"draft": 0.0, "target": 0.0}).tokens
+    step = sequence.commit(outputs, 0.0)
+    assert step is not None
+    assert step.tokens

@@ -18,17 +18,16 @@ from draftwood.engine import (
     Options,
     Overlap,
     Overlapped,
+    Overlapping,
     ParallelSampling,
-    ahead,
     generate,
-    likely,
     run_all,
-    side_thread,
 )
-from draftwood.engine.overlap import OverlappedSession, overlap_of, require_places
-from draftwood.engine.side_thread import SideThread
+from draftwood.engine.executors import ahead, likely
+from draftwood.interfaces import overlap as overlap_module
 from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
 from draftwood.interfaces.model import Model, Output
+from draftwood.interfaces.overlap import SideThread, overlap_of, require_places
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.verifier import Verifier
 from draftwood.models.native import NativeModel
@@ -99,7 +98,7 @@ def write(
     overlap: Overlap | None = None,
 ) -> tuple[list[int], Stats]:
     if overlap is not None:
-        drafter = Overlapped(drafter, verifier, overlap)
+        drafter = Overlapping(drafter, overlap)
     steps = list(generate(target, drafter, verifier, PROMPT, options))
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
@@ -296,7 +295,7 @@ def test_a_text_that_is_left_ends_at_once_and_frees_its_caches_later(overlap: Ov
         return compute(parts, hidden)
 
     draft.compute, target.compute = slowly, not_at_once  # type: ignore[method-assign]
-    drafter = Overlapped(DraftModel(draft, Widths((1,) * 6)), Rejection(), overlap)
+    drafter = Overlapping(DraftModel(draft, Widths((1,) * 6)), overlap)
     steps = generate(target, drafter, Rejection(), PROMPT, Options(max_new_tokens=TOKENS))
     next(steps)
     next(steps)
@@ -335,7 +334,7 @@ def test_a_wait_that_is_broken_off_frees_no_cache_in_mid_pass(
 
     draft.compute = slowly  # type: ignore[method-assign]
     monkeypatch.setattr(ahead.SideDraft, "wait", broken_off)
-    drafter = Overlapped(DraftModel(draft, Widths((1, 1))), Rejection(), overlap)
+    drafter = Overlapping(DraftModel(draft, Widths((1, 1))), overlap)
     with pytest.raises(KeyboardInterrupt):
         list(generate(target, drafter, Rejection(), PROMPT, Options(max_new_tokens=TOKENS)))
     until = time.monotonic() + 10
@@ -408,7 +407,7 @@ def test_a_thread_that_could_not_start_is_started_later(monkeypatch: pytest.Monk
 
     thread = SideThread(1)
     with monkeypatch.context() as patch:
-        patch.setattr(side_thread, "work_beside", broken)
+        patch.setattr(overlap_module, "work_beside", broken)
         with pytest.raises(OSError, match="no thread"):
             thread.enter()
     process = thread.enter()
@@ -419,7 +418,7 @@ def test_a_thread_that_could_not_start_is_started_later(monkeypatch: pytest.Monk
 
 def test_several_texts_and_answers_are_those_alone() -> None:
     target, draft = NativeModel(tiny_llama(0)), shared_passes(NativeModel(tiny_llama(0)))
-    drafter = Overlapped(DraftModel(draft, Widths((2, 1))), Rejection(), ALWAYS)
+    drafter = Overlapping(DraftModel(draft, Widths((2, 1))), ALWAYS)
     prompts = [[1, 2, 3], [7, 5], [9, 9, 4, 1]]
 
     def sequence(drafter: Drafter, prompt: list[int], seed: int) -> engine.Sequence:
@@ -448,16 +447,16 @@ def test_a_root_that_was_run_may_lose_its_cache() -> None:
     drafter = DraftModel(draft, Widths((1, 1)))
     options = Options(Sampling(0.0), 16)
     wanted, _ = write(target, drafter, Match(), options)
-    task = engine.Sequence(target, Overlapped(drafter, Match(), ALWAYS), Match(), PROMPT, options)
-    text, gave_way = [], 0
+    task = engine.Sequence(target, Overlapping(drafter, ALWAYS), Match(), PROMPT, options)
+    text, preempted = [], 0
     while task.finish_reason is None:
         inputs: list[Any] = list(task.plan())
-        step = task.take(target.forward(inputs), 0.0)
-        if step is None and task.root >= 0 and not task.prompt_left and gave_way < 3:
-            gave_way += task.preempt()
+        step = task.commit(target.forward(inputs), 0.0)
+        if step is None and task.root >= 0 and not task.prompt_left and preempted < 3:
+            preempted += task.preempt()
         text += step.tokens if step is not None else []
     task.close()
-    assert gave_way > 0
+    assert preempted > 0
     assert text == wanted
 
 
@@ -536,12 +535,12 @@ def test_bad_overlaps(
     with pytest.raises(TypeError, match="True, False or an Overlap"):
         overlap_of("yes")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cascade cannot draft ahead"):
-        Overlapped(Cascade(tables[1]), Rejection())
+        Overlapping(Cascade(tables[1]))
     gpu, cpu = torch.device("cuda:0"), torch.device("cpu")
     with pytest.raises(ValueError, match=r"both are on cuda:0; load the draft model on the CPU"):
         require_places(gpu, gpu, Overlap())
     require_places(gpu, cpu, Overlap())
-    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 1)
+    monkeypatch.setattr("draftwood.interfaces.overlap.cpus", lambda: 1)
     with pytest.raises(ValueError, match="a single one; leave overlap out"):
         methods.build("rsd-s", *tables, overlap=Overlap())
     assert methods.build("rsd-s", *tables, overlap=ALWAYS).drafter.name == "draft-model"
@@ -550,10 +549,10 @@ def test_bad_overlaps(
 def test_a_text_under_a_grammar_is_drafted_in_turn(tables: tuple[TableModel, TableModel]) -> None:
     from draftwood.engine.constraints import Constrained
 
-    drafter = Overlapped(DraftModel(tables[1]), Match(), ALWAYS)
+    drafter = Overlapping(DraftModel(tables[1]), ALWAYS)
     masked = Constrained(Sampling(), None)  # type: ignore[arg-type]
     for sampler, overlaps in ((Sampling(), True), (masked, False)):
         task = engine.Sequence(tables[0], drafter, Match(), PROMPT, Options(sampler))
         task.open()
-        assert isinstance(task.draft, OverlappedSession) == overlaps
+        assert isinstance(task.executor, Overlapped) == overlaps
         task.close()

@@ -87,9 +87,7 @@ def test_texts_that_give_way_are_the_same(
 ) -> None:
     expected, gave = alone(model, draft), []
     preempt = engine.Sequence.preempt
-    monkeypatch.setattr(
-        engine.Sequence, "preempt", lambda self: gave.append(self) or preempt(self)
-    )
+    monkeypatch.setattr(engine.Sequence, "preempt", lambda self: gave.append(self) or preempt(self))
     limited(blocks)  # type: ignore[operator]
     assert texts(requests(model, draft)) == expected
     assert bool(gave) == (blocks < 64)

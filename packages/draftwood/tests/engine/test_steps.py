@@ -9,7 +9,7 @@ import torch
 from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, MultiSource, Nothing, SuffixDecoding
-from draftwood.engine import Options
+from draftwood.engine import InTurn, Options
 from draftwood.engine.scheduler import Scheduler, run_all
 from draftwood.interfaces.verifier import Verifier
 from draftwood.models.native import NativeModel
@@ -71,7 +71,7 @@ def steps(text: engine.Sequence, whole: bool = True) -> Iterator[Step]:
     """The text's steps; where they are not whole Python makes them."""
     if not whole:
         text.open()
-        text._stepper = None
+        text.executor = InTurn(text)
     return (step for _, step in run_all([text]))
 
 

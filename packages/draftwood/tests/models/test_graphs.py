@@ -493,17 +493,16 @@ def test_a_step_by_graphs_waits_for_the_device_once() -> None:
     model = on_gpu("llama")
     drafter = DraftModel(on_gpu("qwen3"), StochasticBeam(3, 3))
     sequence = Sequence(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
-    sequence.prefill()
-    for _ in range(3):  # records
-        run, seconds = sequence.propose()
-        sequence.settle(run, model.forward([run])[0], seconds)
+    for _ in range(4):  # the prompt, then trees; records
+        sequence.commit(model.forward(sequence.plan()), 0.0)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run, _ = sequence.propose()  # neither proposing nor running may wait
-        output = model.forward([run])[0]
+        outputs = model.forward(sequence.plan())  # neither drafting nor running may wait
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert sequence.settle(run, output, {"draft": 0.0, "target": 0.0}).tokens
+    step = sequence.commit(outputs, 0.0)
+    assert step is not None
+    assert step.tokens
 
 
 @pytest.mark.gpu

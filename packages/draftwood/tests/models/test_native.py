@@ -237,6 +237,7 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
             assert torch.equal(made.hidden[layer][:1], wanted.hidden[layer])
         for session in (one, two):
             session.commit([0])
-        root = made.next_token
+        assert made.step is not None
+        root = made.step.next_token
     with pytest.raises(ValueError, match="hidden states 0 to 3"):
         model.forward([stepper.step(NativeDraft(hidden=(4,)), root, place=0, room=8, rows=1)])

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from draftwood import engine
+from draftwood.engine import InTurn, StepBudget
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import Scheduler
@@ -135,7 +136,7 @@ class _Prefilled:
             for chunk in chunks(context):
                 self._run(chunk)
             # never verified, so that the draft model's cache stays at the end of the context
-            self.drafts = len(self.origin.propose()[0].tree) > 1
+            self.drafts = len(InTurn(self.origin).draft(StepBudget())[0].tree) > 1
         except BaseException:
             self.origin.close()
             raise

@@ -18,9 +18,9 @@ from draftwood.engine.scheduler import generate
 from draftwood.interfaces.model import (
     Ability,
     ForwardInput,
+    ModelInput,
     ModelSession,
     Output,
-    PassInput,
     require_layers,
 )
 from draftwood.models.pooled import PoolOfSequences
@@ -73,7 +73,7 @@ class LazyNodes(SharedPasses):
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
             return super().forward(inputs)

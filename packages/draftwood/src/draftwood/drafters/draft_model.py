@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.interfaces.ahead import BranchingSession
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.interfaces.model import Model, extend_in_chunks
 from draftwood.interfaces.resources import Resources
@@ -61,7 +62,7 @@ class DraftModel(Drafter):
         return _DraftModelSession(self, request)
 
 
-class _DraftModelSession(DraftSession):
+class _DraftModelSession(BranchingSession):
     def __init__(self, config: DraftModel, request: DraftRequest) -> None:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()

@@ -13,6 +13,7 @@ from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, wo
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmHead
+from draftwood.interfaces.ahead import BranchingSession
 from draftwood.interfaces.drafter import (
     DraftRequest,
     DraftSession,
@@ -61,7 +62,7 @@ class Lm(HeadDrafter):
         return _LmSession(self, request)
 
 
-class _LmSession(DraftSession):
+class _LmSession(BranchingSession):
     def __init__(self, config: Lm, request: DraftRequest) -> None:
         self.drafter, self.rng = config, request.rng
         self.sampler = request.sampler.for_drafting()

@@ -164,7 +164,7 @@ class _MultiSourceSession(DraftSession):
         self._others = context.shared.tokens
         return self.merged.native(self._native_budget, self._others)
 
-    def took(self, step: NativeStep) -> DraftTree:
+    def commit_native(self, step: NativeStep) -> DraftTree:
         assert isinstance(self.merged, NativeMerger)  # as ``native`` saw
         if self._native_budget is None:
             return DraftTree.chain(step.tokens)

@@ -27,7 +27,7 @@ class Nothing(Drafter, DraftSession):
     def native(self, context: Context) -> NativeDraft | None:
         return NativeDraft() if type(self) is Nothing else None
 
-    def took(self, step: NativeStep) -> DraftTree:
+    def commit_native(self, step: NativeStep) -> DraftTree:
         return DraftTree.of(step.tokens, step.parents)
 
     def update(self, verified: VerifiedTree) -> None:

@@ -1,27 +1,38 @@
-"""The loop: draft, one forward pass of the target over the drafts, keep what it agrees with."""
+"""The loop: draft, one forward pass of the target over the drafts, keep what it agrees with.
 
+A ``Scheduler`` decides which ``Sequence``s run; the ``Executor`` of each makes its steps.
+"""
+
+from draftwood.engine.executors import Executor, InTurn, NativeSteps, Overlapped, Overlapping
 from draftwood.engine.method import Method
 from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
-from draftwood.engine.overlap import Overlap, Overlapped
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import Scheduler, generate, generate_batch, run_all
 from draftwood.engine.sequence import Sequence
-from draftwood.engine.task import Event, Input, Limits, OwnPass, Task
+from draftwood.engine.task import Event, Limits, OwnPass, SequenceStatus, StepBudget, Task
+from draftwood.interfaces.model import ModelInput
+from draftwood.interfaces.overlap import Overlap
 
 __all__ = [
     "Bound",
     "Event",
+    "Executor",
     "FinishReason",
-    "Input",
+    "InTurn",
     "Limits",
     "Method",
+    "ModelInput",
+    "NativeSteps",
     "Options",
     "Overlap",
     "Overlapped",
+    "Overlapping",
     "OwnPass",
     "ParallelSampling",
     "Scheduler",
     "Sequence",
+    "SequenceStatus",
+    "StepBudget",
     "StopCheck",
     "StopRule",
     "Task",

@@ -1,4 +1,4 @@
-"""Room for tasks in caches with a limit."""
+"""Blocks of caches with a limit: who gets them, and who gives them back."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,11 +6,13 @@ from draftwood.engine.task import SequenceStatus, Task
 from draftwood.interfaces.model import BlockCache
 
 
-def make_room(tasks: Mapping[int, Task]) -> dict[int, SequenceStatus]:
-    """The youngest tasks give way until the next trees of the others fit, and the oldest task.
+def preempt_youngest(tasks: Mapping[int, Task[object]]) -> dict[int, SequenceStatus]:
+    """Preempt the youngest tasks until the next trees of the others fit, and the oldest task.
 
-    Nothing was drafted for the next pass yet, so that no text depends on who gives way. Gives the
-    standing of each.
+    Nothing was drafted for the next pass yet, so that no text depends on who is preempted.
+
+    Returns:
+        The status of each task.
     """
     while True:
         known = {number: task.status for number, task in tasks.items()}

@@ -20,7 +20,7 @@ class _Undrafted(DraftSession):
     def native(self, context: Context) -> NativeDraft | None:
         return NativeDraft()
 
-    def took(self, step: NativeStep) -> DraftTree:
+    def commit_native(self, step: NativeStep) -> DraftTree:
         return DraftTree.of(step.tokens, step.parents)
 
 

@@ -79,3 +79,8 @@ class MaskedSampler(Sampler, Protocol):
     def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
         """The tokens that may come after these; None where anything goes, as no text gets there."""
         ...
+
+
+def is_masked(sampler: Sampler) -> bool:
+    """True if a sampler gives some tokens no probability at all, as under a grammar."""
+    return isinstance(sampler, MaskedSampler)

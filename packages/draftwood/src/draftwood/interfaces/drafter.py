@@ -11,13 +11,15 @@ from torch import Tensor
 
 from draftwood.interfaces.model import Model, ModelSession, Output
 from draftwood.interfaces.shape import Shape
-from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:
+    from draftwood.interfaces.ahead import BranchingSession
+    from draftwood.interfaces.overlap import Overlap
     from draftwood.interfaces.resources import Resources
+    from draftwood.native.step import NativeDraft, NativeStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +121,21 @@ class DraftSession(ABC):
     def update(self, verified: VerifiedTree) -> None:
         """Learn what became of the last tree."""
 
-    def native(self, context: Context) -> NativeDraft | None:
-        """What the library needs to draft the next tree itself, and to learn what becomes of it.
+    @property
+    def branching(self) -> "BranchingSession | None":
+        """Itself where it can draft for outcomes that are not known yet."""
+        return None
 
-        None where Python drafts. Where it is something, ``took`` is called in the place of
+    def native(self, context: Context) -> "NativeDraft | None":
+        """Give what the library needs to draft the next tree and to learn what becomes of it.
+
+        None where Python drafts. Where it is something, ``commit_native`` is called in the place of
         ``update``.
         """
         return None
 
-    def took(self, step: NativeStep) -> DraftTree:
-        """Called after a step that the library made; gives the tree for reports."""
+    def commit_native(self, step: "NativeStep") -> DraftTree:
+        """Take note of a step that the library made; gives the tree for reports."""
         raise NotImplementedError(f"{type(self).__name__} gave the library nothing to draft with")
 
     def follow(self, first: "DraftSession") -> None:  # noqa: B027
@@ -158,7 +165,8 @@ class Drafter(ABC):
         needs: what it cannot do without; a method is refused where one of them is missing.
         uses: what it takes where it is there.
         shape_type: the shapes that it takes, where it uses one.
-        drafts_ahead: whether its sessions are ``interfaces.ahead.BranchingSession``s.
+        drafts_ahead: True if its sessions are ``BranchingSession``s.
+        overlap: how it drafts while the target runs; None drafts in turn.
     """
 
     name: ClassVar[str]
@@ -166,6 +174,7 @@ class Drafter(ABC):
     uses: ClassVar[frozenset[Need]] = frozenset()
     shape_type: ClassVar[type] = Shape
     drafts_ahead: ClassVar[bool] = False
+    overlap: "Overlap | None" = None
 
     @classmethod
     def build(cls, resources: "Resources") -> "Drafter":
@@ -192,6 +201,11 @@ class Drafter(ABC):
         With a verifier that is exact for all of these the text is the target's own.
         """
         return self.labels(getattr(self, "shape", None))
+
+    @property
+    def in_turn(self) -> "Drafter":
+        """The drafter without overlap."""
+        return self
 
     @abstractmethod
     def start(self, request: DraftRequest) -> DraftSession:

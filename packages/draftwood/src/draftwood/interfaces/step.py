@@ -36,3 +36,14 @@ class StepModel(Protocol):
             temperature: 0 takes the likeliest tokens.
         """
         ...
+
+
+def stepper_of(session: ModelSession, key: int, temperature: float) -> Stepper | None:
+    """Ask the model of a session to make whole steps; None where it makes none.
+
+    Args:
+        key: of the request's noise, as ``Rng.next_draw`` gives it.
+        temperature: 0 takes the likeliest tokens.
+    """
+    model = session.model
+    return model.stepper(session, key, temperature) if isinstance(model, StepModel) else None

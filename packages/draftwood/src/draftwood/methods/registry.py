@@ -3,9 +3,10 @@
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.drafters.lazy_resources import LazyResources
+from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
-from draftwood.engine.overlap import Overlap, Overlapped, require_places
 from draftwood.interfaces.model import Model, require_ability
+from draftwood.interfaces.overlap import Overlap, require_places
 from draftwood.interfaces.source import Prior, Source
 from draftwood.interfaces.trained import TargetMark, TrainedHead
 from draftwood.methods.composition import Recipe
@@ -87,7 +88,7 @@ def build(
         _require_places(target, draft_model, overlap)
     built, judge = wanted.drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
-        built = Overlapped(built, judge, overlap)
+        built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
 
 

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import StepInput
+from draftwood.interfaces.model import Output, StepInput
 from draftwood.models.ends import beyond
 from draftwood.models.native_places import beginnings
 from draftwood.models.parts import PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
-from draftwood.native.step import NativeDraft, NativeStep, StepCaller, UndrawableError
+from draftwood.native.step import NativeDraft, StepCaller
 
 if TYPE_CHECKING:
     from draftwood.models.native import NativeModel
+
+NO_LOGITS = torch.empty(0, 0)
+"""A step draws by itself."""
 
 
 class NativeStepper:
@@ -43,7 +46,7 @@ def run_steps(
     rows: int,
     states: dict[int, Tensor],
     threads: int,
-) -> list[NativeStep | UndrawableError]:
+) -> list[Output]:
     """A forward pass over steps, and over what is run beside them.
 
     Args:
@@ -65,13 +68,11 @@ def run_steps(
     )
     if odd >= 0:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), model.vocab_size))
-    made: list[NativeStep | UndrawableError] = []
+    made: list[Output] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
     for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
-        step = caller.result(model.vocab_size)
-        if part.hidden and isinstance(step, NativeStep):
-            step = step._replace(hidden={layer: states[layer][own] for layer in part.hidden})
-        made.append(step)
+        hidden = {layer: states[layer][own] for layer in part.hidden}
+        made.append(Output(NO_LOGITS, hidden, caller.result(model.vocab_size)))
     return made
 
 

@@ -9,8 +9,8 @@ from draftwood.interfaces.model import (
     Ability,
     InProcess,
     Layers,
+    ModelInput,
     Output,
-    PassInput,
     require_layers,
 )
 from draftwood.models.blocks import BlockPool
@@ -47,7 +47,7 @@ class PoolOfSequences(InProcess, ABC, Generic[P]):
     def start(self) -> PooledSession:
         return PooledSession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Any]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Any]:
         return forward(self, inputs)  # type: ignore[arg-type]
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:

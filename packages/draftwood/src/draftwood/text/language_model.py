@@ -14,7 +14,6 @@ from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.engine.overlap import Overlap, overlap_of
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
@@ -25,6 +24,7 @@ from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, 
 from draftwood.heads.native_eagle import why_not
 from draftwood.interfaces.constraint import Constraint
 from draftwood.interfaces.model import InProcess, Model, PrefixStore
+from draftwood.interfaces.overlap import Overlap, overlap_of
 from draftwood.loading.models import load_model
 from draftwood.methods import Recipe
 from draftwood.models.native import NativeModel

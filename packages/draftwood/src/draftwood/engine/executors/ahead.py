@@ -7,12 +7,11 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from draftwood.engine.likely import ForeseenOutcome, LikelyOutcomes
-from draftwood.engine.side_thread import SideThread
+from draftwood.engine.executors.likely import ForeseenOutcome, LikelyOutcomes
 from draftwood.interfaces.ahead import BranchingSession
 from draftwood.interfaces.drafter import VerifiedTree
+from draftwood.interfaces.overlap import SideThread
 from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
 from draftwood.storage.memory import is_lack_of_memory
@@ -153,7 +152,7 @@ class PreparedTree:
 
     session: BranchingSession
     tree: DraftTree
-    start: tuple[Any, int, int]
+    start: tuple[object, int, int]
     room: int
     outcome: ForeseenOutcome
 
@@ -204,7 +203,7 @@ class DraftedAhead(SideDraft):
         return known is not None and any(each[:-1] == tuple(accepted) for each in known)
 
     def result(
-        self, tokens: tuple[int, ...], context: Context, state: tuple[Any, int, int]
+        self, tokens: tuple[int, ...], context: Context, state: tuple[object, int, int]
     ) -> PreparedTree | None:
         """What was drafted for an outcome; None where nothing was.
 
