@@ -12,9 +12,9 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
 from draftwood.models.graphs import Graphs
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import ForwardInput, Layers, ModelSession, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.submodules import list_of_layers
 from draftwood.models.transformers import TransformersModel

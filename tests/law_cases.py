@@ -14,8 +14,7 @@ import torch
 from scipy.stats import chi2, ncx2
 
 from draftwood.engine import Method, Options, generate
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Expand
+from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import (
@@ -28,6 +27,7 @@ from draftwood.shapes import (
     Until,
     Widths,
 )
+from draftwood.shapes.shape import Expand
 from draftwood.testing import TableModel, distance, outcomes, sampled_law
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import (

@@ -12,8 +12,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, TokenRecycling
+from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Options, Overlap, Overlapping, generate
-from draftwood.interfaces.drafter import DraftRequest, DraftSession
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel
 from draftwood.native.rows import topk

@@ -25,11 +25,11 @@ from draftwood.drafters import (
     TokenRecycling,
 )
 from draftwood.drafters.ctc_drafter import CtcDrafter
+from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options, generate, run_all
 from draftwood.engine.constraints import Branches, Constrained
-from draftwood.interfaces.drafter import DraftRequest, DraftSession
-from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths

@@ -30,7 +30,7 @@ from draftwood.drafters import (
 )
 from draftwood.engine import Options, generate_batch
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library

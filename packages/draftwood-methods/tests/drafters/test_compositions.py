@@ -7,7 +7,7 @@ import torch
 
 from draftwood.drafters import Drafter, DraftModel, DraftRequest, PromptLookup, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Output
+from draftwood.models.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths

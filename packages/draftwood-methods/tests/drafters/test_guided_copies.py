@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import Output
+from draftwood.drafters.drafter import Drafter
+from draftwood.models.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel

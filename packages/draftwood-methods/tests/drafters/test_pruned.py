@@ -13,8 +13,8 @@ from draftwood.drafters import DraftRequest, TokenRecycling
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate, generate_batch
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.model import Layers
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Layers
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng

@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood import engine
 from draftwood.engine import FinishReason, ModelInput, SequenceStatus, StepBudget
 from draftwood.engine.logprobs import token_logprobs
-from draftwood.interfaces.model import Output, PromptInput
+from draftwood.models.model import Output, PromptInput
 from draftwood.stats import Step, TokenLogprob
 
 ROWS = 64  # whose logits are held at once

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from draftwood.engine import ParallelSampling, Task
 from draftwood.grammar import Grammar, Tool, ToolChoice
-from draftwood.interfaces.model import PrefixStore
+from draftwood.models.model import PrefixStore
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import Prompt
 from draftwood_serve.echo import PromptEcho

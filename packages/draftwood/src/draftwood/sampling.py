@@ -85,6 +85,29 @@ class Sampler(Protocol):
     def for_drafting(self) -> "Sampler": ...
 
 
+@runtime_checkable
+class MaskedSampler(Sampler, Protocol):
+    """A sampler that gives forbidden tokens no probability.
+
+    Drafters that turn logits into probabilities by it need nothing else. This is for those that
+    draw from rows of another origin.
+    """
+
+    @property
+    def unmasked(self) -> Sampler:
+        """The same without the constraint."""
+        ...
+
+    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+        """The tokens that may come after these; None where anything goes, as no text gets there."""
+        ...
+
+
+def is_masked(sampler: Sampler) -> bool:
+    """True if a sampler gives some tokens no probability at all, as under a grammar."""
+    return isinstance(sampler, MaskedSampler)
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How to sample, by the rules of Transformers' logits processors.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
-from draftwood.interfaces.model import Ability, Keep, ModelEnds, ModelInput, Output, WithoutEnds
+from draftwood.models.model import Ability, Keep, ModelEnds, ModelInput, Output, WithoutEnds
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree

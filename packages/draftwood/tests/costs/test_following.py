@@ -17,7 +17,6 @@ from draftwood.costs.following import ENOUGH, LONGEST, SHORTEST, SIZES, Followin
 from draftwood.drafters import MultiSource
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, Scheduler, generate, scheduler
-from draftwood.interfaces.verifier import follows_draws
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -26,6 +25,7 @@ from draftwood.sources.python_merger import PythonMerger
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
+from draftwood.verifiers.verifier import follows_draws
 
 SAW = Following.saw
 TRUE = Curve(SIZES, tuple(0.0027 * (1 + (size - 1) / 12) for size in SIZES))

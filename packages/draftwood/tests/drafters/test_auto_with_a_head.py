@@ -11,7 +11,7 @@ from draftwood.drafters.multi_source import MultiSource
 from draftwood.engine import Options, generate_batch
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
 from draftwood.models.native import NativeModel

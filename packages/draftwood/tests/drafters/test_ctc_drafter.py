@@ -12,12 +12,12 @@ import torch
 from draftwood import methods
 from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng

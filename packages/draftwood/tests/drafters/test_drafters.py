@@ -18,12 +18,12 @@ from draftwood.drafters import (
     VerifiedTree,
 )
 from draftwood.drafters.draft_model import ProbsBuffer
+from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.sequence import Sequence
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.drafter import Drafter, DraftSession
-from draftwood.interfaces.model import ForwardInput, Output, PromptInput
+from draftwood.models.model import ForwardInput, Output, PromptInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling

@@ -12,20 +12,20 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Eagle
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, Sequence, generate
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Expand, Shape
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
+from draftwood.shapes.shape import Expand, Shape
 from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood.tree import DraftTree, Draw

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Lm
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Shape
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
+from draftwood.shapes.shape import Shape
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Hydra, Medusa
+from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng

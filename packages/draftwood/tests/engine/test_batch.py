@@ -10,6 +10,13 @@ import torch
 
 from draftwood import engine
 from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
+from draftwood.drafters.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Reads,
+    VerifiedTree,
+)
 from draftwood.engine import (
     Event,
     InTurn,
@@ -23,16 +30,8 @@ from draftwood.engine import (
 )
 from draftwood.engine.pace import Pace
 from draftwood.engine.task import KeepsCache, StepBudget
-from draftwood.interfaces.drafter import (
-    Drafter,
-    DraftRequest,
-    DraftSession,
-    Reads,
-    VerifiedTree,
-)
-from draftwood.interfaces.model import ForwardInput, Model, Output
-from draftwood.interfaces.verifier import Verdict, Verifier
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import ForwardInput, Model, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.transformers import TransformersModel
@@ -42,6 +41,7 @@ from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verdict, Verifier
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
 

@@ -13,6 +13,9 @@ import torch
 
 from draftwood import engine, methods
 from draftwood.drafters import DraftModel
+from draftwood.drafters import overlap as overlap_module
+from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.drafters.overlap import SideThread, overlap_of, require_places
 from draftwood.engine import (
     Limits,
     Options,
@@ -24,12 +27,7 @@ from draftwood.engine import (
     run_all,
 )
 from draftwood.engine.executors import ahead, likely
-from draftwood.interfaces import overlap as overlap_module
-from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model, Output
-from draftwood.interfaces.overlap import SideThread, overlap_of, require_places
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.verifier import Verifier
+from draftwood.models.model import Model, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.models.transformers import TransformersModel
@@ -37,11 +35,13 @@ from draftwood.native.threads import lift_limit, limit_others, threads, usable
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
+from draftwood.shapes.shape import Shape
 from draftwood.stats import DraftingTime, Stats, Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal
+from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.cascade import Cascade
 from law_cases import contextual
 
@@ -540,7 +540,7 @@ def test_bad_overlaps(
     with pytest.raises(ValueError, match=r"both are on cuda:0; load the draft model on the CPU"):
         require_places(gpu, gpu, Overlap())
     require_places(gpu, cpu, Overlap())
-    monkeypatch.setattr("draftwood.interfaces.overlap.cpus", lambda: 1)
+    monkeypatch.setattr("draftwood.drafters.overlap.cpus", lambda: 1)
     with pytest.raises(ValueError, match="a single one; leave overlap out"):
         methods.build("rsd-s", *tables, overlap=Overlap())
     assert methods.build("rsd-s", *tables, overlap=ALWAYS).drafter.name == "draft-model"

@@ -7,9 +7,9 @@ import torch
 
 from draftwood.drafters import Drafter, Nothing, PromptLookup
 from draftwood.engine import Options, ParallelSampling, Sequence, run_all
-from draftwood.interfaces.fingerprint import Fingerprint
-from draftwood.interfaces.model import Model
+from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses

@@ -8,8 +8,7 @@ from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, run_all
-from draftwood.interfaces.model import CacheFullError
-from draftwood.interfaces.verifier import Verifier
+from draftwood.models.model import CacheFullError
 from draftwood.models.native import NativeModel
 from draftwood.models.prefixes import Prefixes
 from draftwood.native import library
@@ -17,6 +16,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.stand import Stand
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")

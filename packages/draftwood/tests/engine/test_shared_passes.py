@@ -9,11 +9,11 @@ import torch
 
 from draftwood import engine, methods
 from draftwood.drafters import DraftModel
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import Output
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Output
 from draftwood.models.native import NativeModel
 from draftwood.models.parts import PackedInput
 from draftwood.models.pooled import PoolOfSequences

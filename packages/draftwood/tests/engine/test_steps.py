@@ -11,7 +11,6 @@ from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, MultiSource, Nothing, SuffixDecoding
 from draftwood.engine import InTurn, Options
 from draftwood.engine.scheduler import Scheduler, run_all
-from draftwood.interfaces.verifier import Verifier
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.step import StepCaller
@@ -20,6 +19,7 @@ from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verifier
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 

@@ -15,8 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
-from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama

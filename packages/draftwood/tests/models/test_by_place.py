@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from transformers.models.bark.modeling_bark import BarkCausalModel
 
 from draftwood.engine import Options, Sequence, generate_batch
-from draftwood.interfaces.model import ForwardInput
 from draftwood.methods import build
+from draftwood.models.model import ForwardInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree

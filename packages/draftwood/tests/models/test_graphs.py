@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, Sequence, generate
-from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.models import graphs
 from draftwood.models.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam
 from draftwood.tree import DraftTree

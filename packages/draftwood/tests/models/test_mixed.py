@@ -9,7 +9,7 @@ import torch
 from test_attention import TREE, hf_model, some
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     ForwardInput,
     Keep,
     Layers,

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 from draftwood import engine
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, generate, generate_batch
-from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method, build
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.transformers import MOST_SMALLER, TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from draftwood.interfaces.source import Evidence
 from draftwood.sources.acceptance import BUCKETS, Estimator, bucket_of
+from draftwood.sources.source import Evidence
 
 GOOD, BAD = Evidence("good", 1), Evidence("bad", 1)
 

@@ -8,8 +8,7 @@ import torch
 
 from draftwood.drafters import DraftRequest, MultiSource, Nothing, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import TargetUpdate
+from draftwood.models.model import Output
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.rng import Rng
@@ -19,6 +18,7 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.alike import STRENGTHS
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import PythonMerger
+from draftwood.sources.source import TargetUpdate
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama

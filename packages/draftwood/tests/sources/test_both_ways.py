@@ -13,7 +13,6 @@ import pytest
 
 import draftwood.sources
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import Evidence, Source
 from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -23,6 +22,7 @@ from draftwood.sources.base import native_of
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Merged, PythonMerger
 from draftwood.sources.shadow import ShadowSource
+from draftwood.sources.source import Evidence, Source
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import TableModel

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import Source
+from draftwood.models.model import Output
 from draftwood.native import library
 from draftwood.native.drafting import max_order
 from draftwood.rng import Rng
@@ -19,6 +18,7 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.base import native_of
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Grown, PythonMerger
+from draftwood.sources.source import Source
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees

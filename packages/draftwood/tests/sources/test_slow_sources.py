@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from draftwood.drafters import DraftRequest
-from draftwood.interfaces.source import Candidates, Evidence, Source
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -15,6 +14,7 @@ from draftwood.sources import NGrams, Suffix
 from draftwood.sources.acceptance import Asking, AskingGains, Estimator, SlowPrior
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import PythonMerger
+from draftwood.sources.source import Candidates, Evidence, Source
 from merged_trees import BUDGET, model_of, trees
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

@@ -13,8 +13,8 @@ from draftwood import engine, methods
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree, multi_source
 from draftwood.engine import Options, generate_batch
-from draftwood.interfaces.model import Model, Output
 from draftwood.methods import Method
+from draftwood.models.model import Model, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library

@@ -18,11 +18,11 @@ from transformers import PreTrainedTokenizerFast
 import draftwood
 from draftwood import methods
 from draftwood.drafters import DraftModel, Nothing
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, Sequence, generate_batch
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.methods import Method
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context
 from draftwood.shapes import Widths

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 
 from draftwood import engine
+from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine import InTurn, StepBudget
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import Scheduler
-from draftwood.interfaces.drafter import VerifiedTree
-from draftwood.interfaces.model import Model, ModelSession, chunks, require_ability
-from draftwood.interfaces.verifier import NodeProbs
+from draftwood.models.model import Model, ModelSession, chunks, require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence
 from draftwood.tree import DraftTree
 from draftwood.verifiers.optimal import optimal_acceptance
+from draftwood.verifiers.verifier import NodeProbs
 from draftwood_bench.records.significance import STRICT, two_sample
 
 CANDIDATES = 8  # places looked at for the one where the model is least sure

@@ -15,7 +15,7 @@ import torch
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     Ability,
     ForwardInput,
     ModelInput,

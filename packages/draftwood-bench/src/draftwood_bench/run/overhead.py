@@ -14,7 +14,7 @@ import torch
 
 from draftwood import methods
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     Ability,
     Keep,
     ModelInput,

@@ -6,9 +6,9 @@ from contextlib import ExitStack, closing
 from statistics import median
 from typing import Any
 
-from draftwood.interfaces.model import Model, ModelSession
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_format
+from draftwood.models.model import Model, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.transformers import TransformersModel

@@ -19,7 +19,7 @@ from draftwood.engine.scheduler import generate
 from draftwood.heads import folder
 from draftwood.heads.folder import TrainedHead
 from draftwood.heads.places import LEFT_OUT
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_index import StoredIndex

@@ -7,21 +7,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import (
     DraftDistributions,
     DraftModel,
     ProbsBuffer,
     as_read_by,
 )
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.model import Model, Output, extend_in_chunks
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import TargetUpdate
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.models.model import Model, Output, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes.base import SoundRows, joined
+from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.n_grams import NGramTables, Tail
+from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 

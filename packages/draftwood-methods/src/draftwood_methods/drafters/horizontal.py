@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.interfaces.constraint import MaskedSampler
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -16,12 +16,11 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Source, TargetUpdate
-from draftwood.sampling import Context
+from draftwood.sampling import Context, MaskedSampler
+from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.n_grams import NGrams
+from draftwood.sources.source import Source, TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.drafters.stand import normalised

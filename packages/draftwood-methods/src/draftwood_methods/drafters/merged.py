@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.prompt_lookup import PromptLookup
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -18,9 +18,9 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
+from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 from draftwood_methods.drafters.stand import Stand
 

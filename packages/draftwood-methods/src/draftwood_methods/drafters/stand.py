@@ -7,14 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.constraint import MaskedSampler
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import RANKS, TargetUpdate
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.rng import Rng
-from draftwood.sampling import Context
+from draftwood.sampling import Context, MaskedSampler
+from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.n_grams import NGramTables, Tail
+from draftwood.sources.source import RANKS, TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 

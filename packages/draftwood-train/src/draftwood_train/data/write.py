@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     ForwardInput,
     Model,
     ModelSession,

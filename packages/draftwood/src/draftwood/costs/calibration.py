@@ -26,8 +26,8 @@ from draftwood.costs.budget import default_cost
 from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.following import Following
-from draftwood.interfaces.model import Model
 from draftwood.models.lean import LeanModel
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.threads import threads

@@ -8,17 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_vocabulary import (
     DraftVocabulary,
     require_newest_state,
     working_dtype,
 )
-from draftwood.heads.ctc import CtcHead
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
-from draftwood.heads.layers import HeadCache
-from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -26,12 +22,16 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import CHUNK, Model
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.ctc import CtcHead
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.layers import HeadCache
+from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import CHUNK, Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 

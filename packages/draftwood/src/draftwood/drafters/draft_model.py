@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.model import Model, extend_in_chunks
-from draftwood.interfaces.resources import Resources
+from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.models.model import Model, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths

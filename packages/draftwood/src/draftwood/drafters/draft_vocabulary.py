@@ -9,19 +9,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
+from draftwood.drafters.drafter import Drafter, Need
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
-from draftwood.interfaces.drafter import Drafter, Need
-from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import Model, require_ability
 from draftwood.models.native import NativeModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import BestFirst
 from draftwood.shapes.base import grow_sound
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 
 Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]

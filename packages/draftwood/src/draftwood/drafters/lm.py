@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
-from draftwood.drafters.head_rows import HeadRows, Layout
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.lm import LmHead
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     DraftRequest,
     DraftSession,
     VerifiedTree,
 )
-from draftwood.interfaces.model import require_ability
+from draftwood.drafters.head_rows import HeadRows, Layout
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.lm import LmHead
+from draftwood.models.model import require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree

@@ -13,14 +13,14 @@ from draftwood.drafters.draft_vocabulary import (
     require_newest_state,
     working_dtype,
 )
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.medusa import MedusaHead
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     DraftRequest,
     DraftSession,
     Reads,
     VerifiedTree,
 )
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.medusa import MedusaHead
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.resting import Rest
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -13,18 +13,18 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Source
+from draftwood.drafters.resting import Rest
+from draftwood.models.model import require_ability
 from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.n_grams import NGrams
 from draftwood.sources.native_merger import NativeMerger
 from draftwood.sources.python_merger import Grown, Merged, PythonMerger
 from draftwood.sources.shadow import ShadowSource
+from draftwood.sources.source import Source
 from draftwood.sources.suffix import Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw

@@ -3,6 +3,7 @@
 A ``Scheduler`` decides which ``Sequence``s run; the ``Executor`` of each makes its steps.
 """
 
+from draftwood.drafters.overlap import Overlap
 from draftwood.engine.executors import Executor, InTurn, NativeSteps, Overlapped, Overlapping
 from draftwood.engine.method import Method
 from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
@@ -10,8 +11,7 @@ from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import Scheduler, generate, generate_batch, run_all
 from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import Event, Limits, OwnPass, SequenceStatus, StepBudget, Task
-from draftwood.interfaces.model import ModelInput
-from draftwood.interfaces.overlap import Overlap
+from draftwood.models.model import ModelInput
 
 __all__ = [
     "Bound",

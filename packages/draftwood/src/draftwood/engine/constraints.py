@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from draftwood.engine.constraint import Constraint, ConstraintState
 from draftwood.engine.options import Options
-from draftwood.interfaces.constraint import Constraint, ConstraintState
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree
 

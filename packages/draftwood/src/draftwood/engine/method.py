@@ -4,9 +4,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.verifier import Verifier
+from draftwood.drafters.drafter import Drafter
 from draftwood.tree import Draw
+from draftwood.verifiers.verifier import Verifier
 
 Lossy = Literal["same as one by one", "trades quality", "another aim"]
 """What a method may say of itself where it is not lossless.

@@ -3,12 +3,12 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
+from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.interfaces.drafter import VerifiedTree
-from draftwood.interfaces.fingerprint import require_own_session
-from draftwood.interfaces.model import (
+from draftwood.models.fingerprint import require_own_session
+from draftwood.models.model import (
     CHUNK,
     Keep,
     ModelInput,

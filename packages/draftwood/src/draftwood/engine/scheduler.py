@@ -8,16 +8,16 @@ from functools import partial
 from itertools import accumulate, count, pairwise
 from typing import Generic
 
+from draftwood.drafters.drafter import Drafter
 from draftwood.engine.free_blocks import FreeBlocks, preempt_youngest
 from draftwood.engine.options import Options
 from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import Event, Limits, Progress, SequenceStatus, StepBudget, Task
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import Model, ModelInput, Output
-from draftwood.interfaces.verifier import Verifier
+from draftwood.models.model import Model, ModelInput, Output
 from draftwood.sampling import PassTime, SharedPass
 from draftwood.stats import Step
 from draftwood.together import run_together
+from draftwood.verifiers.verifier import Verifier
 
 
 class Scheduler(Generic[Progress]):

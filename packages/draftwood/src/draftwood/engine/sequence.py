@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.engine.constraints import Branches, constrained
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.starting import start_executor
@@ -13,13 +14,12 @@ from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.task import ALONE, SequenceStatus, StepBudget
-from draftwood.interfaces.drafter import Drafter, DraftSession
-from draftwood.interfaces.model import Model, ModelInput, ModelSession, Output, require_ability
-from draftwood.interfaces.verifier import Verifier
+from draftwood.models.model import Model, ModelInput, ModelSession, Output, require_ability
 from draftwood.native.threads import survive_forks
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.stats import Step, TokenLogprob
+from draftwood.verifiers.verifier import Verifier
 
 SMOOTHING = 0.1
 """What a step adds to the mean of the tokens that a step emits."""

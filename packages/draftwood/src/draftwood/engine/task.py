@@ -6,7 +6,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
-from draftwood.interfaces.model import CHUNK, BlockCache, ModelInput, Output
+from draftwood.models.model import CHUNK, BlockCache, ModelInput, Output
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_whole
 

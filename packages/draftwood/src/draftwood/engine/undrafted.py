@@ -2,7 +2,7 @@
 
 import warnings
 
-from draftwood.interfaces.drafter import Drafter, DraftSession, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftSession, VerifiedTree
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree

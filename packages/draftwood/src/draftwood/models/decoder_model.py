@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Ability, Output
 from draftwood.models.described import DescribedModel
+from draftwood.models.model import Ability, Output
 from draftwood.models.parts import PackedInput
 from draftwood.models.pooled import P, PoolOfSequences
 

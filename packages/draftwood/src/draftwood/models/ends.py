@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from draftwood.interfaces.model import EndWeights
 from draftwood.models.decoder import Norm
+from draftwood.models.model import EndWeights
 from draftwood.models.submodules import replaced
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import Layers
 from draftwood.models.decoder_model import DecoderModel, scored_attention
+from draftwood.models.model import Layers
 from draftwood.models.parts import PackedInput
 
 MOST_ROWS = 128

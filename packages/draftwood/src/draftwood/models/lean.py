@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import Layers, Output
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.decoder import Expert, Experts, Layer, Norm, Projection
 from draftwood.models.decoder_model import DecoderModel, outputs, scored_attention
@@ -19,6 +18,7 @@ from draftwood.models.described import DescribedModel
 from draftwood.models.ends import LeanEnds
 from draftwood.models.families import Scales
 from draftwood.models.graphs import MOST_ROWS, Attend, CudaRecord, Decoded, Graphs
+from draftwood.models.model import Layers, Output
 from draftwood.models.parts import PackedInput
 
 if TYPE_CHECKING:

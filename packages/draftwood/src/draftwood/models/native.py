@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import ALL_LAYERS
 from draftwood.models.blocks import BlockPool
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
 from draftwood.models.ends import beyond
 from draftwood.models.families import Scales
+from draftwood.models.model import ALL_LAYERS
 from draftwood.models.native_ends import NativeEnds
 from draftwood.models.native_places import sequences
 from draftwood.models.native_step import NativeStepper, run_steps
@@ -210,7 +210,7 @@ class NativeModel(DecoderModel[BlockPool]):
         return run
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
-        """Implements ``interfaces.step.StepModel``."""
+        """Implements ``models.step.StepModel``."""
         return NativeStepper(session, key, temperature)
 
     def prepare(self, run: structures.CForwardInput) -> int:

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.interfaces.model import EndWeights
 from draftwood.models.ends import as_saved, require_part
+from draftwood.models.model import EndWeights
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import Output, StepInput
 from draftwood.models.ends import beyond
+from draftwood.models.model import Output, StepInput
 from draftwood.models.native_places import beginnings
 from draftwood.models.parts import PackedStep
 from draftwood.models.session import PooledSession
@@ -24,7 +24,7 @@ NO_LOGITS = torch.empty(0, 0)
 
 
 class NativeStepper:
-    """Implements ``interfaces.step.Stepper`` for a session of a ``NativeModel``.
+    """Implements ``models.step.Stepper`` for a session of a ``NativeModel``.
 
     Args:
         key: of the request's noise.

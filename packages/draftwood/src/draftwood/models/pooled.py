@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, TypeVar
 
-from draftwood.interfaces.model import (
+from draftwood.models.blocks import BlockPool
+from draftwood.models.cache import CachePool
+from draftwood.models.model import (
     Ability,
     InProcess,
     Layers,
@@ -13,8 +15,6 @@ from draftwood.interfaces.model import (
     Output,
     require_layers,
 )
-from draftwood.models.blocks import BlockPool
-from draftwood.models.cache import CachePool
 from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.session import PooledSession, forward
 from draftwood.models.support import context_length

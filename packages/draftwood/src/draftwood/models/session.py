@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.blocks import BlockPool
+from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.models.model import (
     ALL_LAYERS,
     ForwardInput,
     InProcess,
@@ -21,8 +23,6 @@ from draftwood.interfaces.model import (
     PromptInput,
     StepInput,
 )
-from draftwood.models.blocks import BlockPool
-from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
 

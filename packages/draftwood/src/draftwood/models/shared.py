@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from draftwood.interfaces.model import Layers, Model, ModelEnds, WithoutEnds
+from draftwood.models.model import Layers, Model, ModelEnds, WithoutEnds
 from draftwood.models.parts import Packed
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.together import wait

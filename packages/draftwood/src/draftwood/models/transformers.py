@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Ability, Layers, ModelEnds, Output, WithoutEnds
 from draftwood.models.by_place import masks_by_place
 from draftwood.models.cache import CachePool, LayerShape, RunCache
 from draftwood.models.ends import ModuleEnds, final_norm
+from draftwood.models.model import Ability, Layers, ModelEnds, Output, WithoutEnds
 from draftwood.models.parts import Packed, PackedInput
 from draftwood.models.pooled import PoolOfSequences
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers

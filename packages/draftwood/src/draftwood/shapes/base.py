@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand, Shape
 from draftwood.rng import Rng
+from draftwood.shapes.shape import Expand, Shape
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 Pick = Callable[

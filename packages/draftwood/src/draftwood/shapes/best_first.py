@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import torch
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 

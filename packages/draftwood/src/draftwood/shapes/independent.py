@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import within
+from draftwood.shapes.shape import Expand
 from draftwood.shapes.widths import Widths
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive

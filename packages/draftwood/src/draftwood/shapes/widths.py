@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import grow_by_levels, within
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import positive
 

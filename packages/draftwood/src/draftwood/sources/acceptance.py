@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from draftwood.interfaces.source import Candidates, Evidence
+from draftwood.sources.source import Candidates, Evidence
 
 FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1

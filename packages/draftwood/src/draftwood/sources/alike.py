@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import (
+from draftwood.models.verified import DraftRequest
+from draftwood.sources.base import require_width
+from draftwood.sources.source import (
     Candidates,
     Evidence,
     NativeSource,
     SourceSession,
     TargetUpdate,
 )
-from draftwood.sources.base import require_width
 from draftwood.sources.suffix import UNSEEN, WIDEST
 from draftwood.validation import positive
 

@@ -6,10 +6,9 @@ They learn from every forward pass and name candidates.
 from dataclasses import replace
 from typing import cast
 
-from draftwood.interfaces.constraint import MaskedSampler
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import CompiledSource, Evidence, NativeSource, Source
-from draftwood.sampling import Sampler, Sampling
+from draftwood.models.model import Model
+from draftwood.sampling import MaskedSampler, Sampler, Sampling
+from draftwood.sources.source import CompiledSource, Evidence, NativeSource, Source
 
 
 def sampling_of_rows(sampler: Sampler) -> Sampling:

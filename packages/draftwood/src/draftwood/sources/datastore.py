@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
+from draftwood.models.verified import DraftRequest
 from draftwood.sources.base import kinds_of
+from draftwood.sources.source import Candidates, NativeSource, SourceSession, TargetUpdate
 from draftwood.sources.suffix import (
     BREAK,
     DEEPEST,

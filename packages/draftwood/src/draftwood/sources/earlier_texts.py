@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from weakref import ref
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
+from draftwood.models.verified import DraftRequest
 from draftwood.native.drafting import SharedState
 from draftwood.sources.base import kinds_of
+from draftwood.sources.source import Candidates, NativeSource, SourceSession, TargetUpdate
 from draftwood.sources.suffix import (
     BREAK,
     DEEPEST,

@@ -4,10 +4,10 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, NativeSource, SourceSession, TargetUpdate
+from draftwood.models.verified import DraftRequest
 from draftwood.native.drafting import SharedState, max_order
 from draftwood.sources.base import kinds_of
+from draftwood.sources.source import Candidates, NativeSource, SourceSession, TargetUpdate
 from draftwood.validation import positive
 
 WIDEST = 16  # successors of a context once several rows were averaged

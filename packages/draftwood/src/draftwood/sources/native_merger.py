@@ -9,17 +9,7 @@ from ctypes import Array, c_double, c_int32
 from functools import cache, lru_cache
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import (
-    RANKS,
-    CompiledSession,
-    Evidence,
-    NativeSource,
-    SlowSession,
-    Source,
-    SourceSession,
-    TargetUpdate,
-)
+from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native import library
 from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
 from draftwood.native.step import NativeDraft
@@ -34,6 +24,16 @@ from draftwood.sources.acceptance import (
 from draftwood.sources.base import native_of, require_width, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
 from draftwood.sources.python_merger import LIKELIEST_CHILD, Grown
+from draftwood.sources.source import (
+    RANKS,
+    CompiledSession,
+    Evidence,
+    NativeSource,
+    SlowSession,
+    Source,
+    SourceSession,
+    TargetUpdate,
+)
 from draftwood.tree import UNBOUNDED
 
 

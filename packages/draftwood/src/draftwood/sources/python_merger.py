@@ -6,10 +6,10 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import SlowSession, Source, TargetUpdate
+from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.sources.acceptance import ASKED, AskingGains, Estimator, Prediction
 from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.source import SlowSession, Source, TargetUpdate
 from draftwood.tree import UNBOUNDED
 
 # a node is expanded once a child of this acceptance would be the best candidate left

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import (
+from draftwood.models.verified import DraftRequest
+from draftwood.sources.base import kinds_of
+from draftwood.sources.source import (
     Candidates,
     Evidence,
     NativeSource,
     SourceSession,
     TargetUpdate,
 )
-from draftwood.sources.base import kinds_of
 from draftwood.validation import positive
 
 # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees

@@ -4,15 +4,15 @@ from collections import Counter
 
 import torch
 
+from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.nothing import Nothing
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate, generate_batch
 from draftwood.engine.sequence import Sequence
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Shape
+from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
+from draftwood.shapes.shape import Shape
 from draftwood.testing.laws import at_nodes, distance, drafting, emitted_law, target_law
 from draftwood.testing.models import tiny_llama
 from draftwood.testing.statistics import chi_square

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     Ability,
     ForwardInput,
     Keep,

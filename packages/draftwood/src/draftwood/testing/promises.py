@@ -20,12 +20,12 @@ from draftwood.drafters import DraftModel, TokenRecycling
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
-from draftwood.interfaces.model import Model, extend_in_chunks
-from draftwood.interfaces.shape import Expand
 from draftwood.methods import Recipe
+from draftwood.models.model import Model, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Paths, Shape, Widths
+from draftwood.shapes.shape import Expand
 from draftwood.testing import TableModel, chi_square
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import KSeq, Rejection

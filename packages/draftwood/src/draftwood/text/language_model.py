@@ -12,6 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration, Unmeasured
+from draftwood.drafters.overlap import Overlap, overlap_of
+from draftwood.engine.constraint import Constraint
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.parallel_sampling import ParallelSampling
@@ -22,11 +24,9 @@ from draftwood.grammar.tools import Tool, ToolChoice
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
-from draftwood.interfaces.constraint import Constraint
-from draftwood.interfaces.model import InProcess, Model, PrefixStore
-from draftwood.interfaces.overlap import Overlap, overlap_of
 from draftwood.loading.models import load_model
 from draftwood.methods import Recipe
+from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling

@@ -8,7 +8,7 @@ from typing import Literal
 
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.sequence import Sequence
-from draftwood.interfaces.model import InProcess
+from draftwood.models.model import InProcess
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.drafter import VerifiedTree
+from draftwood.drafters.overlap import SideThread
 from draftwood.engine.executors.likely import ForeseenOutcome, LikelyOutcomes
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.drafter import VerifiedTree
-from draftwood.interfaces.overlap import SideThread
 from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
 from draftwood.storage.memory import is_lack_of_memory

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 from draftwood.engine.task import StepBudget
-from draftwood.interfaces.model import ModelInput, Output
+from draftwood.models.model import ModelInput, Output
 from draftwood.stats import Step
 
 if TYPE_CHECKING:

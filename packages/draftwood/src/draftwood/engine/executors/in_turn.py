@@ -3,16 +3,16 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
+from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.engine.undrafted import require_drafted, without_drafts
-from draftwood.interfaces.drafter import VerifiedTree
-from draftwood.interfaces.model import ForwardInput, ModelInput, Output
-from draftwood.interfaces.verifier import Verdict
+from draftwood.models.model import ForwardInput, ModelInput, Output
 from draftwood.sampling import Context, LazyProbs
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
+from draftwood.verifiers.verifier import Verdict
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
+from draftwood.drafters.ahead import BranchingSession
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler
 from draftwood.tree import DraftTree
+from draftwood.verifiers.verifier import Verdict, Verifier, follows_draws
 
 ACCEPTED = 0.7
 """Chance that a child that was drawn is accepted, where nothing tells more."""

@@ -7,8 +7,8 @@ from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.interfaces.model import ModelInput, Output
-from draftwood.interfaces.step import Stepper
+from draftwood.models.model import ModelInput, Output
+from draftwood.models.step import Stepper
 from draftwood.sampling import undrawable
 from draftwood.stats import Step
 

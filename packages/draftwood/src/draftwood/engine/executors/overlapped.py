@@ -9,15 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
+from draftwood.drafters.overlap import Overlap
 from draftwood.engine.executors.ahead import DraftedAhead, TurnDraft
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.likely import LikelyOutcomes
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, ModelInput, ModelSession, Output
-from draftwood.interfaces.overlap import Overlap
+from draftwood.models.model import ForwardInput, ModelInput, ModelSession, Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs
 from draftwood.stats import DraftingTime, Step

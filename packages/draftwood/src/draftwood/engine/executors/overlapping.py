@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession
-from draftwood.interfaces.overlap import Overlap
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession
+from draftwood.drafters.overlap import Overlap
 from draftwood.tree import Draw
 
 

@@ -2,16 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from draftwood.drafters.drafter import DraftRequest
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
 from draftwood.engine.executors.overlapped import Overlapped
-from draftwood.interfaces.constraint import is_masked
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.step import Stepper, stepper_of
-from draftwood.interfaces.verifier import follows_draws
+from draftwood.models.step import Stepper, stepper_of
 from draftwood.rng import Rng
-from draftwood.sampling import Sampling
+from draftwood.sampling import Sampling, is_masked
+from draftwood.verifiers.verifier import follows_draws
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence

@@ -10,15 +10,14 @@ from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
 from draftwood import engine
+from draftwood.drafters.drafter import Reads, VerifiedTree
 from draftwood.drafters.resting import Rest
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
-from draftwood.interfaces.drafter import Reads, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, ModelInput, Output, chunks
-from draftwood.interfaces.verifier import Verdict, follows_draws
+from draftwood.models.model import ForwardInput, ModelInput, Output, chunks
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
@@ -30,6 +29,7 @@ from draftwood.text.hooks.prefill import adopt, extend_cache, run_prompts
 from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.text.hooks.timeline import Emitted, Timeline
 from draftwood.tree import DraftTree
+from draftwood.verifiers.verifier import Verdict, follows_draws
 
 LONE = DraftTree.of([0], [-1])  # represents any lone root in the numbers of a call
 LEAST_KEPT = 0.05  # draft tokens kept per pass, below which they bring nothing

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.interfaces.fingerprint import probe_text
-from draftwood.interfaces.model import Model
+from draftwood.models.fingerprint import probe_text
+from draftwood.models.model import Model
 
 TOLERANCE = 0.05
 """Largest difference of two probes of one model, as the root of the mean square.

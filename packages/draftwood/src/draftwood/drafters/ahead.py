@@ -6,7 +6,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftSession
+from draftwood.drafters.drafter import DraftSession
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree
 

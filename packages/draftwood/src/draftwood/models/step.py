@@ -1,16 +1,18 @@
 """Whole steps of texts made by the library, for models and drafters that it has."""
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from draftwood.interfaces.model import ModelSession, StepInput
-from draftwood.native.step import NativeDraft
+from draftwood.models.model import ModelSession, StepInput
+
+if TYPE_CHECKING:
+    from draftwood.native.step import NativeDraft
 
 
 @runtime_checkable
 class Stepper(Protocol):
     """What decodes a sequence: draft, forward pass, the target's own draws, learning."""
 
-    def step(self, draft: NativeDraft, root: int, place: int, room: int, rows: int) -> StepInput:
+    def step(self, draft: "NativeDraft", root: int, place: int, room: int, rows: int) -> StepInput:
         """What makes the next step in a forward pass of the model; its path is yet to be committed.
 
         Args:

@@ -1,80 +1,19 @@
 """What the engine needs of a drafter: a tree of draft tokens."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
-from draftwood.interfaces.model import Model, ModelSession, Output
-from draftwood.interfaces.shape import Shape
-from draftwood.rng import Rng
-from draftwood.sampling import Context, Sampler
+from draftwood.models.verified import DraftRequest, VerifiedTree
+from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:
-    from draftwood.interfaces.ahead import BranchingSession
-    from draftwood.interfaces.overlap import Overlap
-    from draftwood.interfaces.resources import Resources
+    from draftwood.drafters.ahead import BranchingSession
+    from draftwood.drafters.build_resources import Resources
+    from draftwood.drafters.overlap import Overlap
     from draftwood.native.step import NativeDraft, NativeStep
-
-
-@dataclass(frozen=True, eq=False)
-class VerifiedTree:
-    """What the target made of a tree, as drafters learn it.
-
-    The first one is the prompt, as a chain that is all kept.
-
-    Attributes:
-        tree: what the forward pass read.
-        path: nodes that are now part of the sequence, root included, in order.
-        output: logits (and hidden states, where asked for) of every node of the forward pass, kept
-            or not; None where the drafter said that it reads neither, and of tokens of a prompt
-            that nothing was computed of, where it does not need that.
-    """
-
-    tree: DraftTree
-    path: Sequence[int]
-    output: Output | None = None
-
-    @cached_property
-    def tokens(self) -> list[int]:
-        """The tokens that are now part of the sequence."""
-        return [self.tree.token_list[node] for node in self.path]
-
-    @property
-    def logits(self) -> Float[Tensor, "nodes vocab"]:
-        """The target's logits at every node of the tree."""
-        if self.output is None:
-            raise ValueError("a drafter that reads logits must say so in reads")
-        return self.output.logits
-
-
-@dataclass(frozen=True, eq=False)
-class DraftRequest:
-    """What a drafter may know of the request it drafts for.
-
-    Attributes:
-        sampler: how the target's logits become probabilities; drafting with the same options
-            accepts most.
-        rng: the request's only source of randomness.
-        target: the target's own session, for drafters that read the target's cache.
-        started: sessions of other models, which are closed with the request.
-    """
-
-    sampler: Sampler
-    rng: Rng
-    target: ModelSession
-    started: list[ModelSession] = field(default_factory=list)
-
-    def start(self, model: Model) -> ModelSession:
-        """A session of a model that drafts."""
-        session = model.start()
-        self.started.append(session)
-        return session
 
 
 @dataclass(frozen=True)
