@@ -1,4 +1,4 @@
-"""What the engine needs of a drafter: a tree of draft tokens."""
+"""Protocol of a drafter: it proposes trees of draft tokens, and learns what became of them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reads:
-    """What a drafter reads of the target's next forward pass.
+    """Outputs of the target's next forward pass that a drafter reads.
 
     Attributes:
         logits: of every node.
@@ -42,7 +42,7 @@ class DraftSession(ABC):
 
     @property
     def needs_prompt(self) -> bool:
-        """Whether ``update`` needs what the target computes of the prompt.
+        """True if ``update`` needs what the target computes of the prompt.
 
         Where it does not, tokens that are in the cache already come without an output.
         """
@@ -126,7 +126,7 @@ class Drafter(ABC):
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        """How the siblings of its trees may be drawn in this shape.
+        """Name the draws that siblings of its trees may have in this shape.
 
         This is known before anything is loaded. A drafter that draws siblings itself overrides the
         method.
@@ -135,7 +135,7 @@ class Drafter(ABC):
 
     @property
     def draws(self) -> frozenset[Draw]:
-        """How the siblings of its trees may be drawn.
+        """Draws that siblings of its trees may have.
 
         With a verifier that is exact for all of these the text is the target's own.
         """

@@ -125,7 +125,7 @@ class Overlap:
 
 
 def overlap_of(given: bool | Overlap) -> Overlap | None:
-    """What a user says of overlap; None for none.
+    """Read the user's choice of overlap; None for none.
 
     Raises:
         TypeError: for anything else.

@@ -1,4 +1,4 @@
-"""What the engine needs of a constraint on texts: which tokens may come next."""
+"""Protocol of a constraint on texts: which tokens may come next."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -17,12 +17,12 @@ class ConstraintState(Protocol):
 
     @property
     def may_end(self) -> bool:
-        """Whether the text satisfies the constraint as it stands."""
+        """True if the text satisfies the constraint as it stands."""
         ...
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing but an end token may follow."""
+        """True if nothing but an end token may follow."""
         ...
 
     def after(self, token: int) -> "ConstraintState | None":
@@ -43,7 +43,7 @@ class ConstraintState(Protocol):
 
 @runtime_checkable
 class Constraint(Protocol):
-    """What texts have to satisfy, for instance a grammar; shared by all requests that ask for it.
+    """A condition on texts, for instance a grammar; shared by all requests that ask for it.
 
     Attributes:
         vocab_size: width of the logits that it masks.

@@ -15,7 +15,7 @@ from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree
 
 FORCED = "grammar"
-"""What proposed forced tokens, as reports call it."""
+"""The proposer of forced tokens, as reports call it."""
 
 AT_ROOT, BELOW = 32, 4
 """Most forced tokens that are drafted in a row: below the root, where they are certain to be

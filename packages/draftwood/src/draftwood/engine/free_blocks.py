@@ -21,7 +21,7 @@ def preempt_youngest(tasks: Mapping[int, Task[object]]) -> dict[int, SequenceSta
             return known
         holders = [n for n in known if known[n].cache in short and known[n].length]
         if len(holders) < 2 or not tasks[max(holders)].preempt():
-            return known  # a pass will tell what is lacking
+            return known  # a pass will report what is lacking
 
 
 class FreeBlocks:
@@ -46,7 +46,7 @@ class FreeBlocks:
         return [self._caches[number] for number, left in self._left.items() if left < 0]
 
     def has(self, status: SequenceStatus) -> bool:
-        """Whether all of a prompt fits."""
+        """True if all of a prompt fits."""
         left = self._left.get(id(status.cache))
         return left is None or status.wants <= left
 

@@ -47,7 +47,7 @@ class ParallelSampling:
 
     @property
     def _in_prompt(self) -> bool:
-        """Whether the prompt is run, once for all."""
+        """True while the prompt is run, once for all."""
         return self.members[0].root < 0
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
 
 MOST_ROWS = 40
-"""Of a tree, as far as room in the cache is kept for it before it is known."""
+"""Rows of a tree for which the cache keeps blocks before the tree is known."""
 
 
 class Prefill(TextHolder):

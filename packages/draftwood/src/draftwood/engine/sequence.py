@@ -22,7 +22,7 @@ from draftwood.stats import Step, TokenLogprob
 from draftwood.verifiers.verifier import Verifier
 
 SMOOTHING = 0.1
-"""What a step adds to the mean of the tokens that a step emits."""
+"""Weight of a step in the mean of the tokens that a step emits."""
 
 
 class Sequence:
@@ -156,7 +156,7 @@ class Sequence:
     # for executors
 
     def context_for(self, budget: StepBudget) -> Context:
-        """What a drafter may know of the text."""
+        """Collect what a drafter may know of the text."""
         known = self.context
         room = self.max_draft_len
         return Context(known.tokens, known.prompt, room, budget.shared, budget.last_pass)

@@ -11,7 +11,7 @@ from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_whole
 
 Progress = TypeVar("Progress")
-"""What a task reports of a pass: of a text, a ``Step``."""
+"""Report of a pass by a task: of a text, a ``Step``."""
 
 Reported = TypeVar("Reported", covariant=True)
 
@@ -51,7 +51,7 @@ class OwnPass(ModelInput):
 
 @dataclass(frozen=True)
 class SequenceStatus:
-    """How far a task is.
+    """Progress of a task, and its share of the cache.
 
     Attributes:
         prompt_left: tokens of its prompt that are yet to be run.
@@ -72,7 +72,7 @@ class SequenceStatus:
 
 @dataclass(frozen=True)
 class StepBudget:
-    """What a task may ask for, as a scheduler tells it before each pass.
+    """Limits of a task's next pass, given by the scheduler.
 
     Attributes:
         prompt_rows: most tokens of its prompt.
@@ -103,7 +103,7 @@ class Task(Protocol[Reported]):
 
     @property
     def status(self) -> SequenceStatus:
-        """How far it is, asked before each pass."""
+        """Its progress, asked before each pass."""
         ...
 
     def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
@@ -146,7 +146,7 @@ class KeepsCache:
 
 @dataclass(frozen=True)
 class Event(Generic[Progress]):
-    """What a step brought for one task.
+    """Outcome of a step for one task.
 
     Attributes:
         number: of the task, as ``Scheduler.add`` gave it.
@@ -163,7 +163,7 @@ class Event(Generic[Progress]):
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a scheduler runs at once.
+    """Bounds of what a scheduler runs at once.
 
     Args:
         requests: tasks that hold caches at the same time; the others wait.

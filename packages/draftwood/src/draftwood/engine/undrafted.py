@@ -25,7 +25,7 @@ class _Undrafted(DraftSession):
 
 
 def without_drafts(drafter: Drafter) -> DraftSession:
-    """What takes the place of a broken drafter's session for the rest of a text; warns of it."""
+    """Replace a broken drafter's session for the rest of a text, with a warning."""
     warnings.warn(
         f"{drafter.name} says NaN or infinity of what comes next, so texts go on without its"
         " drafts: its weights are damaged, or its dtype is too small for it; load it again, in"

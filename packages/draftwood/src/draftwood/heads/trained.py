@@ -95,7 +95,7 @@ def _probe(model: Model) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class TrainedHead:
-    """What a drafter's folder holds.
+    """Contents of a drafter's folder.
 
     Attributes:
         head: the network; its ``config`` is a frozen dataclass with a ``kind``.

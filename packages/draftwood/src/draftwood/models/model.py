@@ -1,4 +1,4 @@
-"""What the engine needs of a model: forward passes over trees, and a cache that keeps a path."""
+"""Protocol of a model: forward passes over trees, and a cache that keeps a path."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draftwood.native.step import NativeStep, StepCaller
 
 Keep = Literal["all", "last", "none"]
-"""Of which nodes or tokens of a pass logits are wanted."""
+"""Nodes or tokens of a pass whose logits are wanted."""
 
 Ability = Literal["hidden", "partial", "halves", "resume", "window", "shadow", "ends", "fork"]
 """What a model can do beyond a forward pass over a tree."""
@@ -46,7 +46,7 @@ _CURES: dict[Ability, str] = {
 
 @dataclass(frozen=True)
 class Layers:
-    """Which decoder layers a forward pass runs, and over which part of the prefix.
+    """Decoder layers that a forward pass runs, and the part of the prefix that it reads.
 
     A layer's attention and MLP are left out apart from each other. Where the attention is left out,
     the pass writes no keys and values of that layer.
@@ -139,7 +139,7 @@ class InProcess:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """What a forward pass of the model gave.
+    """Result of a forward pass for one of its inputs.
 
     Attributes:
         logits: one row per node of the pass; a single row for the last one, or none, where only
@@ -160,7 +160,7 @@ class CacheFullError(MemoryError):
 
 @runtime_checkable
 class BlockCache(Protocol):
-    """What a scheduler asks a cache in blocks, as ``NativeModel.pool`` is one.
+    """A cache in blocks as schedulers see it, for instance ``NativeModel.pool``.
 
     Blocks that are only held for texts to come count as free.
 
@@ -505,7 +505,7 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
 
 
 def kept(rows: Float[Tensor, "rows vocab"], keep: Keep) -> Float[Tensor, "wanted vocab"]:
-    """Those of all rows of logits that are wanted."""
+    """Choose the rows of logits that are wanted."""
     return rows if keep == "all" else rows[len(rows) - (keep == "last") :]
 
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Stepper(Protocol):
-    """What decodes a sequence: draft, forward pass, the target's own draws, learning."""
+    """Makes whole steps of a sequence: draft, forward pass, the target's own draws, learning."""
 
     def step(self, draft: "NativeDraft", root: int, place: int, room: int, rows: int) -> StepInput:
-        """What makes the next step in a forward pass of the model; its path is yet to be committed.
+        """Prepare the next step for a forward pass of the model; its path is yet to be committed.
 
         Args:
             draft: what drafts.
@@ -30,11 +30,11 @@ class StepModel(Protocol):
     """A model that makes steps of its own; each gives what a ``Sequence`` makes of its passes."""
 
     def stepper(self, session: ModelSession, key: int, temperature: float) -> Stepper:
-        """What decodes a sequence.
+        """Start to make the steps of a sequence.
 
         Args:
             session: one of this model.
-            key: of the request's noise, as ``Rng.next_draw`` tells it.
+            key: of the request's noise, as ``Rng.next_draw`` gives it.
             temperature: 0 takes the likeliest tokens.
         """
         ...

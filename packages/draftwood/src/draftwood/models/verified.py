@@ -1,4 +1,4 @@
-"""What a target gives to those who draft for it: a request, and each tree as verified."""
+"""A request, and each tree as the target verified it: all that drafters and sources are given."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from draftwood.tree import DraftTree
 
 @dataclass(frozen=True, eq=False)
 class VerifiedTree:
-    """What the target made of a tree, as drafters learn it.
+    """A tree after verification, as drafters learn of it.
 
     The first one is the prompt, as a chain that is all kept.
 
@@ -46,7 +46,7 @@ class VerifiedTree:
 
 @dataclass(frozen=True, eq=False)
 class DraftRequest:
-    """What a drafter may know of the request it drafts for.
+    """The request that a drafter drafts for, as far as it may know it.
 
     Attributes:
         sampler: how the target's logits become probabilities; drafting with the same options

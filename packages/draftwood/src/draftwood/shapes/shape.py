@@ -1,4 +1,4 @@
-"""What a drafter needs of a shape: a tree grown from distributions."""
+"""Protocol of a shape: a tree grown from distributions."""
 
 from collections.abc import Callable
 from typing import ClassVar, Protocol, runtime_checkable
@@ -23,7 +23,7 @@ class Shape(Protocol):
 
     @property
     def draw(self) -> Draw:
-        """How the siblings of its trees are drawn."""
+        """Draw of the siblings of its trees."""
         ...
 
     @property

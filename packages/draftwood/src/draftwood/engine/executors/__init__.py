@@ -1,4 +1,4 @@
-"""What makes the steps of a text: one file per way, each read from top to bottom."""
+"""Executors: they make the steps of a text, one file per way."""
 
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn

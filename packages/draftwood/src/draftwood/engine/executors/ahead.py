@@ -1,4 +1,4 @@
-"""What is drafted in another thread, and taken over where it is wanted."""
+"""Drafts made in another thread, and taken over where they are wanted."""
 
 import time
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ class DroppedError(Exception):
 
 
 class Wanted:
-    """Whether something is still wanted; what asks holds on to nothing else."""
+    """A flag that says if a draft is still wanted; who asks holds on to nothing else."""
 
     def __init__(self) -> None:
         self.dropped = False
@@ -64,7 +64,7 @@ class SideDraft(ABC):
 
     @abstractmethod
     def draft(self) -> None:
-        """What the thread does."""
+        """Draft, in the thread."""
 
     @abstractmethod
     def close(self) -> None:
@@ -198,14 +198,14 @@ class DraftedAhead(SideDraft):
         self._found[outcome.tokens] = PreparedTree(session, drafted, start, context.room, outcome)
 
     def may_follow(self, accepted: Sequence[int]) -> bool:
-        """Whether some outcome begins with these accepted tokens; False until all are known."""
+        """True if some outcome begins with these accepted tokens; False until all are known."""
         known = self.outcomes
         return known is not None and any(each[:-1] == tuple(accepted) for each in known)
 
     def result(
         self, tokens: tuple[int, ...], context: Context, state: tuple[object, int, int]
     ) -> PreparedTree | None:
-        """What was drafted for an outcome; None where nothing was.
+        """Take over the tree drafted for an outcome; None where there is none.
 
         Args:
             tokens: accepted ones, and the one after them.

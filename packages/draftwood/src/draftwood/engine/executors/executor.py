@@ -1,4 +1,4 @@
-"""The contract of what makes the steps of a text."""
+"""Contract of an executor."""
 
 from collections import abc
 from typing import TYPE_CHECKING, Protocol

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
 
 SMOOTHING = 0.1
-"""What a step adds to the means of seconds and of rejections."""
+"""Weight of a step in the means of seconds and of rejections."""
 
 
 class RestNeededError(Exception):

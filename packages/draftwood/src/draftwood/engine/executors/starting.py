@@ -1,4 +1,4 @@
-"""Which executor makes the steps of a text."""
+"""Choice of the executor of a text."""
 
 from typing import TYPE_CHECKING
 
