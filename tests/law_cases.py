@@ -181,8 +181,10 @@ class ThrownAway:
     depth: int = 2
     label: str = "two, if likely"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        tree = Until(self.depth, 0.5, "probability").grow(root, expand, rng, room)
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        tree = Until(self.depth, 0.5, "probability").grow(root, expand, rng, max_draft_len)
         assert tree.probs is not None
         unlikely = tree.probs[-1, tree.tokens[-1]] < 0.5
         return tree.truncated(len(tree) - 2) if bool(unlikely) else tree

@@ -327,7 +327,7 @@ def plain(target: Model, constraint: Automaton, sampling: Sampling, seed: int) -
         Options(sampling, 24, seed=seed, constraint=constraint),
     )
     assert sequence.branches is not None
-    sequence.branches.fit = lambda tree, room: tree  # type: ignore[method-assign]
+    sequence.branches.fit = lambda tree, max_draft_len: tree  # type: ignore[method-assign]
     steps = [step for _, step in run_all([sequence])]
     assert all(len(step.tokens) == 1 for step in steps)
     return [step.tokens[0] for step in steps]

@@ -50,14 +50,14 @@ class Context:
     """The tokens before a position.
 
     They are ``tokens`` in all, of which the first ``prompt`` were given by the user. The others are
-    for drafters: ``room``, how many draft tokens in a row may still become text, as the text and
-    the model's context end; ``shared``, what else the next forward pass runs; ``last_pass``, how
-    long the text's last one took, where that is known.
+    for drafters: ``max_draft_len``, how many draft tokens in a row may still become text, as the
+    text and the model's context end; ``shared``, what else the next forward pass runs;
+    ``last_pass``, how long the text's last one took, where that is known.
     """
 
     tokens: list[int]
     prompt: int
-    room: int = UNBOUNDED
+    max_draft_len: int = UNBOUNDED
     shared: SharedPass = NOTHING_SHARED
     last_pass: PassTime | None = None
 

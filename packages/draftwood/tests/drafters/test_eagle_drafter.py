@@ -109,7 +109,7 @@ class Recorded:
     def label(self) -> str:
         return self.inner.label
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = 9) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, max_draft_len: int = 9) -> DraftTree:
         def noted(tree: DraftTree, first: int) -> Tensor:
             rows = expand(tree, first)
             for node, row in enumerate(rows, first):
@@ -117,7 +117,7 @@ class Recorded:
                 self.seen[tuple(path)] = row.clone()
             return rows
 
-        return self.inner.grow(root, noted, rng, room)
+        return self.inner.grow(root, noted, rng, max_draft_len)
 
 
 class Reference:
@@ -193,7 +193,7 @@ def test_steps_with_a_cache_equal_steps_from_scratch(
     compared = 0
     for root, kept in ((9, 2), (33, 0), (4, 1), (61, 3)):
         recorded.seen.clear()
-        tree = draft.propose(root, Context(list(written), len(PROMPT), room=4))
+        tree = draft.propose(root, Context(list(written), len(PROMPT), max_draft_len=4))
         compared += compare(drafter, recorded.seen, written, root)
         deepest = max(range(len(tree)), key=lambda node: len(tree.path_to(node)))
         path = [0, *tree.path_to(deepest)[:kept]]
@@ -227,8 +227,8 @@ def test_long_prompts_in_chunks(target: Model) -> None:
     tokens = [(7 * place) % 64 for place in range(500)]
     for first in range(0, 500, 300):
         say(draft, request.target, tokens[first : first + 300])
-    assert len(draft.propose(5, Context(tokens, 500, room=0))) == 1
-    assert len(draft.propose(5, Context(tokens, 500, room=1))) == 2
+    assert len(draft.propose(5, Context(tokens, 500, max_draft_len=0))) == 1
+    assert len(draft.propose(5, Context(tokens, 500, max_draft_len=1))) == 2
     assert compare(drafter, recorded.seen, tokens, 5) == 1
 
 

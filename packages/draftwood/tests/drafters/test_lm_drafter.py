@@ -94,8 +94,8 @@ def test_steps_with_a_cache_equal_steps_from_scratch(target: Model, settings: di
         tell(draft, chunk)
         written += chunk
     for root, kept in ((9, 2), (33, 0), (4, 1)):
-        assert len(draft.propose(root, Context(written, len(PROMPT), room=0))) == 1
-        tree = draft.propose(root, Context(written, len(PROMPT), room=4))
+        assert len(draft.propose(root, Context(written, len(PROMPT), max_draft_len=0))) == 1
+        tree = draft.propose(root, Context(written, len(PROMPT), max_draft_len=4))
         compare(drafter, tree, written)
         deepest = max(range(len(tree)), key=lambda node: len(tree.path_to(node)))
         path = [0, *tree.path_to(deepest)[:kept]]

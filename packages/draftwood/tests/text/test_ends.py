@@ -199,7 +199,7 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
             before += len(step.tokens)
 
 
-@pytest.mark.parametrize("room", [0, 1, 2, 3, UNBOUNDED])
+@pytest.mark.parametrize("max_draft_len", [0, 1, 2, 3, UNBOUNDED])
 @pytest.mark.parametrize(
     "shape",
     [
@@ -217,7 +217,7 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
     ],
     ids=lambda shape: shape.name,
 )
-def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None:
+def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, max_draft_len: int) -> None:
     table = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
     asked: list[int] = []
 
@@ -225,10 +225,10 @@ def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None
         asked.append(tree.depth)
         return table[tree.tokens[first:]]
 
-    tree = shape.grow(0, expand, Rng(0), room)
-    assert tree.depth == min(room, 3)
+    tree = shape.grow(0, expand, Rng(0), max_draft_len)
+    assert tree.depth == min(max_draft_len, 3)
     # a node at the end of the context has no successor to ask for
-    assert max(asked, default=-1) < room
+    assert max(asked, default=-1) < max_draft_len
 
 
 def learnt(
@@ -241,10 +241,10 @@ def learnt(
         quiet=False,
     )
     found = []
-    for room in rooms:
-        grown = merged.grow(1, FREE, room)
+    for max_draft_len in rooms:
+        grown = merged.grow(1, FREE, max_draft_len)
         tree = DraftTree.of(grown.tokens, grown.parents)
-        assert tree.depth <= room
+        assert tree.depth <= max_draft_len
         path = [0]
         while tree.children[path[-1]]:
             path.append(tree.children[path[-1]][0])

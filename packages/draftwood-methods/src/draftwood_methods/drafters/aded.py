@@ -61,7 +61,7 @@ class _AdedSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         tokens, parents = [root], [-1]
-        depth = min(self.config.depth, context.room)
+        depth = min(self.config.depth, context.max_draft_len)
         if not self.newest or depth < 1:
             return DraftTree.of(tokens, parents)
         pairs, depths = [(self.newest[-1], root)], [0]

@@ -105,7 +105,7 @@ class _HorizontalSession(DraftSession):
         for token in path[1:]:
             state = self.source.advance(state, token)
         rows: list[dict[int, float]] = []
-        for _ in range(min(self.config.far, context.room - len(path) + 1)):
+        for _ in range(min(self.config.far, context.max_draft_len - len(path) + 1)):
             row = self._row(state, context, path)
             if not row:
                 break

@@ -51,7 +51,7 @@ class _InputGuidedSession(DraftSession):
         place = self._after(root)
         if place is None or self.source is None:
             return DraftTree.of([root], [-1])
-        end = place + min(self.config.length, context.room)
+        end = place + min(self.config.length, context.max_draft_len)
         return DraftTree.chain([root, *self.source[place:end]])
 
     def _after(self, token: int) -> int | None:

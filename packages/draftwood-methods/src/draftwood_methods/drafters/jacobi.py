@@ -51,7 +51,7 @@ class _JacobiSession(DraftSession):
         self.drafts = True
         chain = [root, *self.chain]
         chain += [chain[-1]] * (self.length + 1 - len(chain))
-        return DraftTree.chain(chain[: 1 + min(self.length, context.room)])
+        return DraftTree.chain(chain[: 1 + min(self.length, context.max_draft_len)])
 
     def update(self, verified: VerifiedTree) -> None:
         last = verified.path[-1]

@@ -196,7 +196,9 @@ class _MergedSession(DraftSession):
     def _proposed(self, root: int, context: Context) -> Iterator[DraftTree]:
         for session in self.sessions:
             tree = session.propose(root, context).to("cpu")
-            yield tree.truncated(context.room) if len(tree) > context.room else tree
+            yield (
+                tree.truncated(context.max_draft_len) if len(tree) > context.max_draft_len else tree
+            )
 
     def update(self, verified: VerifiedTree) -> None:
         for session in self.sessions:

@@ -168,7 +168,7 @@ class _PrunedSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         self._learn(root, context)
         tree = self.inner.propose(root, context).to("cpu")
-        tree = tree.truncated(context.room) if len(tree) > context.room else tree
+        tree = tree.truncated(context.max_draft_len) if len(tree) > context.max_draft_len else tree
         if len(tree) == 1:
             return self.config.cut(tree, [0])
         shares = self._shares(tree)

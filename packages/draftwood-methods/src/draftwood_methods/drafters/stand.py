@@ -82,7 +82,9 @@ class _StandSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         grown = _Drawn([root], [-1], [0], [self._longer(self.tail, root)], [self.config.nodes])
         node = 0
-        while node < len(grown.tokens) and grown.depths[node] < context.room:  # depths never fall
+        while (
+            node < len(grown.tokens) and grown.depths[node] < context.max_draft_len
+        ):  # depths never fall
             self._branch(grown, node, context)
             node += 1
         probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab, dtype=torch.float32)

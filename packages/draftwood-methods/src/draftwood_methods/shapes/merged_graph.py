@@ -64,10 +64,12 @@ class MergedGraph:
     def label(self) -> str:
         return f"merged-graph {self.width}x{self.depth}, keep {self.size}, {self.agreeing} agreeing"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         grown = _Grown([root])
         leaves = [0]
-        for _ in range(min(self.depth, room)):
+        for _ in range(min(self.depth, max_draft_len)):
             self._run(grown, leaves, expand)
             first = len(grown.tokens)
             for leaf in leaves:

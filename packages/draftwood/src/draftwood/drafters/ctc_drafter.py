@@ -108,12 +108,16 @@ class CtcDrafter(Drafter):
             return Unmerged(probs, self.head.config.has_blank)
         return Lattice(probs)
 
-    def searched(self, probs: Float[Tensor, "frames symbols"], root: int, room: int) -> DraftTree:
+    def searched(
+        self, probs: Float[Tensor, "frames symbols"], root: int, max_draft_len: int
+    ) -> DraftTree:
         """The tree without a shape."""
         if self.search == "paper":
-            tree = collapsed_alignments(probs, self.nodes, self.ranks, self.alignments, room=room)
+            tree = collapsed_alignments(
+                probs, self.nodes, self.ranks, self.alignments, max_draft_len=max_draft_len
+            )
         else:
-            tree = likeliest_prefixes(self.read(probs), self.nodes, room=room)
+            tree = likeliest_prefixes(self.read(probs), self.nodes, max_draft_len=max_draft_len)
         known = self.vocabulary.tokens
         tokens = [root, *(int(known[place]) for place in tree.token_list[1:])]
         return DraftTree.of(tokens, tree.parent_list)
@@ -144,7 +148,7 @@ class _CtcSession(DraftSession):
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
         states = self._take_in([*self.late[1:], root])
         logits = self.drafter.vocabulary.logits(states)
@@ -153,7 +157,7 @@ class _CtcSession(DraftSession):
             return replace(DraftTree.of([root], [-1]), is_broken=True)
         shape = self.drafter.shape
         if shape is None:
-            return self.drafter.searched(probs, root, context.room)
+            return self.drafter.searched(probs, root, context.max_draft_len)
         grown = GrownPrefixes(self.drafter.read(probs), self.drafter.vocabulary, self.rng)
         if shape.draw == "chosen" or not self.rng.noise:
             grown.tosses = False

@@ -111,10 +111,10 @@ class _DraftModelSession(BranchingSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
         self.newest = None
-        room, limit = context.room, self.session.model.context_length
+        max_draft_len, limit = context.max_draft_len, self.session.model.context_length
         if limit is not None:  # past its own context a draft model only drafts wildly
-            room = min(room, limit - self.session.length - len(self.late))
-        if room < 1:
+            max_draft_len = min(max_draft_len, limit - self.session.length - len(self.late))
+        if max_draft_len < 1:
             return DraftTree.of([root], [-1])
         # The newest tokens and the root share a forward pass; the root then serves as the tree's
         # first node.
@@ -133,7 +133,7 @@ class _DraftModelSession(BranchingSession):
                 logits = self.session.forward(self._known_tree(tree), first).logits
             return laws.after(logits, tree, first)
 
-        return grow_sound(self.shape, root, expand, self.rng, room)
+        return grow_sound(self.shape, root, expand, self.rng, max_draft_len)
 
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens

@@ -109,7 +109,7 @@ class DraftVocabulary:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
             return sampler.probs(score(self._translated(tree, root), first))
 
-        return self._translated(grow_sound(shape, 0, expand, rng, context.room), root)
+        return self._translated(grow_sound(shape, 0, expand, rng, context.max_draft_len), root)
 
     def _grow_wide(
         self,
@@ -131,7 +131,7 @@ class DraftVocabulary:
             # a grammar may allow none of the draft vocabulary
             return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
 
-        return grow_sound(shape, root, expand, rng, context.room)
+        return grow_sound(shape, root, expand, rng, context.max_draft_len)
 
     def _translated(self, tree: DraftTree, root: int) -> DraftTree:
         """The tree with the target's ids, of one with places in the draft vocabulary."""

@@ -52,8 +52,8 @@ class DraftSession(ABC):
     def propose(self, root: int, context: Context) -> DraftTree:
         """A tree below ``root``, the newest token; ``context`` holds the tokens before it.
 
-        No path longer than ``context.room`` can become text. The engine cuts off what is deeper,
-        which gives the nodes left new numbers.
+        No path longer than ``context.max_draft_len`` can become text. The engine cuts off what is
+        deeper, which gives the nodes left new numbers.
         """
 
     @abstractmethod

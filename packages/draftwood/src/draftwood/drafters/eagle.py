@@ -101,7 +101,7 @@ class _EagleSession(DraftSession):
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
         state, normed = self._take_in([*self.late[1:], root])
         states = [state]  # of the drafted rows, the root's first

@@ -103,7 +103,7 @@ class _LmSession(BranchingSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
         self.newest = None
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
         newest = self.newest = self._take_in([*self.late, root])
         self.late, self.ahead = [], [root]

@@ -148,7 +148,7 @@ class _MultiSourceSession(DraftSession):
         budget, others = self._budget(context), context.shared.tokens
         if budget is None:
             return DraftTree.chain([root])
-        tokens, parents, chances = self.merged.grow(root, budget, context.room, others)
+        tokens, parents, chances = self.merged.grow(root, budget, context.max_draft_len, others)
         size = 1 + budget.best(chances[1:], others)
         grown = Grown(tokens[:size], parents[:size], chances[:size])
         return self._tree(grown, self.merged.proposers(size), budget, others)

@@ -71,7 +71,7 @@ class OwnPasses:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             return laws.after(logits(tree, first), tree, first)
 
-        return grow_sound(shape, root, expand, self.rng, context.room)
+        return grow_sound(shape, root, expand, self.rng, context.max_draft_len)
 
 
 class ExitPasses(OwnPasses):

@@ -90,7 +90,7 @@ class _PromptLookupSession(DraftSession):
         self.config, self.index = config, NGramIndex(config.ngram)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        length = min(self.config.length, context.room)
+        length = min(self.config.length, context.max_draft_len)
         tokens, parents = [root], [-1]
         children: dict[tuple[int, int], int] = {}
         for copied in self.index.continuations(root, length, self.config.branches):

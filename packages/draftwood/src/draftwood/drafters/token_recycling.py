@@ -124,7 +124,7 @@ class _TokenRecyclingSession(DraftSession):
         return Reads(logits=True)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        return self.config.shape.fill(root, self.adjacency.__getitem__, context.room)
+        return self.config.shape.fill(root, self.adjacency.__getitem__, context.max_draft_len)
 
     def update(self, verified: VerifiedTree) -> None:
         ranks = min(self.config.ranks, verified.logits.shape[-1])

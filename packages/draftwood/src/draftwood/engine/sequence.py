@@ -158,8 +158,8 @@ class Sequence:
     def context_for(self, budget: StepBudget) -> Context:
         """Collect what a drafter may know of the text."""
         known = self.context
-        room = self.max_draft_len
-        return Context(known.tokens, known.prompt, room, budget.shared, budget.last_pass)
+        max_draft_len = self.max_draft_len
+        return Context(known.tokens, known.prompt, max_draft_len, budget.shared, budget.last_pass)
 
     @property
     def max_draft_len(self) -> int:

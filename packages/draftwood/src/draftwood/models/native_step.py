@@ -34,8 +34,10 @@ class NativeStepper:
     def __init__(self, session: PooledSession, key: int, temperature: float) -> None:
         self.session, self.caller = session, StepCaller(key, temperature)
 
-    def step(self, draft: NativeDraft, root: int, place: int, room: int, rows: int) -> StepInput:
-        self.caller.prepare(draft, root, place, room)
+    def step(
+        self, draft: NativeDraft, root: int, place: int, max_draft_len: int, rows: int
+    ) -> StepInput:
+        self.caller.prepare(draft, root, place, max_draft_len)
         return StepInput(self.session, self.caller, draft.most, draft.hidden, rows)
 
 

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 class Stepper(Protocol):
     """Makes whole steps of a sequence: draft, forward pass, the target's own draws, learning."""
 
-    def step(self, draft: "NativeDraft", root: int, place: int, room: int, rows: int) -> StepInput:
+    def step(
+        self, draft: "NativeDraft", root: int, place: int, max_draft_len: int, rows: int
+    ) -> StepInput:
         """Prepare the next step for a forward pass of the model; its path is yet to be committed.
 
         Args:
             draft: what drafts.
             root: the newest token.
             place: number of the next draw.
-            room: most draft tokens in a row.
+            max_draft_len: most draft tokens in a row.
             rows: that the pass is expected to run.
         """
         ...

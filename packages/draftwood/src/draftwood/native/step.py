@@ -80,14 +80,14 @@ class StepCaller:
         self._costs = self._alone
         self._told: Costs | None = None  # that the structure points to
 
-    def prepare(self, draft: NativeDraft, root: int, place: int, room: int) -> None:
+    def prepare(self, draft: NativeDraft, root: int, place: int, max_draft_len: int) -> None:
         """Write down what the next step is.
 
         Args:
             draft: what drafts.
             root: the newest token.
             place: number of the next draw.
-            room: most draft tokens in a row.
+            max_draft_len: most draft tokens in a row.
         """
         step, costs = self.structure, draft.costs or self._alone
         self._costs = costs
@@ -96,7 +96,7 @@ class StepCaller:
             step.costs, step.slopes = costs.addresses[:2]
             step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
         step.drafting = None if draft.drafting is None else draft.drafting.handle
-        step.room, step.root, step.place, step.others = room, root, place, draft.others
+        step.room, step.root, step.place, step.others = max_draft_len, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
 
     @property

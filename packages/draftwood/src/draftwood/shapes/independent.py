@@ -47,5 +47,7 @@ class Independent:
     def _widths(self) -> Widths:
         return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        return self._widths.grow(root, expand, rng, room)
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        return self._widths.grow(root, expand, rng, max_draft_len)

@@ -79,7 +79,9 @@ class Sequoia:
     def levels(self) -> list[Level]:
         return levels_of(self.paths)
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             drawn = rng.draw_distinct(probs, min(max(wanted.ranks) + 1, probs.shape[-1]))
@@ -93,4 +95,6 @@ class Sequoia:
             parents = torch.tensor([p for p, _ in places], device=probs.device)
             return drawn[parents, [r for _, r in places]], parents
 
-        return grow_by_levels(root, expand, min(len(self.levels), room), pick, "distinct", None)
+        return grow_by_levels(
+            root, expand, min(len(self.levels), max_draft_len), pick, "distinct", None
+        )

@@ -41,8 +41,10 @@ class Shape(Protocol):
         """Its settings in a few words, for reports: "widths 3-2-1"."""
         ...
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        """A tree below ``root`` with at most ``room`` nodes in a row.
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        """A tree below ``root`` with at most ``max_draft_len`` nodes in a row.
 
         Args:
             expand: given a tree and a node, the distributions after the nodes from that one on.

@@ -91,9 +91,11 @@ class NativeMerger:
     def _read(self, hidden: Sequence[int]) -> None:
         self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
+    def grow(
+        self, root: int, budget: Budget, max_draft_len: int = UNBOUNDED, others: float = 0.0
+    ) -> Grown:
         draw = None if self.rng is None else self.rng.next_draw
-        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, room, others))
+        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, max_draft_len, others))
 
     def native(self, budget: Budget | None, others: float = 0.0) -> NativeDraft:
         """What a whole step in the library drafts with; None rests, and learns the path alone.

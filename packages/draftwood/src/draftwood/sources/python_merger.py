@@ -38,8 +38,10 @@ class Merged(Protocol):
     in_python: bool
     hidden: tuple[int, ...]
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
-        """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
+    def grow(
+        self, root: int, budget: Budget, max_draft_len: int = UNBOUNDED, others: float = 0.0
+    ) -> Grown:
+        """Draft tokens below ``root``, the newest token, at most ``max_draft_len`` in a row.
 
         The tree grows until no further token could pay by this budget, where other texts emit so
         many tokens in the same pass.
@@ -100,7 +102,9 @@ class PythonMerger:
         self.states: list[list[Any]] = []
         self.expected: dict[int, Prediction] = {}  # by node
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
+    def grow(
+        self, root: int, budget: Budget, max_draft_len: int = UNBOUNDED, others: float = 0.0
+    ) -> Grown:
         """See ``Merged``.
 
         The heap holds candidates, and nodes to expand as token -1: a candidate that barely enters
@@ -128,7 +132,7 @@ class PythonMerger:
             yields -= chance
             rate = max(rate, yields / budget.costs[size])
             number += 1
-            if self.depths[size] < room:
+            if self.depths[size] < max_draft_len:
                 heappush(heap, (chance * LIKELIEST_CHILD, number, -1, size))
         return Grown(self.tokens, self.parents, self.chances)
 

@@ -146,14 +146,14 @@ class PreparedTree:
     Attributes:
         session: that drafted it, and goes on from there.
         start: state of the randomness before it was drafted.
-        room: for draft tokens in a row.
+        max_draft_len: for draft tokens in a row.
         outcome: for which it was drafted, with the randomness of the session.
     """
 
     session: BranchingSession
     tree: DraftTree
     start: tuple[object, int, int]
-    room: int
+    max_draft_len: int
     outcome: ForeseenOutcome
 
 
@@ -192,10 +192,13 @@ class DraftedAhead(SideDraft):
         session.update(verified)
         before = self.likely.before
         context = replace(
-            before.extended(verified.tokens), room=max(before.room - len(outcome.tokens), 0)
+            before.extended(verified.tokens),
+            max_draft_len=max(before.max_draft_len - len(outcome.tokens), 0),
         )
         drafted = session.propose(outcome.tokens[-1], context)
-        self._found[outcome.tokens] = PreparedTree(session, drafted, start, context.room, outcome)
+        self._found[outcome.tokens] = PreparedTree(
+            session, drafted, start, context.max_draft_len, outcome
+        )
 
     def may_follow(self, accepted: Sequence[int]) -> bool:
         """True if some outcome begins with these accepted tokens; False until all are known."""
@@ -217,7 +220,10 @@ class DraftedAhead(SideDraft):
         self.wait()  # whatever breaks this off leaves the branches to the end of the text
         found = None if self.wanted.dropped else self._found.pop(tokens, None)
         # drawn from other numbers, or for another length, it would be another tree
-        if found is not None and (found.start, found.room) != (state, context.room):
+        if found is not None and (found.start, found.max_draft_len) != (
+            state,
+            context.max_draft_len,
+        ):
             found = None
         if found is not None:
             self._branches = [each for each in self._branches if each is not found.session]

@@ -39,14 +39,14 @@ class InTurn(TextHolder):
         """Draft the next tree; gives its input and the seconds by phase."""
         text, watch = self.text, Stopwatch()
         context = text.context_for(budget)
-        tree = self._fitting(self._proposed(context), context.room)
+        tree = self._fitting(self._proposed(context), context.max_draft_len)
         watch.lap("draft")
         return ForwardInput(text.session, tree, hidden=text.draft.reads.hidden), watch.seconds
 
     def _proposed(self, context: Context) -> DraftTree:
         return self.text.draft.propose(self.text.root, context)
 
-    def _fitting(self, tree: DraftTree, room: int) -> DraftTree:
+    def _fitting(self, tree: DraftTree, max_draft_len: int) -> DraftTree:
         """Fit a tree to the end of the text and to its constraint.
 
         Raises:
@@ -54,12 +54,12 @@ class InTurn(TextHolder):
         """
         text, exact_for = self.text, self.text.verifier.exact_for
         # otherwise no path is that long, and asking for the depth could wait for a device
-        if room < len(tree):
-            tree = tree.truncated(room)  # of a drafter that does not mind the room
+        if max_draft_len < len(tree):
+            tree = tree.truncated(max_draft_len)  # of a drafter that does not mind
         if text.branches is not None and (
             tree.draw in ("chosen", "coupled") and tree.draw in exact_for
         ):
-            tree = text.branches.fit(tree, room)
+            tree = text.branches.fit(tree, max_draft_len)
         if text.options.exact and len(tree) > 1 and tree.draw not in exact_for:
             raise ValueError(
                 f"{text.verifier.name} verification changes what the model would say on {tree.draw}"

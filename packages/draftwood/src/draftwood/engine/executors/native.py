@@ -34,7 +34,7 @@ class NativeSteps(TextHolder):
         if draft is None:
             return self.in_turn.plan(budget)
         place = text.rng.next_draw[1]
-        return [self.stepper.step(draft, text.root, place, context.room, self._rows)]
+        return [self.stepper.step(draft, text.root, place, context.max_draft_len, self._rows)]
 
     def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
         made = outputs[0].step

@@ -160,7 +160,11 @@ class Overlapped(InTurn):
 
     def _may_run_root(self, context: Context) -> bool:
         """True if the root is to be run by itself, while the tree below it is drafted."""
-        if self.prepared is not None or context.room < 1 or self.text.options.bound is not None:
+        if (
+            self.prepared is not None
+            or context.max_draft_len < 1
+            or self.text.options.bound is not None
+        ):
             return False
         when = self.overlap.pre_verify
         return when == "always" or (when == "auto" and self.pace.pre_verify_pays)
