@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from draftwood.interfaces.model import ForwardInput, Layers, ModelSession, Output
+from draftwood.models.model import ForwardInput, Layers, ModelSession, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.submodules import list_of_layers
 from draftwood.models.torch.graphs import Graphs

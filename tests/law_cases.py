@@ -14,8 +14,7 @@ import torch
 from scipy.stats import chi2, ncx2
 
 from draftwood.engine import Method, Options, generate
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Expand
+from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import (
@@ -28,6 +27,7 @@ from draftwood.shapes import (
     Until,
     Widths,
 )
+from draftwood.shapes.shape import Expand
 from draftwood.testing import TableModel, distance, outcomes, sampled_law
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import (
@@ -119,7 +119,7 @@ def text_distance(
     """
 
     def write(rng: Rng) -> tuple[int, ...]:
-        patch.setattr("draftwood.engine.decoding.Rng", lambda seed, noise: rng)
+        patch.setattr("draftwood.engine.sequence.Rng", lambda seed, noise: rng)
         text = generate(model, method.drafter, method.verifier, PROMPT, options)
         emitted = [
             token for _, step in zip(range(1 + steps), text, strict=False) for token in step.tokens
@@ -181,8 +181,10 @@ class ThrownAway:
     depth: int = 2
     label: str = "two, if likely"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        tree = Until(self.depth, 0.5, "probability").grow(root, expand, rng, room)
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        tree = Until(self.depth, 0.5, "probability").grow(root, expand, rng, max_draft_len)
         assert tree.probs is not None
         unlikely = tree.probs[-1, tree.tokens[-1]] < 0.5
         return tree.truncated(len(tree) - 2) if bool(unlikely) else tree

@@ -6,7 +6,7 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Output
+from draftwood.models.model import Output
 from draftwood.sources.merger import Grown, Merger
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree

@@ -5,6 +5,7 @@ lists the rooms from the ground up; a room imports itself and what stands in its
 """
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -33,7 +34,6 @@ GROUND = {
     "stats",
     "version",
     "lazy",
-    "interfaces",
 }
 LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
@@ -49,10 +49,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rng": {"tree", "native"},
     "sampling": {"validation", "tree", "native", "rng"},
     "stats": {"tree"},
-    "interfaces": GROUND,
-    "engine": GROUND,
+    "engine": GROUND | {"moved", "models", "shapes", "verifiers", "drafters"},
     "models": GROUND,
-    "heads": GROUND,
+    "heads": GROUND | {"models"},
     "loading": GROUND | {"models"},
     "costs": GROUND | {"models", "shapes"},
     "shapes": GROUND | {"moved"},
@@ -60,7 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": GROUND | {"models", "heads", "costs"},
     "drafters": GROUND | {"moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"models", "heads", "costs", "engine"} | AXES,
-    "grammar": GROUND,
+    "grammar": GROUND | {"engine"},
     "text": TEXT - {"text"},
     "testing": TEXT,
     "integrations": GROUND | {"models", "heads", "costs", "sources", "drafters"},
@@ -274,8 +273,9 @@ def files_without_a_part(folder: Path, protocol: str) -> list[str]:
     return found
 
 
+PROTOCOLS = {"drafter", "ahead", "overlap", "build_resources", "shape", "verifier"}
 # what the methods of an axis have in common
-HELPERS = {
+HELPERS = PROTOCOLS | {
     *("__init__", "base", "resources", "lazy_resources", "resting", "optimal", "best_tree"),
     *("draft_vocabulary", "head_rows", "partial", "layer_sets"),
 }
@@ -320,7 +320,7 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
                         m.split(".")[1]
                         for m in imports_of(path, package)
                         if m.startswith(axis + ".")
-                    } - {"base"}
+                    } - {"base", *PROTOCOLS}
                     assert siblings <= shared, f"{path.name} imports {siblings}"
 
 
@@ -341,6 +341,76 @@ def test_only_who_declares_and_who_refuses_knows_the_draft_model_by_name(tmp_pat
     assert names == ["draft_model.py", "drafter.py", "resources.py"]
     (tmp_path / "knowing.py").write_text('needs = drafter == "draft-model"\n')
     assert files_with("draft-model", tmp_path) == ["knowing.py"]
+
+
+def test_the_engine_knows_models_and_parts_by_their_protocols_alone() -> None:
+    protocols = {
+        *("models.model", "models.step", "models.fingerprint", "models.verified"),
+        *("drafters.drafter", "drafters.ahead", "drafters.overlap"),
+        *("shapes.shape", "verifiers.verifier"),
+    }
+    rooms = {"models", "drafters", "shapes", "verifiers"}
+    for path in files_of(SOURCE / "engine"):
+        known = {each for each in imports_of(path) if each.split(".")[0] in rooms}
+        assert known <= protocols, f"{path.name} imports {known - protocols}"
+
+
+def asked_of_types(path: Path) -> list[int]:
+    """Lines of a file that ask for the type of an object, or leave one open."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and node.id in ("isinstance", "Any")
+    ]
+
+
+def test_nobody_in_the_engine_asks_for_types(tmp_path: Path) -> None:
+    for path in files_of(SOURCE / "engine"):
+        assert path.name == "options.py" or not asked_of_types(path), path.name
+    (tmp_path / "asking.py").write_text("def f(x: Any) -> bool:\n    return isinstance(x, int)\n")
+    assert asked_of_types(tmp_path / "asking.py") == [1, 2]
+
+
+def importers_of(package: str, source: Path) -> dict[str, list[str]]:
+    """Files that import a package, by folder."""
+    found: dict[str, list[str]] = {}
+    for path in files_of(source):
+        names = {
+            name
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in (
+                [each.name for each in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        if package in {name.split(".")[0] for name in names}:
+            folder = path.parent.relative_to(source).as_posix()
+            found.setdefault(folder, []).append(path.name)
+    return found
+
+
+@pytest.mark.parametrize("package", ["torch", "ctypes"])
+def test_packages_that_are_to_leave_are_imported_nowhere_anew(package: str) -> None:
+    """The lists of ``importers.json`` only shrink: PyTorch leaves the native road, and ctypes what
+    lies above ``native/``.
+    """
+    listed = json.loads(Path(__file__).with_name("importers.json").read_text())[package]
+    found = importers_of(package, SOURCE)
+    if package == "ctypes":
+        found.pop("native")
+    for folder in sorted({*listed, *found}):
+        old, new = set(listed.get(folder, [])), set(found.get(folder, []))
+        assert not new - old, f"{sorted(new - old)} of {folder} import {package} anew"
+        assert not old - new, f"take {sorted(old - new)} of {folder} off the list of {package}"
+
+
+def test_a_planted_importer_is_found(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("def late():\n    from torch.nn import Module\n")
+    (tmp_path / "two.py").write_text("import numpy, torchvision\n")
+    assert importers_of("torch", tmp_path) == {".": ["one.py"]}
 
 
 def test_the_import_rule_can_fail(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, TokenRecycling
-from draftwood.engine import Options, generate
-from draftwood.engine.overlap import Overlap, Overlapped
-from draftwood.interfaces.drafter import DraftRequest, DraftSession
+from draftwood.drafters.drafter import DraftRequest, DraftSession
+from draftwood.engine import Options, Overlap, Overlapping, generate
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.native.rows import topk
@@ -258,7 +257,7 @@ def test_a_broken_draft_model_beside_the_target_is_left_alone(overlap: Overlap) 
     plain = DraftModel(LeanModel(draft), Widths((2, 1)))
     options = Options(Sampling(1.0), 20, seed=0)
     texts = []
-    for drafter in (plain, Overlapped(plain, Rejection(), replace(overlap, target_threads=1))):
+    for drafter in (plain, Overlapping(plain, replace(overlap, target_threads=1))):
         steps = list(generate(target, drafter, Rejection(), [1, 5, 7], options))
         texts.append([token for step in steps for token in step.tokens])
         assert not any(step.drafted for step in steps[2:])

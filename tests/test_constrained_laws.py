@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood import engine
 from draftwood.drafters import (
     Drafter,
     DraftModel,
@@ -24,10 +25,10 @@ from draftwood.drafters import (
     TokenRecycling,
 )
 from draftwood.drafters.ctc_drafter import CtcDrafter
-from draftwood.engine import Decoding, Method, Options, generate, run_all
-from draftwood.engine.constrained import Branches, Constrained
-from draftwood.interfaces.drafter import DraftRequest, DraftSession
-from draftwood.interfaces.model import Model
+from draftwood.drafters.drafter import DraftRequest, DraftSession
+from draftwood.engine import Method, Options, generate, run_all
+from draftwood.engine.constraints import Branches, Constrained
+from draftwood.models.model import Model
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
@@ -322,12 +323,12 @@ def test_every_text_is_the_plain_one(drafter: Drafter, constraint: Automaton) ->
 
 def plain(target: Model, constraint: Automaton, sampling: Sampling, seed: int) -> list[int]:
     """Decoding token by token, without forced tokens."""
-    decoding = Decoding(
+    sequence = engine.Sequence(
         *(target, Nothing(), Match(), PROMPT),
         Options(sampling, 24, seed=seed, constraint=constraint),
     )
-    assert decoding.branches is not None
-    decoding.branches.fit = lambda tree, room: tree  # type: ignore[method-assign]
-    steps = [step for _, step in run_all([decoding])]
+    assert sequence.branches is not None
+    sequence.branches.fit = lambda tree, max_draft_len: tree  # type: ignore[method-assign]
+    steps = [step for _, step in run_all([sequence])]
     assert all(len(step.tokens) == 1 for step in steps)
     return [step.tokens[0] for step in steps]

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from draftwood.drafters import Drafter, DraftModel, Eagle, Hydra, Lm, Medusa
+from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options
-from draftwood.interfaces.drafter import DraftRequest, DraftSession
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling

@@ -23,9 +23,9 @@ from draftwood.drafters import (
     TokenRecycling,
     VerifiedTree,
 )
+from draftwood.drafters.drafter import Drafter, Reads
 from draftwood.engine import Options, generate
-from draftwood.interfaces.drafter import Drafter, Reads
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library

@@ -14,7 +14,7 @@ import pytest
 import draftwood
 from command import refused, run
 from draftwood import methods
-from draftwood.interfaces.drafter import DraftSession, Need
+from draftwood.drafters.drafter import DraftSession, Need
 from draftwood.methods import Method, PartsWarning
 from draftwood.testing import promises
 from draftwood.testing.promises import tables

@@ -79,6 +79,14 @@ def test_old_names_of_folders_are_the_same_objects(axis: str) -> None:
         _ = core.Nonsense
 
 
+@pytest.mark.parametrize("old", sorted(moved.RENAMED))
+def test_renamed_names_are_the_same_objects(old: str) -> None:
+    (home, _, name), (other, _, new) = old.rpartition("."), moved.RENAMED[old].rpartition(".")
+    with pytest.warns(moved.MovedWarning, match=re.escape(moved.RENAMED[old])):
+        found = getattr(importlib.import_module(home), name)
+    assert found is getattr(importlib.import_module(other), new)
+
+
 def test_an_old_path_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(moved.MOVED, "draftwood.old", "draftwood_nowhere")
     with (

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Drafter,
@@ -27,9 +28,9 @@ from draftwood.drafters import (
     SuffixDecoding,
     TokenRecycling,
 )
-from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.engine import Options, generate_batch
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -95,7 +96,7 @@ def written(
     for start in range(0, count, 64):
         together = asked[start : start + 64]
         for number, step in generate_batch(
-            [Decoding(model, drafter, rule, PROMPT, each) for each in together]
+            [engine.Sequence(model, drafter, rule, PROMPT, each) for each in together]
         ):
             texts[start + number] += step.tokens
             stats.add(step)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from draftwood.interfaces.model import ForwardInput, Layers
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes.widths import Widths

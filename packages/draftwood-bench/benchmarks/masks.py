@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from draftwood.engine.constrained import Branches
+from draftwood.engine.constraints import Branches
 from draftwood.grammar import Compiler, Grammar
 from draftwood.loading import hub
 from draftwood.sampling import Context

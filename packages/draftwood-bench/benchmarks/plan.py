@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.common.curves import WEIGHT_BYTES, stored
 from draftwood.costs.curve import LENGTH, Curve
-from draftwood.interfaces.size import ModelSize
+from draftwood.models.size import ModelSize
 from draftwood_bench.machine import NATIVE_ATTENTION, Machine, machine_of
 from draftwood_bench.planner import DraftSource, Planner, Traffic, head_of
 

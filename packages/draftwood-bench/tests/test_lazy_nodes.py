@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from draftwood.engine import Options
-from draftwood.interfaces.model import Output
 from draftwood.loading.models import model_for
+from draftwood.models.model import Output
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.stats import Stats

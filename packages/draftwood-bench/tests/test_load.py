@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from draftwood.engine import Decoding, Options, generate
+from draftwood.engine import Options, Sequence, generate
 from draftwood.methods import build
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
@@ -16,8 +16,8 @@ MODEL = TransformersModel(tiny_llama())
 METHOD = build("lookup", MODEL)
 
 
-def decoding(number: int) -> Decoding:
-    return Decoding(
+def sequence(number: int) -> Sequence:
+    return Sequence(
         MODEL, METHOD.drafter, METHOD.verifier, PROMPTS[number], Options(max_new_tokens=8 + number)
     )
 
@@ -33,7 +33,7 @@ def alone(number: int) -> list[int]:
 
 
 def test_batches() -> None:
-    jobs = list(load._in_batches(decoding, len(PROMPTS), 2, 0.0))
+    jobs = list(load._in_batches(sequence, len(PROMPTS), 2, 0.0))
     assert [tokens_of(job) for job in jobs] == [alone(number) for number in range(len(PROMPTS))]
     assert jobs[0].arrived == jobs[1].arrived < jobs[2].arrived
     assert all(job.arrived <= job.started <= job.first_token <= job.finished for job in jobs)
@@ -47,7 +47,7 @@ def test_arrivals_join_the_batch(monkeypatch: pytest.MonkeyPatch, most: int) -> 
         load.time, "sleep", lambda seconds: [next(clock) for _ in range(1 + int(1000 * seconds))]
     )
     times = [0.0, 0.01, 0.02, 0.03, 5.0]
-    jobs = load._arriving(decoding, times, most, 0.0)
+    jobs = load._arriving(sequence, times, most, 0.0)
     assert [tokens_of(job) for job in jobs] == [alone(number) for number in range(len(PROMPTS))]
     assert [job.arrived for job in jobs] == times
     assert all(job.arrived <= job.started <= job.first_token <= job.finished for job in jobs)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import plan
 from checkout import ROOT
 from draftwood.costs.curve import LENGTH, Curve
-from draftwood.interfaces.size import ModelSize
+from draftwood.models.size import ModelSize
 from draftwood.shapes.sequoia import plan as best_tree
 from draftwood_bench.machine import MACHINES, NATIVE_ATTENTION, Machine, machine_of
 from draftwood_bench.planner import (

@@ -168,7 +168,7 @@ def test_a_request_whose_step_fails_ends_alone(tiny: str, monkeypatch: pytest.Mo
     take = Choice.take
 
     def failing(self: Choice, step: Any) -> Any:
-        if self.decoding.options.seed == 666 and self.stats.tokens > 3:
+        if self.sequence.options.seed == 666 and self.stats.tokens > 3:
             raise RuntimeError("a planted fault")
         return take(self, step)
 

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from draftwood import methods
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from data_models import target
-from draftwood.interfaces.model import Output
+from draftwood.models.model import Output
 from draftwood.testing import TableModel
 from draftwood_train.data.states import (
     bytes_per_token,

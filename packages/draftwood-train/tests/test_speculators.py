@@ -19,7 +19,7 @@ from draftwood.drafters import Eagle
 from draftwood.heads import folder
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.torch.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle

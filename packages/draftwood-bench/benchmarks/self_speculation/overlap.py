@@ -25,7 +25,7 @@ from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import print_table
 from draftwood import methods
 from draftwood.engine import Overlap
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.shapes import Shape, Widths
 from draftwood.text.language_model import LanguageModel, load_draft_model
 from draftwood.verifiers import Match, Rejection

@@ -28,7 +28,7 @@ from benchmarks.self_speculation.paired_counts import (
 from draftwood.drafters import Drafter
 from draftwood.engine.method import Method
 from draftwood.heads import exits as exit_maps
-from draftwood.interfaces.model import ForwardInput, Layers, Model
+from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.weights import MATRICES
 from draftwood.models.session import PooledSession

@@ -24,10 +24,10 @@ from benchmarks.common.processes import CURVE, in_turns, print_table
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
 from draftwood.drafters import Drafter, DraftRequest, DraftSession, TokenRecycling
+from draftwood.drafters.drafter import Reads, VerifiedTree
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Method
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.drafter import Reads, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.stats import Step
 from draftwood.tree import DraftTree

@@ -31,7 +31,7 @@ from benchmarks.self_speculation.paired_counts import (
 )
 from draftwood.drafters import Drafter, DraftModel, PromptLookup
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Keep, Output
+from draftwood.models.model import Keep, Output
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Until, Widths

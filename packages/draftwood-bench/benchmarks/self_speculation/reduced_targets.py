@@ -28,7 +28,7 @@ from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
 from draftwood.drafters import Int4SelfDraft, SuffixDecoding
 from draftwood.engine.method import Method
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import Int4Weights
 from draftwood.native.matrix import Matrix

@@ -31,9 +31,8 @@ from benchmarks.self_speculation.paired_counts import (
 from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.verifier import Verifier
 from draftwood.models.general import general_model
+from draftwood.models.model import Model
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
@@ -42,6 +41,7 @@ from draftwood.storage.data_sets import data_file, read_text
 from draftwood.storage.home import home
 from draftwood.text.prompts import encode_text
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verifier
 from draftwood_train.data.write import BatchWriter, Request, Written
 
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch

@@ -18,8 +18,8 @@ from typing import Any
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.serving.show import shown, spread
-from draftwood.engine import Batch, Limits
-from draftwood.engine.task import Event, Turn
+from draftwood.engine import Limits, Scheduler
+from draftwood.engine.task import Event, StepBudget
 from draftwood.sampling import NOTHING_SHARED
 from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import load_prompts
@@ -31,12 +31,12 @@ NEW_TOKENS = 128
 SHORT = 1200  # characters of a prompt
 
 
-class AloneBatch(Batch):
+class AloneBatch(Scheduler):
     """A batch whose texts are not told of each other."""
 
-    def _ask(self, turns: Mapping[int, Turn]) -> list[Event]:
-        return super()._ask(
-            {number: replace(turn, shared=NOTHING_SHARED) for number, turn in turns.items()}
+    def _plan(self, budgets: Mapping[int, StepBudget]) -> list[Event]:
+        return super()._plan(
+            {number: replace(each, shared=NOTHING_SHARED) for number, each in budgets.items()}
         )
 
 
@@ -46,7 +46,7 @@ class Arm:
 
     name: str
     method: str
-    batch: type[Batch] = Batch
+    batch: type[Scheduler] = Scheduler
 
 
 ARMS = (
@@ -74,7 +74,7 @@ def decode(lm: LanguageModel, arm: Arm, prompts: Sequence[Any], temperature: flo
             temperature=temperature,
             seed=number,
         )
-        batch.add(stream.decoding)
+        batch.add(stream.sequence)
     begun: set[int] = set()
     tokens, since = 0, 0.0
     while len(batch):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, Evidence, SourceSession, TargetUpdate
+from draftwood.drafters.drafter import DraftRequest
+from draftwood.sources.source import Candidates, Evidence, SourceSession, TargetUpdate
 from draftwood.validation import positive
 
 WIDEST = 16  # successors of a context once several rows were averaged

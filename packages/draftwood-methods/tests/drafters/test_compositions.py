@@ -7,7 +7,7 @@ import torch
 
 from draftwood.drafters import Drafter, DraftModel, DraftRequest, PromptLookup, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Output
+from draftwood.models.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
@@ -80,7 +80,7 @@ def test_siblings_of_a_cascade_hang_beside_the_chain(small: TableModel) -> None:
     assert tree.draw == "distinct"
     assert tree.probs is not None
     assert len(tree.probs) == 3
-    assert len(session.propose(3, Context([1, 2], 2, room=0))) == 1
+    assert len(session.propose(3, Context([1, 2], 2, max_draft_len=0))) == 1
 
 
 def chosen(tokens: list[int], parents: list[int]) -> DraftTree:
@@ -129,8 +129,11 @@ def test_far_tokens_follow_the_deepest_path(small: TableModel) -> None:
     session.update(VerifiedTree(DraftTree.chain(prompt), range(len(prompt))))
     tree = session.propose(4, Context(prompt, len(prompt)))
     assert (len(tree), tree.depth, tree.draw) == (6, 4, "chosen")
-    for room in (1, 2, 3):
-        assert session.propose(4, Context(prompt, len(prompt), room=room)).depth <= room
+    for max_draft_len in (1, 2, 3):
+        assert (
+            session.propose(4, Context(prompt, len(prompt), max_draft_len=max_draft_len)).depth
+            <= max_draft_len
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import Output
+from draftwood.drafters.drafter import Drafter
+from draftwood.models.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel
@@ -40,7 +40,7 @@ def test_jacobi_goes_on_with_what_was_said_below_the_rejected_token() -> None:
     assert second.token_list == [5, 6, 7, 8]
     answer(session, second, [0, 1], [6, 9, 10, 11])
     assert session.propose(9, NOWHERE).token_list == [9, 10, 11, 11]
-    assert session.propose(9, Context([0], 1, room=1)).token_list == [9, 10]
+    assert session.propose(9, Context([0], 1, max_draft_len=1)).token_list == [9, 10]
 
 
 def test_lookahead_makes_ngrams_of_its_window_and_checks_those_that_begin_alike() -> None:
@@ -53,7 +53,7 @@ def test_lookahead_makes_ngrams_of_its_window_and_checks_those_that_begin_alike(
     tree = session.propose(2, NOWHERE)
     assert tree.token_list == [2, 1, 5, 2, 6, 2, 6]
     assert tree.parent_list == [-1, 0, 1, 1, 3, 0, 5]
-    lone = session.propose(2, Context([0], 1, room=1))  # no room for the window
+    lone = session.propose(2, Context([0], 1, max_draft_len=1))  # no room for the window
     assert lone.token_list == [2, 2]
 
 
@@ -80,7 +80,7 @@ def test_input_guided_copies_on_and_finds_its_place_again() -> None:
     session.update(VerifiedTree(DraftTree.chain([5, 6, 7, 3]), range(4)))
     # the 3 behind the place, not the first one
     assert session.propose(9, NOWHERE).token_list == [9]
-    assert session.propose(4, Context([0], 1, room=2)).token_list == [4, 5, 6]
+    assert session.propose(4, Context([0], 1, max_draft_len=2)).token_list == [4, 5, 6]
 
 
 @pytest.mark.parametrize(

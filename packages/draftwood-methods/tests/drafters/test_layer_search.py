@@ -10,7 +10,7 @@ import torch
 from draftwood.drafters import Nothing
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import ForwardInput, Layers
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling

@@ -8,12 +8,12 @@ import torch
 
 from draftwood import methods
 from draftwood.drafters import Int4SelfDraft
+from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import ForwardInput, Layers, Output
+from draftwood.models.model import ForwardInput, Layers, Output
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling

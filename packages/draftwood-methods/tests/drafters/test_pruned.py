@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, TokenRecycling
 from draftwood.drafters.lazy_resources import LazyResources
-from draftwood.engine import Decoding, Options, generate, generate_batch
+from draftwood.engine import Options, generate, generate_batch
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.model import Layers
+from draftwood.models.model import Layers
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -88,7 +89,7 @@ def test_requests_side_by_side_write_what_each_writes_alone(model: NativeModel) 
     drafter = Pruned(TokenRecycling(), 3, least=0.02)
     alone = [text_of(steps_of(model, drafter, each)) for each in (0.0, 1.0)]
     asked = [
-        Decoding(model, drafter, Match(), PROMPT, Options(Sampling(each), 40, seed=3))
+        engine.Sequence(model, drafter, Match(), PROMPT, Options(Sampling(each), 40, seed=3))
         for each in (0.0, 1.0)
     ]
     texts: list[list[int]] = [[], []]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Output
+from draftwood.models.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel, chi_square

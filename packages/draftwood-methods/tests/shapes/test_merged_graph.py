@@ -16,7 +16,9 @@ def table(order: int, vocab: int = 6, seed: int = 0) -> torch.Tensor:
     return (torch.randn((vocab,) * (order + 1), generator=rng) * 1.5).softmax(-1)
 
 
-def grow(shape: Shape, rows: torch.Tensor, room: int = 9) -> tuple[DraftTree, list[DraftTree]]:
+def grow(
+    shape: Shape, rows: torch.Tensor, max_draft_len: int = 9
+) -> tuple[DraftTree, list[DraftTree]]:
     """A tree grown from a table by the newest tokens, and the trees that the drafter ran."""
     order, ran = rows.ndim - 1, []
 
@@ -28,7 +30,7 @@ def grow(shape: Shape, rows: torch.Tensor, room: int = 9) -> tuple[DraftTree, li
         ]
         return torch.stack([rows[tuple(path[-order:])] for path in paths])
 
-    return shape.grow(0, expand, Rng(0), room), ran
+    return shape.grow(0, expand, Rng(0), max_draft_len), ran
 
 
 def nodes_of(tree: DraftTree) -> set[tuple[int, ...]]:
@@ -80,9 +82,9 @@ def test_a_node_does_not_share_with_one_above_it() -> None:
 
 
 def test_no_branch_is_longer_than_the_room() -> None:
-    tree, ran = grow(MergedGraph(4, 3, 12), table(1), room=2)
+    tree, ran = grow(MergedGraph(4, 3, 12), table(1), max_draft_len=2)
     assert (tree.depth, len(ran)) == (2, 2)
-    lone, ran = grow(MergedGraph(4, 3, 12), table(1), room=0)
+    lone, ran = grow(MergedGraph(4, 3, 12), table(1), max_draft_len=0)
     assert (len(lone), ran) == (1, [])
 
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.engine import Decoding, FinishReason, Input
+from draftwood import engine
+from draftwood.engine import FinishReason, ModelInput, SequenceStatus, StepBudget
 from draftwood.engine.logprobs import token_logprobs
-from draftwood.engine.task import Standing, Turn
-from draftwood.interfaces.model import Output, PromptInput
-from draftwood.stats import TokenLogprob
+from draftwood.models.model import Output, PromptInput
+from draftwood.stats import Step, TokenLogprob
 
 ROWS = 64  # whose logits are held at once
 
@@ -20,51 +19,52 @@ class PromptEcho:
     """Run a text as usual, and record the prompt's log-probabilities.
 
     Args:
-        decoding: the text; it has not begun.
+        sequence: the text; it has not begun.
         count: most probable tokens to report at each place of the prompt.
 
     Attributes:
         prompt: the log-probability of each token of the prompt so far; the first has none.
     """
 
-    def __init__(self, decoding: Decoding, count: int) -> None:
-        self.decoding, self.count = decoding, count
+    def __init__(self, sequence: engine.Sequence, count: int) -> None:
+        self.sequence, self.count = sequence, count
         self.prompt: list[TokenLogprob | None] = [None]
+        self._asked: PromptInput | None = None  # the chunk that is being run
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        return self.decoding.finish_reason
+        return self.sequence.finish_reason
 
     @property
-    def standing(self) -> Standing:
-        return self.decoding.standing
+    def status(self) -> SequenceStatus:
+        return self.sequence.status
 
-    def give_way(self) -> bool:
-        return self.decoding.give_way()
+    def preempt(self) -> bool:
+        return self.sequence.preempt()
 
-    def next_inputs(self, turn: Turn) -> Sequence[Input]:
-        rows = min(turn.prompt_rows, ROWS)
-        inputs = self.decoding.next_inputs(replace(turn, prompt_rows=rows))
-        return [
-            replace(each, keep="all") if isinstance(each, PromptInput) else each for each in inputs
-        ]
+    def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
+        rows = min(budget.prompt_rows, ROWS)
+        inputs = self.sequence.plan(replace(budget, prompt_rows=rows))
+        chunks = [each for each in inputs if isinstance(each, PromptInput)]
+        self._asked = chunks[0] if chunks else None
+        return [replace(each, keep="all") for each in chunks] or inputs
 
-    def take(self, outputs: Sequence[Any], seconds: float) -> Any:
-        asked = self.decoding.asked
-        if not isinstance(asked, PromptInput):
-            return self.decoding.take(outputs, seconds)
+    def commit(self, outputs: Sequence[Output], seconds: float) -> Step | None:
+        asked = self._asked
+        if asked is None:
+            return self.sequence.commit(outputs, seconds)
         (output,) = outputs
-        self._read(output.logits, self.decoding.session.length - len(asked.tokens))
+        self._read(output.logits, self.sequence.session.length - len(asked.tokens))
         wanted = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
-        return self.decoding.take([Output(wanted[asked.keep], output.hidden)], seconds)
+        return self.sequence.commit([Output(wanted[asked.keep], output.hidden)], seconds)
 
     def _read(self, logits: Float[Tensor, "rows vocab"], first: int) -> None:
         """Record next-token logits of the prompt's tokens from ``first`` on."""
-        prompt = self.decoding.prompt
+        prompt = self.sequence.prompt
         wanted = prompt[first + 1 : first + 1 + len(logits)]
         if not wanted or len(self.prompt) > first + 1:  # recorded already
             return
         self.prompt += token_logprobs(wanted, logits[: len(wanted)], self.count)
 
     def close(self) -> None:
-        self.decoding.close()
+        self.sequence.close()

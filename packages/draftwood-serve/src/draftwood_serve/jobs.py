@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from draftwood.engine import Answers, Task
+from draftwood.engine import ParallelSampling, Task
 from draftwood.grammar import Grammar, Tool, ToolChoice
-from draftwood.interfaces.model import PrefixStore
+from draftwood.models.model import PrefixStore
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import Prompt
 from draftwood_serve.echo import PromptEcho
@@ -121,7 +121,7 @@ class TextJob:
     @property
     def cached_tokens(self) -> int:
         """Tokens of the prompts that were in the cache already."""
-        return sum(task.choices[0].decoding.prefill.reused for task in self.tasks)
+        return sum(task.choices[0].sequence.prefill.reused for task in self.tasks)
 
 
 def draw_seed() -> int:
@@ -246,7 +246,7 @@ def _choice(
     stream = lm.stream(tokens, max_new_tokens=length, **options)
     echo = None
     if wanted.prompt_logprobs is not None:
-        echo = PromptEcho(stream.decoding, wanted.prompt_logprobs)
+        echo = PromptEcho(stream.sequence, wanted.prompt_logprobs)
     return Choice(stream, echo)
 
 
@@ -254,5 +254,5 @@ def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]
     """Make the tasks of one prompt's texts; they share its pass unless its logits are read."""
     if len(texts) > 1 and texts[0].echo is None and "fork" in lm.model.abilities:
         groups = [texts[first : first + most] for first in range(0, len(texts), most)]
-        return [TaskOfJob(Answers([each.decoding for each in own]), own) for own in groups]
-    return [TaskOfJob(each.echo or each.decoding, [each]) for each in texts]
+        return [TaskOfJob(ParallelSampling([each.sequence for each in own]), own) for own in groups]
+    return [TaskOfJob(each.echo or each.sequence, [each]) for each in texts]

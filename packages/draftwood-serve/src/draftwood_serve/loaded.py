@@ -8,8 +8,8 @@ from draftwood import methods
 from draftwood.engine import Limits, Method
 from draftwood.engine.pace import Pace
 from draftwood.heads.folder import TrainedHead, named, open_folder
-from draftwood.interfaces.model import Model
 from draftwood.models.cache.blocks import PLACES
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.storage.memory import available_memory

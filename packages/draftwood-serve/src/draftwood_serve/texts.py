@@ -97,8 +97,8 @@ class Choice:
     """
 
     def __init__(self, stream: Stream, echo: PromptEcho | None = None) -> None:
-        self.number, self.decoding, self.echo = 0, stream.decoding, echo
-        self.builder = next(each for each in stream.decoding.stops if isinstance(each, TextBuilder))
+        self.number, self.sequence, self.echo = 0, stream.sequence, echo
+        self.builder = next(each for each in stream.sequence.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
         self.stats = Stats()
         self.accepted: list[int] = []
@@ -109,7 +109,7 @@ class Choice:
 
     @property
     def finished(self) -> bool:
-        return self.decoding.finish_reason is not None
+        return self.sequence.finish_reason is not None
 
     @property
     def prompt_logprobs(self) -> Sequence[TokenLogprob | None]:
@@ -122,7 +122,7 @@ class Choice:
             self.accepted.append(step.accepted)
             self.drafted.append(step.drafted)
         self._logprobs.add(step.logprobs or ())
-        reason = self.decoding.finish_reason
+        reason = self.sequence.finish_reason
         if reason is not None:
             self.builder.finish()
         piece = self.builder.new_text(final=reason is not None)

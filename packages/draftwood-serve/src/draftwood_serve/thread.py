@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from time import perf_counter
 from typing import Any, TypeVar
 
-from draftwood.engine import Batch, Event
+from draftwood.engine import Event, Scheduler
 from draftwood.stats import Step
 from draftwood_serve.errors import ApiError, broken
 from draftwood_serve.jobs import TaskOfJob, TextJob
@@ -96,7 +96,7 @@ class ModelThread:
             self._loaded.set_exception(error)
             return
         self._loaded.set_result(target)
-        with closing(Batch(limits)) as self._batch:
+        with closing(Scheduler(limits)) as self._batch:
             while not self._ending:
                 self._hear()
                 self._admit()

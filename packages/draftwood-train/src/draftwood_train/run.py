@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from draftwood.heads import folder as folders
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset

@@ -8,10 +8,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.heads.layers import HeadSizes
-from draftwood.interfaces.model import Model, require_ability
 from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import open_blocks
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder, why_not_lean
+from draftwood.models.model import Model, require_ability
 from draftwood.native.matrix import Blocks
 from draftwood_train.recipe import TargetWeights
 

@@ -9,7 +9,7 @@ from draftwood.version import __version__
 
 TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
-    from draftwood.engine import Decoding, Options, generate, generate_batch
+    from draftwood.engine import Options, Sequence, generate, generate_batch
     from draftwood.methods import Method
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from draftwood.tree import DraftTree
 
 _HOMES = {
-    "draftwood.engine": ("Decoding", "Options", "generate", "generate_batch"),
+    "draftwood.engine": ("Options", "Sequence", "generate", "generate_batch"),
     "draftwood.text.hooks": ("custom_generate",),
     "draftwood.text.language_model": ("LanguageModel", "load"),
     "draftwood.methods": ("Method",),
@@ -32,7 +32,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "Decoding",
     "DraftTree",
     "Generation",
     "LanguageModel",
@@ -40,6 +39,7 @@ __all__ = [
     "Options",
     "Rng",
     "Sampling",
+    "Sequence",
     "Stats",
     "Step",
     "Stream",

@@ -1,4 +1,4 @@
-"""Old module paths of what moved: they forward, with a warning.
+"""Old module paths and names of what moved or was renamed: they forward, with a warning.
 
 They go with the release after this one. Imports next to nothing itself.
 """
@@ -34,6 +34,11 @@ MOVED = {
     "draftwood.drafters.shadow": "draftwood.drafters.int4_self_draft",
     "draftwood.drafters.stand": "draftwood_methods.drafters.stand",
     "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
+    "draftwood.engine.answers": "draftwood.engine",
+    "draftwood.engine.batch": "draftwood.engine",
+    "draftwood.engine.constrained": "draftwood.engine.constraints",
+    "draftwood.engine.decoding": "draftwood.engine",
+    "draftwood.engine.likely": "draftwood.engine.executors.likely",
     "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.models.block_views": "draftwood.models.cache.block_views",
     "draftwood.models.blocks": "draftwood.models.cache.blocks",
@@ -46,6 +51,19 @@ MOVED = {
     "draftwood.models.pooled": "draftwood.models.cached",
     "draftwood.models.prefixes": "draftwood.models.native.prefixes",
     "draftwood.models.shadow": "draftwood.models.native.int4",
+    "draftwood.interfaces.ahead": "draftwood.drafters.ahead",
+    "draftwood.interfaces.constraint": "draftwood.engine.constraint",
+    "draftwood.interfaces.drafter": "draftwood.drafters.drafter",
+    "draftwood.interfaces.fingerprint": "draftwood.models.fingerprint",
+    "draftwood.interfaces.model": "draftwood.models.model",
+    "draftwood.interfaces.resources": "draftwood.drafters.build_resources",
+    "draftwood.interfaces.shape": "draftwood.shapes.shape",
+    "draftwood.interfaces.size": "draftwood.models.size",
+    "draftwood.interfaces.source": "draftwood.sources.source",
+    "draftwood.interfaces.step": "draftwood.models.step",
+    "draftwood.interfaces.trained": "draftwood.heads.trained",
+    "draftwood.interfaces.verifier": "draftwood.verifiers.verifier",
+    "draftwood.interfaces": "draftwood.models",
     "draftwood.serve": "draftwood_serve",
     "draftwood.serve.measures": "draftwood_serve.metrics",
     "draftwood.serve.sums": "draftwood_serve.aggregate",
@@ -60,7 +78,7 @@ MOVED = {
 
 EXPORTED = {
     "drafters": (
-        *("Aded", "Cascade", "DynamicExit", "EarlyExit", "Horizontal", "InputGuided", "Jacobi"),
+        *("Aded", "Cascade", "DynamicExit", "EarlyExit", "InputGuided", "Jacobi"),
         *("LayerSearch", "LayerSkip", "LenientCascade", "Lookahead", "MergedDrafters"),
         *("MergedDrawn", "Pruned", "Stand", "Windowed"),
     ),
@@ -69,8 +87,14 @@ EXPORTED = {
 }
 """Names that folders of the core exported before, by folder; draftwood_methods has them now."""
 
-RENAMED = {"Horizontal": "PerLevel"}
-"""Those that are called otherwise there."""
+RENAMED = {
+    "draftwood.Decoding": "draftwood.Sequence",
+    "draftwood.drafters.Horizontal": "draftwood_methods.drafters.PerLevel",
+    "draftwood.engine.Answers": "draftwood.engine.ParallelSampling",
+    "draftwood.engine.Batch": "draftwood.engine.Scheduler",
+    "draftwood.engine.Decoding": "draftwood.engine.Sequence",
+}
+"""Names that packages of the core exported before, and the names of the same objects now."""
 
 
 class MovedWarning(FutureWarning):
@@ -114,18 +138,21 @@ def moved_name(package: str, name: str) -> object:
     Raises:
         AttributeError: where it never did.
     """
+    old = f"{package}.{name}"
+    if old in RENAMED:
+        home, _, new = RENAMED[old].rpartition(".")
+        return getattr(_import(old, home, RENAMED[old]), new)
     axis = package.rpartition(".")[2]
     if name not in EXPORTED.get(axis, ()):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    module = _import(f"{package}.{name}", f"draftwood_methods.{axis}")
-    return getattr(module, RENAMED.get(name, name))
+    return getattr(_import(old, f"draftwood_methods.{axis}"), name)
 
 
-def _import(old: str, new: str) -> "ModuleType":
+def _import(old: str, new: str, named: str = "") -> "ModuleType":
     import warnings
     from importlib import import_module
 
-    warnings.warn(f"{old} is {new} now", MovedWarning, stacklevel=3)
+    warnings.warn(f"{old} is {named or new} now", MovedWarning, stacklevel=3)
     try:
         return import_module(new)
     except ModuleNotFoundError as error:

@@ -50,14 +50,14 @@ class Context:
     """The tokens before a position.
 
     They are ``tokens`` in all, of which the first ``prompt`` were given by the user. The others are
-    for drafters: ``room``, how many draft tokens in a row may still become text, as the text and
-    the model's context end; ``shared``, what else the next forward pass runs; ``last_pass``, how
-    long the text's last one took, where that is known.
+    for drafters: ``max_draft_len``, how many draft tokens in a row may still become text, as the
+    text and the model's context end; ``shared``, what else the next forward pass runs;
+    ``last_pass``, how long the text's last one took, where that is known.
     """
 
     tokens: list[int]
     prompt: int
-    room: int = UNBOUNDED
+    max_draft_len: int = UNBOUNDED
     shared: SharedPass = NOTHING_SHARED
     last_pass: PassTime | None = None
 
@@ -83,6 +83,29 @@ class Sampler(Protocol):
     ) -> Float[Tensor, "rows vocab"]: ...
 
     def for_drafting(self) -> "Sampler": ...
+
+
+@runtime_checkable
+class MaskedSampler(Sampler, Protocol):
+    """A sampler that gives forbidden tokens no probability.
+
+    Drafters that turn logits into probabilities by it need nothing else. This is for those that
+    draw from rows of another origin.
+    """
+
+    @property
+    def unmasked(self) -> Sampler:
+        """The same without the constraint."""
+        ...
+
+    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+        """The tokens that may come after these; None where anything goes, as no text gets there."""
+        ...
+
+
+def is_masked(sampler: Sampler) -> bool:
+    """True if a sampler gives some tokens no probability at all, as under a grammar."""
+    return isinstance(sampler, MaskedSampler)
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ def test_method_with_a_draft_model(target, draft):
 
 
 def test_methods_that_can_draft_ahead_do_so(target, draft, monkeypatch):
-    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 2)
-    monkeypatch.setattr("draftwood.engine.overlap.of_quota", lambda: 2)
+    monkeypatch.setattr("draftwood.drafters.overlap.cpus", lambda: 2)
+    monkeypatch.setattr("draftwood.drafters.overlap.of_quota", lambda: 2)
     typed = "hello\n/stats\n/method rsd-s\nhello\n/stats\n"
     said = talk(target, typed, "--draft-model", draft, "--overlap").stderr
     first, _, second = said.partition("method: rsd-s")

@@ -31,8 +31,8 @@ def test_json(target, draft):
 
 
 def test_methods_that_draft_ahead_write_the_same(target, draft, monkeypatch):
-    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 2)
-    monkeypatch.setattr("draftwood.engine.overlap.of_quota", lambda: 2)
+    monkeypatch.setattr("draftwood.drafters.overlap.cpus", lambda: 2)
+    monkeypatch.setattr("draftwood.drafters.overlap.of_quota", lambda: 2)
     chosen = ("hello", "--draft-model", draft, *options(target), "--overlap")
     found = json.loads(run("compare", *chosen, "--methods", "rsd-c", "--json").stdout)["results"]
     assert found["rsd-c"]["identical_to_plain"] is True

@@ -334,8 +334,8 @@ def test_schemas_that_do_not_do_are_refused(target, ending, tmp_path):
 
 
 def test_overlap_changes_no_text_and_says_what_it_hid(target, draft, monkeypatch):
-    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 2)
-    monkeypatch.setattr("draftwood.engine.overlap.of_quota", lambda: 2)
+    monkeypatch.setattr("draftwood.drafters.overlap.cpus", lambda: 2)
+    monkeypatch.setattr("draftwood.drafters.overlap.of_quota", lambda: 2)
     options = ("hello", "--model", target, "--max-new-tokens", "24")
     drafted = ("--method", "rsd-c", "--draft-model", draft, "--temperature", "1", "--seed", "3")
     made = written(*options, *drafted, "--overlap")

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
     Keep,
+    ModelInput,
     NoEmbeddingsAndHead,
     Output,
-    PassInput,
 )
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
@@ -54,7 +54,7 @@ class SlowModel:
         self.sessions.append(SlowSession(self))
         return self.sessions[-1]
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
         raise NotImplementedError
 
 

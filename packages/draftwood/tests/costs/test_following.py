@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.costs.budget import Budget
 from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.costs.curve import Curve
 from draftwood.costs.following import ENOUGH, LONGEST, SHORTEST, SIZES, Following
 from draftwood.drafters import MultiSource
 from draftwood.drafters import multi_source as combined
-from draftwood.engine import Batch, Options, batch, generate
-from draftwood.engine.decoding import Decoding
-from draftwood.interfaces.verifier import follows_draws
+from draftwood.engine import Options, Scheduler, generate, scheduler
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -26,6 +24,7 @@ from draftwood.sampling import PassTime, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
+from draftwood.verifiers.verifier import follows_draws
 from reference.merger import PythonMerger
 
 SAW = Following.saw
@@ -210,7 +209,7 @@ def speed(seconds: Callable[[int], float], monkeypatch: pytest.MonkeyPatch) -> f
         burst = 3.0 if chance.random() < 0.03 else 1.0
         return PassTime(nodes, 128.0, burst * TRUE(nodes) * math.exp(chance.gauss(0, 0.04)))
 
-    monkeypatch.setattr(batch, "_pass_time", pass_time)
+    monkeypatch.setattr(scheduler, "_pass_time", pass_time)
     logits = torch.randn(60, 60, generator=torch.Generator().manual_seed(0)) * 3
     budget = Budget.of(seconds)
     options = Options(Sampling(0.7), 100_000, seed=0)
@@ -300,9 +299,11 @@ def test_a_pass_that_texts_share_is_told_as_one(
     told = heard(monkeypatch)
     target = model_of(model)
     drafter = MultiSource(budget=Budget.of(Following(TRUE)))
-    with_two = Batch()
+    with_two = Scheduler()
     for _ in range(2):
-        with_two.add(Decoding(target, drafter, Match(), [1, 2, 3], Options(max_new_tokens=20)))
+        with_two.add(
+            engine.Sequence(target, drafter, Match(), [1, 2, 3], Options(max_new_tokens=20))
+        )
     rows: list[int] = []
     while with_two:
         steps = [event.progress for event in with_two.step()]
@@ -328,7 +329,7 @@ def test_texts_are_the_same_whatever_passes_take(
     def pass_time(inputs: Sequence[Any], *told: object) -> PassTime | None:
         return PassTime(chance.randint(1, 20), 128.0, chance.expovariate(100.0))
 
-    monkeypatch.setattr(batch, "_pass_time", pass_time)
+    monkeypatch.setattr(scheduler, "_pass_time", pass_time)
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(3)) * 2
     texts, drafted = [], set()
     for curve in (lambda nodes: float(nodes**2), TRUE, Following(TRUE), Following(WRONG["wild"])):

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters import multi_source
 from draftwood.drafters.multi_source import MultiSource
-from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.engine.answers import Answers
-from draftwood.engine.batch import run_all
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.engine import Options, generate_batch
+from draftwood.engine.parallel_sampling import ParallelSampling
+from draftwood.engine.scheduler import run_all
+from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
@@ -44,17 +44,17 @@ def auto(target: NativeModel, trained: TrainedHead | None) -> Method:
     return methods.build("auto", target, drafter=trained)
 
 
-def decoding(
+def sequence(
     target: NativeModel, method: Method, prompt: Sequence[int], temperature: float, **more: int
-) -> Decoding:
+) -> engine.Sequence:
     options = Options(Sampling(temperature), 60, **{"seed": 3, **more})
-    return Decoding(target, method.drafter, method.verifier, prompt, options)
+    return engine.Sequence(target, method.drafter, method.verifier, prompt, options)
 
 
 def steps_of(
     target: NativeModel, method: Method, temperature: float, prompts: Sequence[Sequence[int]]
 ) -> list[list[Step]]:
-    requests = [decoding(target, method, prompt, temperature) for prompt in prompts]
+    requests = [sequence(target, method, prompt, temperature) for prompt in prompts]
     found: list[list[Step]] = [[] for _ in requests]
     for number, step in generate_batch(requests):
         found[number].append(step)
@@ -85,14 +85,14 @@ def test_several_answers_are_each_its_own(
     temperature: float, target: NativeModel, trained: TrainedHead
 ) -> None:
     method = auto(target, trained)
-    members = [decoding(target, method, PROMPTS[0], temperature, seed=seed) for seed in range(3)]
+    members = [sequence(target, method, PROMPTS[0], temperature, seed=seed) for seed in range(3)]
     found: list[list[int]] = [[] for _ in members]
-    for _, progress in run_all([Answers(members)]):
+    for _, progress in run_all([ParallelSampling(members)]):
         for number, step in progress:
             found[number] += step.tokens
     plain = methods.build("plain", target)
     for seed, text in enumerate(found):
-        alone = decoding(target, plain, PROMPTS[0], temperature, seed=seed)
+        alone = sequence(target, plain, PROMPTS[0], temperature, seed=seed)
         assert text == [token for _, step in generate_batch([alone]) for token in step.tokens]
 
 
@@ -101,7 +101,7 @@ def test_log_probabilities_are_those_of_plain_decoding(
 ) -> None:
     found = []
     for method in (auto(target, trained), methods.build("plain", target)):
-        request = decoding(target, method, PROMPTS[0], 0.0, logprobs=2)
+        request = sequence(target, method, PROMPTS[0], 0.0, logprobs=2)
         steps = [step for _, step in generate_batch([request])]
         found.append([each.logprob for step in steps for each in step.logprobs or ()])
     assert found[0] == pytest.approx(found[1], abs=1e-5)

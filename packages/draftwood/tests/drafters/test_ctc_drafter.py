@@ -12,11 +12,11 @@ import torch
 from draftwood import methods
 from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -314,13 +314,13 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
 @pytest.mark.parametrize("way", WAYS[:4], ids=str)
 def test_no_tree_is_larger_or_deeper_than_asked(target: Model, way: dict[str, Any]) -> None:
     drafter = CtcDrafter(tiny_ctc(target, EVEN), target, nodes=5, **way)
-    for room in (0, 1, 2):
+    for max_draft_len in (0, 1, 2):
         session = target.start()
         draft = drafter.start(DraftRequest(Sampling(1.0), Rng(0), session))
         output = session.extend(PROMPT, hidden=draft.reads.hidden)
         draft.update(VerifiedTree(DraftTree.chain(PROMPT), range(len(PROMPT)), output))
-        tree = draft.propose(2, Context(PROMPT, 9, room))
-        assert tree.depth <= room
+        tree = draft.propose(2, Context(PROMPT, 9, max_draft_len))
+        assert tree.depth <= max_draft_len
         assert tree.token_list[0] == 2
         assert tree.draw in drafter.draws or len(tree) == 1
         assert "shape" in way or len(tree) <= 6

@@ -18,12 +18,12 @@ from draftwood.drafters import (
     VerifiedTree,
 )
 from draftwood.drafters.draft_model import ProbsBuffer
+from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.engine.decoding import Decoding
+from draftwood.engine.sequence import Sequence
 from draftwood.heads.exits import Exits
-from draftwood.interfaces.drafter import Drafter, DraftSession
-from draftwood.interfaces.model import ForwardInput, Output, PromptInput
+from draftwood.models.model import ForwardInput, Output, PromptInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -237,22 +237,22 @@ def test_the_combined_drafter_reads_logits_from_the_first_draft_on(
     target: TransformersModel, temperature: float
 ) -> None:
     prompt, options = list(range(3, 23)), Options(Sampling(temperature), 12, seed=0)
-    decoding = Decoding(target, MultiSource(budget=WIDE), Match(), prompt, options)
+    sequence = Sequence(target, MultiSource(budget=WIDE), Match(), prompt, options)
     asked, tokens = [], []
-    while decoding.finish_reason is None:
-        (run,) = decoding.next_inputs()
+    while sequence.finish_reason is None:
+        (run,) = sequence.plan()
         if isinstance(run, PromptInput):
-            asked.append((run.keep, decoding.draft.reads.logits))
+            asked.append((run.keep, sequence.draft.reads.logits))
             output = run.session.extend(run.tokens, keep=run.keep)
             assert len(output.logits) == 1
         else:
             assert isinstance(run, ForwardInput)
-            asked.append(("tree", decoding.draft.reads.logits))
+            asked.append(("tree", sequence.draft.reads.logits))
             (output,) = target.forward([run])
-        step = decoding.take([output], 0.0)
+        step = sequence.commit([output], 0.0)
         assert step is not None
         tokens += step.tokens
-    decoding.close()
+    sequence.close()
     assert asked[:2] == [("last", False), ("tree", True)]
     assert all(each == ("tree", True) for each in asked[1:])
     plain = [step.tokens for step in generate(target, Nothing(), Match(), prompt, options)]

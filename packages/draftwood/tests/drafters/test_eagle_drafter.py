@@ -12,20 +12,20 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Eagle
-from draftwood.engine import Decoding, Options, generate
-from draftwood.engine.answers import Answers
-from draftwood.engine.batch import run_all
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
+from draftwood.engine import Options, Sequence, generate
+from draftwood.engine.parallel_sampling import ParallelSampling
+from draftwood.engine.scheduler import run_all
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Expand, Shape
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
+from draftwood.shapes.shape import Expand, Shape
 from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood.tree import DraftTree, Draw
@@ -108,7 +108,7 @@ class Recorded:
     def label(self) -> str:
         return self.inner.label
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = 9) -> DraftTree:
+    def grow(self, root: int, expand: Expand, rng: Rng, max_draft_len: int = 9) -> DraftTree:
         def noted(tree: DraftTree, first: int) -> Tensor:
             rows = expand(tree, first)
             for node, row in enumerate(rows, first):
@@ -116,7 +116,7 @@ class Recorded:
                 self.seen[tuple(path)] = row.clone()
             return rows
 
-        return self.inner.grow(root, noted, rng, room)
+        return self.inner.grow(root, noted, rng, max_draft_len)
 
 
 class Reference:
@@ -192,7 +192,7 @@ def test_steps_with_a_cache_equal_steps_from_scratch(
     compared = 0
     for root, kept in ((9, 2), (33, 0), (4, 1), (61, 3)):
         recorded.seen.clear()
-        tree = draft.propose(root, Context(list(written), len(PROMPT), room=4))
+        tree = draft.propose(root, Context(list(written), len(PROMPT), max_draft_len=4))
         compared += compare(drafter, recorded.seen, written, root)
         deepest = max(range(len(tree)), key=lambda node: len(tree.path_to(node)))
         path = [0, *tree.path_to(deepest)[:kept]]
@@ -226,8 +226,8 @@ def test_long_prompts_in_chunks(target: Model) -> None:
     tokens = [(7 * place) % 64 for place in range(500)]
     for first in range(0, 500, 300):
         say(draft, request.target, tokens[first : first + 300])
-    assert len(draft.propose(5, Context(tokens, 500, room=0))) == 1
-    assert len(draft.propose(5, Context(tokens, 500, room=1))) == 2
+    assert len(draft.propose(5, Context(tokens, 500, max_draft_len=0))) == 1
+    assert len(draft.propose(5, Context(tokens, 500, max_draft_len=1))) == 2
     assert compare(drafter, recorded.seen, tokens, 5) == 1
 
 
@@ -236,9 +236,9 @@ def test_answers_share_the_rows_of_their_prompt(target: Model) -> None:
 
     def write(seeds: list[int]) -> list[list[int]]:
         options = [Options(Sampling(1.0), 12, seed=seed) for seed in seeds]
-        decodings = [Decoding(target, drafter, Match(), PROMPT, each) for each in options]
+        sequences = [Sequence(target, drafter, Match(), PROMPT, each) for each in options]
         texts: list[list[int]] = [[] for _ in seeds]
-        for _, told in run_all([Answers(decodings)]):
+        for _, told in run_all([ParallelSampling(sequences)]):
             for answer, step in told:
                 texts[answer] += step.tokens
         return texts

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Lm
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Shape
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
+from draftwood.shapes.shape import Shape
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
@@ -94,8 +94,8 @@ def test_steps_with_a_cache_equal_steps_from_scratch(target: Model, settings: di
         tell(draft, chunk)
         written += chunk
     for root, kept in ((9, 2), (33, 0), (4, 1)):
-        assert len(draft.propose(root, Context(written, len(PROMPT), room=0))) == 1
-        tree = draft.propose(root, Context(written, len(PROMPT), room=4))
+        assert len(draft.propose(root, Context(written, len(PROMPT), max_draft_len=0))) == 1
+        tree = draft.propose(root, Context(written, len(PROMPT), max_draft_len=4))
         compare(drafter, tree, written)
         deepest = max(range(len(tree)), key=lambda node: len(tree.path_to(node)))
         path = [0, *tree.path_to(deepest)[:kept]]

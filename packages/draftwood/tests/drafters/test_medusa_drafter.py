@@ -9,9 +9,9 @@ from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import Hydra, Medusa
+from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -109,7 +109,7 @@ def test_each_level_is_what_its_head_says_after_each_step(target: Model, kind: s
     say(draft, session, DraftTree.chain(PROMPT), range(len(PROMPT)))
     text = list(PROMPT)
     for root, kept in ((9, 2), (33, 0), (4, 1)):
-        tree = draft.propose(root, Context(list(text), len(PROMPT), room=5))
+        tree = draft.propose(root, Context(list(text), len(PROMPT), max_draft_len=5))
         assert tree.depth == 3
         assert tree.probs is not None
         for node in range(len(tree)):
@@ -149,8 +149,8 @@ def test_nodes_of_several_levels_are_answered_in_their_order(target: Model) -> N
 @pytest.mark.parametrize("kind", ["medusa", "hydra"])
 def test_trees_are_no_deeper_than_room_and_heads(target: Model, kind: str) -> None:
     drafter = made(kind, target, BestFirst(4, 2, 6), heads=2)
-    for room, depth in ((0, 0), (1, 1), (9, 2)):
-        tree = begin(drafter, PROMPT).propose(9, Context(PROMPT, 9, room))
+    for max_draft_len, depth in ((0, 0), (1, 1), (9, 2)):
+        tree = begin(drafter, PROMPT).propose(9, Context(PROMPT, 9, max_draft_len))
         assert tree.depth == depth
 
 

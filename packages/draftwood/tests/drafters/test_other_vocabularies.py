@@ -8,8 +8,8 @@ from draftwood import methods
 from draftwood.drafters import DraftModel, DraftRequest, Nothing, VerifiedTree
 from draftwood.drafters.draft_model import DraftDistributions
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Model
 from draftwood.methods import Method
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library

@@ -8,20 +8,30 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from draftwood import engine
 from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
-from draftwood.engine import Batch, Decoding, Event, Input, Limits, Options, Task, generate, run_all
-from draftwood.engine.pace import Pace
-from draftwood.engine.task import KeepsCache, Turn
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import ForwardInput, Model, Output
-from draftwood.interfaces.verifier import Verdict, Verifier
+from draftwood.engine import (
+    Event,
+    InTurn,
+    Limits,
+    ModelInput,
+    Options,
+    Scheduler,
+    Task,
+    generate,
+    run_all,
+)
+from draftwood.engine.pace import Pace
+from draftwood.engine.task import KeepsCache, StepBudget
 from draftwood.models.cached import CachedModel
+from draftwood.models.model import ForwardInput, Model, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -31,6 +41,7 @@ from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verdict, Verifier
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
 
@@ -159,7 +170,7 @@ class Request:
     closed: list[int] = None  # type: ignore[assignment]
     ended: str | None = None
 
-    def decoding(self, model: Model) -> Decoding:
+    def sequence(self, model: Model) -> engine.Sequence:
         self.closed = []
         acting = self.fails if self.fails in ("start", "propose", "update") else None
         chance = random.Random(len(self.prompt))
@@ -171,7 +182,7 @@ class Request:
         options = self.options
         if self.fails == "sampler":
             options = replace(options, sampler=FailingSampler(0.8, top_k=20))
-        return Decoding(model, drafter, verifier, self.prompt, options)
+        return engine.Sequence(model, drafter, verifier, self.prompt, options)
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -211,7 +222,7 @@ def alone(model: Model, request: Request) -> list[int]:
     return [token for step in steps for token in step.tokens]
 
 
-def carry_out(model: CachedModel, requests: Sequence[Request], batch: Batch) -> None:
+def carry_out(model: CachedModel, requests: Sequence[Request], batch: Scheduler) -> None:
     """Run a schedule to its end."""
     for each in requests:
         each.tokens = []
@@ -219,7 +230,7 @@ def carry_out(model: CachedModel, requests: Sequence[Request], batch: Batch) -> 
     while batch or any(each.number < 0 for each in requests):
         for each in requests:
             if each.number < 0 and each.joins <= step:
-                each.number = batch.add(each.decoding(model))
+                each.number = batch.add(each.sequence(model))
             if each.leaves is not None and each.leaves == step - each.joins and not each.ended:
                 batch.cancel(each.number)
                 each.ended = "cancelled"
@@ -245,7 +256,7 @@ SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.proof) for seed in ra
 def test_whatever_others_do_a_text_is_the_same_as_alone(path: str, seed: int) -> None:
     model, requests = MODELS[path], schedule(seed)
     texts = [alone(model, each) for each in requests]
-    batch = Batch(Limits(requests=random.Random(seed).randint(1, 5), prompt_rows=16))
+    batch = Scheduler(Limits(requests=random.Random(seed).randint(1, 5), prompt_rows=16))
     carry_out(model, requests, batch)
     for request, text in zip(requests, texts, strict=True):
         whole = request.ended in ("stop", "length")
@@ -261,7 +272,7 @@ def test_whatever_others_do_a_text_is_the_same_as_alone(path: str, seed: int) ->
 def test_the_schedules_hold_every_kind_of_end() -> None:
     requests = [each for seed in range(20) for each in schedule(seed)]
     for number in range(0, len(requests), 5):
-        carry_out(MODELS["lean"], requests[number : number + 5], Batch())
+        carry_out(MODELS["lean"], requests[number : number + 5], Scheduler())
     ends = {each.ended for each in requests}
     failed = {f"failed in {act}" for act in ("start", "propose", "update", "verifier", "sampler")}
     assert ends == {"length", "cancelled"} | failed
@@ -273,20 +284,22 @@ def model() -> Iterator[LeanModel]:
     assert not made.pool.used
 
 
-def decoding(
+def sequence(
     model: Model, drafter: Drafter | None = None, prompt: Sequence[int] = (1, 2, 3), tokens: int = 8
-) -> Decoding:
-    return Decoding(model, drafter or Nothing(), Match(), prompt, Options(max_new_tokens=tokens))
+) -> engine.Sequence:
+    return engine.Sequence(
+        model, drafter or Nothing(), Match(), prompt, Options(max_new_tokens=tokens)
+    )
 
 
 def test_a_failing_pass_ends_its_requests_alone(
     model: LeanModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = LeanModel(tiny_llama(2))
-    wanted = [step.tokens for _, step in run_all([decoding(other)])]
-    batch = Batch()
-    ours = [batch.add(decoding(model, DraftModel(DRAFT))) for _ in range(2)]
-    theirs = batch.add(decoding(other))
+    wanted = [step.tokens for _, step in run_all([sequence(other)])]
+    batch = Scheduler()
+    ours = [batch.add(sequence(model, DraftModel(DRAFT))) for _ in range(2)]
+    theirs = batch.add(sequence(other))
     first = batch.step()
     assert [event.error for event in first] == [None] * 3
 
@@ -309,9 +322,9 @@ def test_a_failing_pass_ends_its_requests_alone(
 def test_an_interrupt_leaves_nothing_taken(
     model: LeanModel, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    batch = Batch(Limits(requests=2))
+    batch = Scheduler(Limits(requests=2))
     for _ in range(3):
-        batch.add(decoding(model, DraftModel(DRAFT, Widths((1, 1)))))
+        batch.add(sequence(model, DraftModel(DRAFT, Widths((1, 1)))))
     batch.step()
     assert len(batch) == 3
     assert len(model.pool.used) == 2
@@ -321,7 +334,7 @@ def test_an_interrupt_leaves_nothing_taken(
 
     owner, name = {
         "pass": (model, "forward"),
-        "propose": (Decoding, "propose"),
+        "propose": (InTurn, "draft"),
         "verifier": (Match, "__call__"),
     }[where]
     monkeypatch.setattr(owner, name, interrupted)
@@ -333,8 +346,8 @@ def test_an_interrupt_leaves_nothing_taken(
 
 
 def test_waiting_requests_hold_no_cache_and_start_in_turn(model: LeanModel) -> None:
-    batch = Batch(Limits(requests=2))
-    numbers = [batch.add(decoding(model, tokens=3 + n)) for n in range(5)]
+    batch = Scheduler(Limits(requests=2))
+    numbers = [batch.add(sequence(model, tokens=3 + n)) for n in range(5)]
     batch.cancel(numbers[3])
     heard: list[int] = []
     while batch:
@@ -344,8 +357,8 @@ def test_waiting_requests_hold_no_cache_and_start_in_turn(model: LeanModel) -> N
 
 
 def test_a_cancelled_request_is_free_at_once_and_twice_is_harmless(model: LeanModel) -> None:
-    batch = Batch()
-    number = batch.add(decoding(model))
+    batch = Scheduler()
+    number = batch.add(sequence(model))
     batch.step()
     assert model.pool.used
     batch.cancel(number)
@@ -356,11 +369,11 @@ def test_a_cancelled_request_is_free_at_once_and_twice_is_harmless(model: LeanMo
 
 
 def test_long_prompts_do_not_hold_up_texts_under_way(model: LeanModel) -> None:
-    batch = Batch(Limits(prompt_rows=20))
-    first = batch.add(decoding(model, tokens=12))
+    batch = Scheduler(Limits(prompt_rows=20))
+    first = batch.add(sequence(model, tokens=12))
     batch.step()
     for _ in range(3):
-        batch.add(decoding(model, prompt=[5] * 15, tokens=2))
+        batch.add(sequence(model, prompt=[5] * 15, tokens=2))
     began: dict[int, int] = {}
     for step in range(6):
         events = {event.number: event for event in batch.step()}
@@ -373,11 +386,11 @@ def test_long_prompts_do_not_hold_up_texts_under_way(model: LeanModel) -> None:
 
 def test_prompts_take_the_rows_for_which_a_step_has_time(model: LeanModel) -> None:
     """A row takes 1 ms and a step 8 ms: beside two texts a prompt has 6 rows, alone it has all."""
-    batch = Batch(Limits(pace=Pace(lambda rows: rows * 1e-3, 8.2e-3)))
-    texts = [batch.add(decoding(model, tokens=40)) for _ in range(2)]
+    batch = Scheduler(Limits(pace=Pace(lambda rows: rows * 1e-3, 8.2e-3)))
+    texts = [batch.add(sequence(model, tokens=40)) for _ in range(2)]
     while sum(event.progress is not None for event in batch.step()) < 2:
         pass
-    late = decoding(model, prompt=[5] * 20, tokens=2)
+    late = sequence(model, prompt=[5] * 20, tokens=2)
     number, left = batch.add(late), []
     while not left or left[-1]:
         heard = {event.number for event in batch.step()}
@@ -387,7 +400,7 @@ def test_prompts_take_the_rows_for_which_a_step_has_time(model: LeanModel) -> No
     for each in texts:
         batch.cancel(each)
     batch.cancel(number)
-    last = decoding(model, prompt=[5] * 20, tokens=2)
+    last = sequence(model, prompt=[5] * 20, tokens=2)
     batch.add(last)
     batch.step()
     assert last.prompt_left == 0
@@ -408,10 +421,10 @@ def test_a_pace_counts_what_context_costs() -> None:
 
 def test_a_pass_s_time_is_shared_by_rows(model: LeanModel, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr("draftwood.engine.batch.time.perf_counter", lambda: float(next(clock)))
-    batch = Batch()
-    batch.add(decoding(model, PromptLookup(), prompt=[1, 2, 3] * 4))
-    batch.add(decoding(model))
+    monkeypatch.setattr("draftwood.engine.scheduler.time.perf_counter", lambda: float(next(clock)))
+    batch = Scheduler()
+    batch.add(sequence(model, PromptLookup(), prompt=[1, 2, 3] * 4))
+    batch.add(sequence(model))
     shares = []
     while len(shares) < 2:
         events = batch.step()
@@ -454,7 +467,9 @@ def test_a_schedule_that_disturbs_others_is_caught() -> None:
     def texts(count: int) -> list[list[int]]:
         Leaky.seen.clear()
         made = [
-            Decoding(MODELS["lean"], Leaky(), Obliging(), [7 + n, 3], Options(max_new_tokens=12))
+            engine.Sequence(
+                MODELS["lean"], Leaky(), Obliging(), [7 + n, 3], Options(max_new_tokens=12)
+            )
             for n in range(count)
         ]
         found: list[list[int]] = [[] for _ in made]
@@ -474,11 +489,11 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
         def __init__(self) -> None:
             self.sessions = []
 
-        def next_inputs(self, turn: Turn) -> list[ForwardInput]:
+        def plan(self, budget: StepBudget) -> list[ForwardInput]:
             self.sessions = [model.start(), model.start()]
             return [ForwardInput(s, DraftTree.chain([n])) for n, s in enumerate(self.sessions)]
 
-        def take(self, outputs: Sequence[Output], seconds: float) -> list[int]:
+        def commit(self, outputs: Sequence[Output], seconds: float) -> list[int]:
             self.finish_reason = "stop"
             return [int(output.logits[-1].argmax()) for output in outputs]
 
@@ -486,9 +501,9 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
             for session in self.sessions:
                 session.close()
 
-    batch = Batch()
+    batch = Scheduler()
     batch.add(Likeliest())  # type: ignore[arg-type]
-    batch.add(decoding(model))
+    batch.add(sequence(model))
     event, _ = batch.step()
     session = model.start()
     assert event.progress[0] == int(session.extend([0]).logits[-1].argmax())
@@ -499,7 +514,9 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
 
 def test_what_a_model_cannot_do_is_refused_by_name() -> None:
     table = TableModel(torch.zeros(8, 8))
-    reading = Decoding(table, Acting(Nothing(), hidden=(1,), closed=[]), Match(), [1], Options())
+    reading = engine.Sequence(
+        table, Acting(Nothing(), hidden=(1,), closed=[]), Match(), [1], Options()
+    )
     (event,) = step_of(reading)
     with pytest.raises(ValueError, match=r"acting needs a model that .* 'hidden'.* TableModel"):
         raise event.error or AssertionError
@@ -507,7 +524,7 @@ def test_what_a_model_cannot_do_is_refused_by_name() -> None:
 
 def step_of(task: Task) -> list[Event]:
     """Events of the first step of a task."""
-    batch = Batch()
+    batch = Scheduler()
     batch.add(task)
     try:
         return batch.step()
@@ -516,31 +533,31 @@ def step_of(task: Task) -> list[Event]:
 
 
 def test_a_task_that_waits_is_asked_again_at_each_step(model: LeanModel) -> None:
-    class Patient(Decoding):
+    class Patient(engine.Sequence):
         """Waits for two steps before it begins."""
 
         times = 0
 
-        def next_inputs(self, turn: Turn) -> list[Input]:
+        def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
             self.times += 1
-            return [] if self.times < 3 else super().next_inputs(turn)
+            return [] if self.times < 3 else super().plan(budget)
 
-    batch = Batch()
+    batch = Scheduler()
     batch.add(Patient(model, Nothing(), Match(), [1, 2, 3], Options(max_new_tokens=2)))
-    batch.add(decoding(model, tokens=9))
+    batch.add(sequence(model, tokens=9))
     heard = [{event.number for event in batch.step()} for _ in range(4)]
     assert heard == [{1}, {1}, {0, 1}, {0, 1}]
     batch.close()
 
 
 def test_a_task_that_cannot_be_closed_keeps_no_other_from_it(model: LeanModel) -> None:
-    class Stuck(Decoding):
+    class Stuck(engine.Sequence):
         def close(self) -> None:
             super().close()
             raise BrokenError("close")
 
-    batch = Batch()
-    for kind in (Stuck, Decoding, Stuck, Decoding):
+    batch = Scheduler()
+    for kind in (Stuck, engine.Sequence, Stuck, engine.Sequence):
         batch.add(kind(model, Nothing(), Match(), [1, 2], Options()))
     batch.step()
     assert len(model.pool.used) == 4

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftModel, Nothing, PromptLookup
-from draftwood.engine import Decoding, Options, generate, generate_batch
+from draftwood.engine import Options, Sequence, generate, generate_batch
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
@@ -49,26 +49,26 @@ def test_the_limit_is_exact(cycle: TableModel, limit: int) -> None:
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 5])
 def test_a_stop_token_inside_a_block_ends_the_text_there(cycle: TableModel, stop: int) -> None:
-    decoding = Decoding(
+    sequence = Sequence(
         cycle,
         DraftModel(cycle, Widths((1, 1, 1))),
         Rejection(),
         [0],
         Options(stop_tokens=frozenset({stop})),
     )
-    steps = [step for _, step in generate_batch([decoding])]
+    steps = [step for _, step in generate_batch([sequence])]
     assert tokens_of(steps) == list(range(1, stop + 1))
-    assert decoding.finish_reason == "stop"
+    assert sequence.finish_reason == "stop"
     assert sum(step.accepted for step in steps) <= stop - 1
 
 
 def test_the_context_is_used_to_the_last_token() -> None:
     model = TransformersModel(tiny_llama(0, context=24))
     for drafter in (Nothing(), PromptLookup(), DraftModel(model, StochasticBeam(3, 4))):
-        decoding = Decoding(model, drafter, Match(), [1, 2, 3, 4], Options(max_new_tokens=99))
-        tokens = tokens_of([step for _, step in generate_batch([decoding])])
+        sequence = Sequence(model, drafter, Match(), [1, 2, 3, 4], Options(max_new_tokens=99))
+        tokens = tokens_of([step for _, step in generate_batch([sequence])])
         assert len(tokens) == 21  # the last one is emitted without being run
-        assert decoding.finish_reason == "length"
+        assert sequence.finish_reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_context_is_used_to_the_last_token() -> None:
 def test_bad_prompts(prompt: list[int], message: str) -> None:
     model = TransformersModel(tiny_llama(0, context=24))
     with pytest.raises(ValueError, match=message):
-        Decoding(model, Nothing(), Match(), prompt, Options())
+        Sequence(model, Nothing(), Match(), prompt, Options())
 
 
 def test_bad_limits_and_lossy_rules() -> None:
@@ -86,7 +86,7 @@ def test_bad_limits_and_lossy_rules() -> None:
         Options(max_new_tokens=0)
     model = TableModel(torch.zeros(4, 4))
     with pytest.raises(ValueError, match="exact=False"):
-        Decoding(model, Nothing(), Typical(), [0], Options())
+        Sequence(model, Nothing(), Typical(), [0], Options())
     assert (
         len(
             tokens_of(
@@ -163,12 +163,13 @@ def test_penalties_give_the_same_text_with_and_without_trees() -> None:
 def test_a_step_waits_for_the_device_once() -> None:
     model = TransformersModel(tiny_llama(0, layers=3).cuda())
     drafter = DraftModel(TransformersModel(tiny_llama(1, layers=1).cuda()), StochasticBeam(3, 3))
-    decoding = Decoding(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
-    decoding.prefill()
+    sequence = Sequence(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
+    sequence.commit(model.forward(sequence.plan()), 0.0)  # the prompt
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run_now, _ = decoding.propose()  # neither proposing nor running may wait
-        output = model.forward([run_now])[0]
+        outputs = model.forward(sequence.plan())  # neither drafting nor running may wait
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert decoding.settle(run_now, output, {"draft": 0.0, "target": 0.0}).tokens
+    step = sequence.commit(outputs, 0.0)
+    assert step is not None
+    assert step.tokens

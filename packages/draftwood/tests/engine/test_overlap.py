@@ -11,27 +11,23 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters import DraftModel
+from draftwood.drafters import overlap as overlap_module
+from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.drafters.overlap import SideThread, overlap_of, require_places
 from draftwood.engine import (
-    Answers,
-    Decoding,
     Limits,
     Options,
     Overlap,
     Overlapped,
-    ahead,
+    Overlapping,
+    ParallelSampling,
     generate,
-    likely,
     run_all,
-    side_thread,
 )
-from draftwood.engine.overlap import OverlappedSession, overlap_of, require_places
-from draftwood.engine.side_thread import SideThread
-from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model, Output
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.verifier import Verifier
+from draftwood.engine.executors import ahead, likely
+from draftwood.models.model import Model, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.models.transformers import TransformersModel
@@ -39,11 +35,13 @@ from draftwood.native.threads import lift_limit, limit_others, threads, usable
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
+from draftwood.shapes.shape import Shape
 from draftwood.stats import DraftingTime, Stats, Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal
+from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.cascade import Cascade
 from law_cases import contextual
 
@@ -100,7 +98,7 @@ def write(
     overlap: Overlap | None = None,
 ) -> tuple[list[int], Stats]:
     if overlap is not None:
-        drafter = Overlapped(drafter, verifier, overlap)
+        drafter = Overlapping(drafter, overlap)
     steps = list(generate(target, drafter, verifier, PROMPT, options))
     return [token for step in steps for token in step.tokens], Stats.of(steps)
 
@@ -297,7 +295,7 @@ def test_a_text_that_is_left_ends_at_once_and_frees_its_caches_later(overlap: Ov
         return compute(parts, hidden)
 
     draft.compute, target.compute = slowly, not_at_once  # type: ignore[method-assign]
-    drafter = Overlapped(DraftModel(draft, Widths((1,) * 6)), Rejection(), overlap)
+    drafter = Overlapping(DraftModel(draft, Widths((1,) * 6)), overlap)
     steps = generate(target, drafter, Rejection(), PROMPT, Options(max_new_tokens=TOKENS))
     next(steps)
     next(steps)
@@ -336,7 +334,7 @@ def test_a_wait_that_is_broken_off_frees_no_cache_in_mid_pass(
 
     draft.compute = slowly  # type: ignore[method-assign]
     monkeypatch.setattr(ahead.SideDraft, "wait", broken_off)
-    drafter = Overlapped(DraftModel(draft, Widths((1, 1))), Rejection(), overlap)
+    drafter = Overlapping(DraftModel(draft, Widths((1, 1))), overlap)
     with pytest.raises(KeyboardInterrupt):
         list(generate(target, drafter, Rejection(), PROMPT, Options(max_new_tokens=TOKENS)))
     until = time.monotonic() + 10
@@ -409,7 +407,7 @@ def test_a_thread_that_could_not_start_is_started_later(monkeypatch: pytest.Monk
 
     thread = SideThread(1)
     with monkeypatch.context() as patch:
-        patch.setattr(side_thread, "work_beside", broken)
+        patch.setattr(overlap_module, "work_beside", broken)
         with pytest.raises(OSError, match="no thread"):
             thread.enter()
     process = thread.enter()
@@ -420,25 +418,25 @@ def test_a_thread_that_could_not_start_is_started_later(monkeypatch: pytest.Monk
 
 def test_several_texts_and_answers_are_those_alone() -> None:
     target, draft = NativeModel(tiny_llama(0)), shared_passes(NativeModel(tiny_llama(0)))
-    drafter = Overlapped(DraftModel(draft, Widths((2, 1))), Rejection(), ALWAYS)
+    drafter = Overlapping(DraftModel(draft, Widths((2, 1))), ALWAYS)
     prompts = [[1, 2, 3], [7, 5], [9, 9, 4, 1]]
 
-    def decoding(drafter: Drafter, prompt: list[int], seed: int) -> Decoding:
+    def sequence(drafter: Drafter, prompt: list[int], seed: int) -> engine.Sequence:
         options = Options(Sampling(1.0), 16, seed=seed)
-        return Decoding(target, drafter, Rejection(), prompt, options)
+        return engine.Sequence(target, drafter, Rejection(), prompt, options)
 
     alone = []
     for number, prompt in enumerate([*prompts, prompts[0], prompts[0]]):
-        task = decoding(drafter.drafter, prompt, number)
+        task = sequence(drafter.drafter, prompt, number)
         alone.append([token for _, step in run_all([task]) for token in step.tokens])
     texts: list[list[int]] = [[] for _ in prompts]
-    tasks = [decoding(drafter, prompt, number) for number, prompt in enumerate(prompts)]
+    tasks = [sequence(drafter, prompt, number) for number, prompt in enumerate(prompts)]
     for number, step in run_all(tasks, Limits(requests=2)):
         texts[number] += step.tokens
     assert texts == alone[:3]
     answers: list[list[int]] = [[], [], []]
-    members = [decoding(drafter, prompts[0], seed) for seed in (0, 3, 4)]
-    for _, told in run_all([Answers(members)]):
+    members = [sequence(drafter, prompts[0], seed) for seed in (0, 3, 4)]
+    for _, told in run_all([ParallelSampling(members)]):
         for number, step in told:
             answers[number] += step.tokens
     assert answers == [alone[0], alone[3], alone[4]]
@@ -449,16 +447,16 @@ def test_a_root_that_was_run_may_lose_its_cache() -> None:
     drafter = DraftModel(draft, Widths((1, 1)))
     options = Options(Sampling(0.0), 16)
     wanted, _ = write(target, drafter, Match(), options)
-    task = Decoding(target, Overlapped(drafter, Match(), ALWAYS), Match(), PROMPT, options)
-    text, gave_way = [], 0
+    task = engine.Sequence(target, Overlapping(drafter, ALWAYS), Match(), PROMPT, options)
+    text, preempted = [], 0
     while task.finish_reason is None:
-        inputs: list[Any] = list(task.next_inputs())
-        step = task.take(target.forward(inputs), 0.0)
-        if step is None and task.root >= 0 and not task.prompt_left and gave_way < 3:
-            gave_way += task.give_way()
+        inputs: list[Any] = list(task.plan())
+        step = task.commit(target.forward(inputs), 0.0)
+        if step is None and task.root >= 0 and not task.prompt_left and preempted < 3:
+            preempted += task.preempt()
         text += step.tokens if step is not None else []
     task.close()
-    assert gave_way > 0
+    assert preempted > 0
     assert text == wanted
 
 
@@ -537,24 +535,24 @@ def test_bad_overlaps(
     with pytest.raises(TypeError, match="True, False or an Overlap"):
         overlap_of("yes")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cascade cannot draft ahead"):
-        Overlapped(Cascade(tables[1]), Rejection())
+        Overlapping(Cascade(tables[1]))
     gpu, cpu = torch.device("cuda:0"), torch.device("cpu")
     with pytest.raises(ValueError, match=r"both are on cuda:0; load the draft model on the CPU"):
         require_places(gpu, gpu, Overlap())
     require_places(gpu, cpu, Overlap())
-    monkeypatch.setattr("draftwood.engine.overlap.cpus", lambda: 1)
+    monkeypatch.setattr("draftwood.drafters.overlap.cpus", lambda: 1)
     with pytest.raises(ValueError, match="a single one; leave overlap out"):
         methods.build("rsd-s", *tables, overlap=Overlap())
     assert methods.build("rsd-s", *tables, overlap=ALWAYS).drafter.name == "draft-model"
 
 
 def test_a_text_under_a_grammar_is_drafted_in_turn(tables: tuple[TableModel, TableModel]) -> None:
-    from draftwood.engine.constrained import Constrained
+    from draftwood.engine.constraints import Constrained
 
-    drafter = Overlapped(DraftModel(tables[1]), Match(), ALWAYS)
+    drafter = Overlapping(DraftModel(tables[1]), ALWAYS)
     masked = Constrained(Sampling(), None)  # type: ignore[arg-type]
     for sampler, overlaps in ((Sampling(), True), (masked, False)):
-        task = Decoding(tables[0], drafter, Match(), PROMPT, Options(sampler))
+        task = engine.Sequence(tables[0], drafter, Match(), PROMPT, Options(sampler))
         task.open()
-        assert isinstance(task.draft, OverlappedSession) == overlaps
+        assert isinstance(task.executor, Overlapped) == overlaps
         task.close()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from draftwood.drafters import Drafter, Nothing, PromptLookup
-from draftwood.engine import Answers, Decoding, Options, run_all
-from draftwood.interfaces.fingerprint import Fingerprint
-from draftwood.interfaces.model import Model
+from draftwood.engine import Options, ParallelSampling, Sequence, run_all
+from draftwood.models.fingerprint import Fingerprint
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses
@@ -33,14 +33,14 @@ OTHERS: dict[str, Callable[[], Model]] = {
 }
 
 
-def decoding(
+def sequence(
     model: Model, store: Prefixes | None = None, drafter: Drafter | None = None, seed: int = 1
-) -> Decoding:
+) -> Sequence:
     options = Options(max_new_tokens=40, seed=seed, prefixes=store)
-    return Decoding(model, drafter or Nothing(), Match(), PROMPT, options)
+    return Sequence(model, drafter or Nothing(), Match(), PROMPT, options)
 
 
-def text(task: Decoding) -> list[int]:
+def text(task: Sequence) -> list[int]:
     return [token for _, step in run_all([task]) for token in step.tokens]
 
 
@@ -48,7 +48,7 @@ def text(task: Decoding) -> list[int]:
 def store() -> Prefixes:
     """One that knows the prompt."""
     store = Prefixes(NativeModel(tiny_llama(0), "float32"))
-    text(decoding(store.model, store))
+    text(sequence(store.model, store))
     assert len(store) >= len(PROMPT) // 32
     return store
 
@@ -59,7 +59,7 @@ def test_other_models_are_refused_in_one_error_that_names_both(store: Prefixes, 
     names = rf"for {store.fingerprint}, and {Fingerprint.of(other)} writes".replace("(", r"\(")
     message = names.replace(")", r"\)") + ".*one store per model"
     with pytest.raises(ValueError, match=message):
-        text(decoding(other, store))
+        text(sequence(other, store))
     session = other.start()
     session.extend(PROMPT)
     with pytest.raises(ValueError, match="one store per model"):
@@ -71,12 +71,12 @@ def test_other_models_are_refused_in_one_error_that_names_both(store: Prefixes, 
 def test_its_own_model_is_served_and_so_are_the_same_weights_loaded_again(
     store: Prefixes, drafter: Drafter
 ) -> None:
-    wanted = text(decoding(store.model, drafter=drafter))
+    wanted = text(sequence(store.model, drafter=drafter))
     for model in (store.model, SharedPasses(store.model), NativeModel(tiny_llama(0), "float32")):
-        task = decoding(model, store, drafter)
+        task = sequence(model, store, drafter)
         assert text(task) == wanted
         assert task.prefill.reused == (len(PROMPT) - 1) // 32 * 32
-        answers = Answers([decoding(model, store, drafter, seed) for seed in (1, 2)])
+        answers = ParallelSampling([sequence(model, store, drafter, seed) for seed in (1, 2)])
         found = [list[int](), list[int]()]
         for _, told in run_all([answers]):
             for number, step in told:
@@ -95,15 +95,15 @@ def test_a_fingerprint_is_taken_once_and_of_no_model_that_has_the_cache(
         return run(self, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(NativeModel, "compute", counted)
-    text(decoding(store.model, store))
+    text(sequence(store.model, store))
     own = len(passes)
-    text(decoding(store.model, store))
+    text(sequence(store.model, store))
     assert len(passes) == 2 * own  # as many as before: none for a fingerprint
     passes.clear()
     other = NativeModel(tiny_llama(1), "float32")
     for _ in range(3):
         with pytest.raises(ValueError, match="one store per model"):
-            text(decoding(other, store))
+            text(sequence(other, store))
     assert passes == [store.model, other]
 
 

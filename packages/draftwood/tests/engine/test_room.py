@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
-from draftwood.engine import Answers, Batch, Decoding, Limits, Options, run_all
-from draftwood.interfaces.model import CacheFullError
-from draftwood.interfaces.verifier import Verifier
+from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, run_all
+from draftwood.models.model import CacheFullError
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
@@ -16,6 +16,7 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.stand import Stand
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
@@ -34,31 +35,31 @@ def draft() -> NativeModel:
     return NativeModel(tiny_llama(context=512, seed=3), "float32")
 
 
-def decoding(
+def sequence(
     model: NativeModel,
     drafter: Drafter,
     verifier: Verifier | None = None,
     prompt: Sequence[int] = PROMPT,
     **options: object,
-) -> Decoding:
+) -> engine.Sequence:
     wanted = Options(**{"max_new_tokens": 90, "seed": 1, **options})  # type: ignore[arg-type]
-    return Decoding(model, drafter, verifier or Match(), prompt, wanted)
+    return engine.Sequence(model, drafter, verifier or Match(), prompt, wanted)
 
 
-def requests(model: NativeModel, draft: NativeModel, **options: object) -> list[Decoding]:
+def requests(model: NativeModel, draft: NativeModel, **options: object) -> list[engine.Sequence]:
     """Texts of several methods and temperatures, with prompts of several lengths."""
     drawn = Sampling(1.0)
     return [
-        decoding(model, Nothing(), **options),
-        decoding(model, MultiSource(budget=BUDGET), sampler=drawn, **options),
-        decoding(model, PromptLookup(), prompt=PROMPT[:70], **options),
-        decoding(model, DraftModel(draft, Widths((2, 1))), Rejection(), sampler=drawn, **options),
-        decoding(model, MultiSource(budget=BUDGET), prompt=PROMPT * 2, logprobs=1, **options),
-        decoding(model, Stand(), Rejection(), sampler=drawn, prompt=PROMPT[:40], **options),
+        sequence(model, Nothing(), **options),
+        sequence(model, MultiSource(budget=BUDGET), sampler=drawn, **options),
+        sequence(model, PromptLookup(), prompt=PROMPT[:70], **options),
+        sequence(model, DraftModel(draft, Widths((2, 1))), Rejection(), sampler=drawn, **options),
+        sequence(model, MultiSource(budget=BUDGET), prompt=PROMPT * 2, logprobs=1, **options),
+        sequence(model, Stand(), Rejection(), sampler=drawn, prompt=PROMPT[:40], **options),
     ]
 
 
-def texts(tasks: Sequence[Decoding], limits: Limits | None = None) -> list[list[int]]:
+def texts(tasks: Sequence[engine.Sequence], limits: Limits | None = None) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in tasks]
     for number, step in run_all(tasks, limits or Limits(requests=8)):
         found[number] += step.tokens
@@ -85,8 +86,8 @@ def test_texts_that_give_way_are_the_same(
     model: NativeModel, draft: NativeModel, limited: object, blocks: int, monkeypatch
 ) -> None:
     expected, gave = alone(model, draft), []
-    give_way = Decoding.give_way
-    monkeypatch.setattr(Decoding, "give_way", lambda self: gave.append(self) or give_way(self))
+    preempt = engine.Sequence.preempt
+    monkeypatch.setattr(engine.Sequence, "preempt", lambda self: gave.append(self) or preempt(self))
     limited(blocks)  # type: ignore[operator]
     assert texts(requests(model, draft)) == expected
     assert bool(gave) == (blocks < 64)
@@ -95,9 +96,9 @@ def test_texts_that_give_way_are_the_same(
 
 def test_a_text_that_can_never_fit_fails_alone(model: NativeModel, limited: object) -> None:
     limited(8)  # type: ignore[operator]
-    batch, told = Batch(), {}
-    long = batch.add(decoding(model, Nothing(), prompt=PROMPT * 3))
-    short = batch.add(decoding(model, Nothing(), prompt=PROMPT[:20], max_new_tokens=5))
+    batch, told = Scheduler(), {}
+    long = batch.add(sequence(model, Nothing(), prompt=PROMPT * 3))
+    short = batch.add(sequence(model, Nothing(), prompt=PROMPT[:20], max_new_tokens=5))
     while batch:
         for event in batch.step():
             told[event.number] = event
@@ -107,17 +108,17 @@ def test_a_text_that_can_never_fit_fails_alone(model: NativeModel, limited: obje
 
 
 def test_several_answers_give_way_and_come_back(model: NativeModel, limited: object) -> None:
-    def answers() -> Answers:
+    def answers() -> ParallelSampling:
         drawn = Sampling(1.0)
-        return Answers(
-            [decoding(model, PromptLookup(), seed=seed, sampler=drawn) for seed in range(3)]
+        return ParallelSampling(
+            [sequence(model, PromptLookup(), seed=seed, sampler=drawn) for seed in range(3)]
         )
 
     def written(limit: int | None) -> list[list[int]]:
         if limit is not None:
             limited(limit)  # type: ignore[operator]
         found: list[list[int]] = [[], [], []]
-        tasks = [decoding(model, Nothing()), answers()]
+        tasks = [sequence(model, Nothing()), answers()]
         for number, told in run_all(tasks, Limits(requests=8)):
             for place, step in told if number else []:
                 found[place] += step.tokens
@@ -153,9 +154,9 @@ def test_a_known_prefix_leaves_texts_as_they_are(
 
 def test_another_salt_shares_nothing(model: NativeModel) -> None:
     prefixes = Prefixes(model)
-    texts([decoding(model, Nothing(), prefixes=prefixes, salt="one")])
-    same = decoding(model, Nothing(), prefixes=prefixes, salt="one")
-    other = decoding(model, Nothing(), prefixes=prefixes, salt="two")
+    texts([sequence(model, Nothing(), prefixes=prefixes, salt="one")])
+    same = sequence(model, Nothing(), prefixes=prefixes, salt="one")
+    other = sequence(model, Nothing(), prefixes=prefixes, salt="two")
     assert texts([same]) == texts([other])
     assert same.prefill.reused == 64
     assert other.prefill.reused == 0
@@ -164,10 +165,10 @@ def test_another_salt_shares_nothing(model: NativeModel) -> None:
 
 def test_a_chat_goes_on_from_its_answer(model: NativeModel) -> None:
     prefixes = Prefixes(model)
-    first = decoding(model, Nothing(), prefixes=prefixes)
+    first = sequence(model, Nothing(), prefixes=prefixes)
     (answer,) = texts([first])
-    more = decoding(model, Nothing(), prompt=[*PROMPT, *answer, 4, 4], prefixes=prefixes)
-    plain = decoding(model, Nothing(), prompt=[*PROMPT, *answer, 4, 4])
+    more = sequence(model, Nothing(), prompt=[*PROMPT, *answer, 4, 4], prefixes=prefixes)
+    plain = sequence(model, Nothing(), prompt=[*PROMPT, *answer, 4, 4])
     assert texts([more]) == texts([plain])
     assert more.prefill.reused >= len(PROMPT) + 60
     prefixes.clear()

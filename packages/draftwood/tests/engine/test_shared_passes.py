@@ -7,13 +7,13 @@ from typing import ClassVar
 import pytest
 import torch
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters import DraftModel
-from draftwood.engine import Answers, Batch, Decoding, Limits, Options
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import Output
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.engine import Limits, Options, ParallelSampling, Scheduler
 from draftwood.methods import Method
 from draftwood.models.cached import CachedModel
+from draftwood.models.model import Output
 from draftwood.models.native import NativeModel
 from draftwood.models.parts import PackedInput
 from draftwood.models.shared import SharedPasses, shared_passes
@@ -91,19 +91,19 @@ def prompt(number: int) -> list[int]:
     return [1 + number, *range(2, 4 + number)]
 
 
-def decoding(method: Method, number: int, temperature: float) -> Decoding:
+def sequence(method: Method, number: int, temperature: float) -> engine.Sequence:
     options = Options(Sampling(temperature), TOKENS, seed=number)
-    return Decoding(TARGET, method.drafter, method.verifier, prompt(number), options)
+    return engine.Sequence(TARGET, method.drafter, method.verifier, prompt(number), options)
 
 
 def run(
-    decodings: Sequence[Decoding], passes: Passes
+    sequences: Sequence[engine.Sequence], passes: Passes
 ) -> tuple[list[list[Step]], list[int], list[Exception]]:
     """The steps of each, the passes of the draft model in each step, and what failed."""
-    batch = Batch(Limits(requests=len(decodings)))
-    for each in decodings:
+    batch = Scheduler(Limits(requests=len(sequences)))
+    for each in sequences:
         batch.add(each)
-    texts: list[list[Step]] = [[] for _ in decodings]
+    texts: list[list[Step]] = [[] for _ in sequences]
     counts, failed = [], []
     while batch:
         before = passes.count
@@ -146,7 +146,7 @@ def test_texts_are_those_of_one_at_a_time_with_one_pass_per_level(
     def texts(wrap: Callable[[NativeModel], NativeModel], numbers: Sequence[int]):  # type: ignore[no-untyped-def]
         method = methods.build(name, TARGET, wrap(draft))
         method = replace(method, drafter=Breaking(method.drafter, prompt(2)))
-        return run([decoding(method, number, temperature) for number in numbers], passes)
+        return run([sequence(method, number, temperature) for number in numbers], passes)
 
     alone = [texts(lambda model: model, [number]) for number in range(requests)]
     steps = max(len(counts) for _, counts, _ in alone)
@@ -172,9 +172,9 @@ def test_answers_to_one_prompt_share_passes_with_each_other_and_with_other_texts
     passes = Passes(draft, monkeypatch)
     method = methods.build("rsd-c", TARGET, shared_passes(draft) if wrapped else draft)
 
-    def members(count: int) -> list[Decoding]:
+    def members(count: int) -> list[engine.Sequence]:
         return [
-            Decoding(
+            engine.Sequence(
                 TARGET,
                 method.drafter,
                 method.verifier,
@@ -185,10 +185,10 @@ def test_answers_to_one_prompt_share_passes_with_each_other_and_with_other_texts
         ]
 
     wanted = [run([each], passes)[0][0] for each in members(3)]
-    other, (_, levels, *_), _ = run([decoding(method, 5, 0.8)], passes)
-    batch = Batch()
-    first = batch.add(Answers(members(3)))
-    batch.add(decoding(method, 5, 0.8))
+    other, (_, levels, *_), _ = run([sequence(method, 5, 0.8)], passes)
+    batch = Scheduler()
+    first = batch.add(ParallelSampling(members(3)))
+    batch.add(sequence(method, 5, 0.8))
     found: dict[int, list[int]] = {number: [] for number in range(4)}
     counts = []
     while batch:
@@ -241,7 +241,7 @@ def test_other_paths_share_passes_of_trees(monkeypatch: pytest.MonkeyPatch) -> N
     found = []
     for draft in (model, shared_passes(model)):
         method = methods.build("rsd-c", TARGET, draft)
-        texts, counts, failed = run([decoding(method, n, 0.0) for n in range(4)], passes)
+        texts, counts, failed = run([sequence(method, n, 0.0) for n in range(4)], passes)
         assert not failed
         found.append(([step.tokens for text in texts for step in text], sum(counts)))
     (texts, several), (shared, fewer) = found

@@ -6,11 +6,11 @@ from itertools import chain
 import pytest
 import torch
 
+from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, MultiSource, Nothing, SuffixDecoding
-from draftwood.engine import Decoding, Options
-from draftwood.engine.batch import Batch, run_all
-from draftwood.interfaces.verifier import Verifier
+from draftwood.engine import InTurn, Options
+from draftwood.engine.scheduler import Scheduler, run_all
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.step import StepCaller
@@ -19,6 +19,7 @@ from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import Verifier
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 
@@ -59,18 +60,18 @@ def drafters() -> dict[str, Drafter]:
     }
 
 
-def decoding(
+def sequence(
     model: NativeModel, drafter: Drafter, verifier: Verifier | None = None, **options: object
-) -> Decoding:
+) -> engine.Sequence:
     wanted = Options(**{"max_new_tokens": 60, "seed": 5, **options})  # type: ignore[arg-type]
-    return Decoding(model, drafter, verifier or Match(), PROMPT, wanted)
+    return engine.Sequence(model, drafter, verifier or Match(), PROMPT, wanted)
 
 
-def steps(text: Decoding, whole: bool = True) -> Iterator[Step]:
+def steps(text: engine.Sequence, whole: bool = True) -> Iterator[Step]:
     """The text's steps; where they are not whole Python makes them."""
     if not whole:
         text.open()
-        text._stepper = None
+        text.executor = InTurn(text)
     return (step for _, step in run_all([text]))
 
 
@@ -88,9 +89,9 @@ def test_whole_steps_equal_those_in_pieces(
     model: NativeModel, made: list[int], name: str, temperature: float
 ) -> None:
     sampler = Sampling(temperature)
-    whole = list(steps(decoding(model, drafters()[name], sampler=sampler)))
+    whole = list(steps(sequence(model, drafters()[name], sampler=sampler)))
     assert len(made) == len(whole) - 1  # all but the prompt's
-    pieces = list(steps(decoding(model, drafters()[name], sampler=sampler), whole=False))
+    pieces = list(steps(sequence(model, drafters()[name], sampler=sampler), whole=False))
     assert len(made) == len(whole) - 1
     assert facts(whole) == facts(pieces)
     assert {tuple(step.seconds) for step in whole} == {("draft", "target", "verify")}
@@ -105,19 +106,19 @@ def test_other_draws_give_other_texts(model: NativeModel) -> None:
     """So the texts above agree because the draws do."""
     drafter, sampler = drafters()["combined"], Sampling(1.0)
     one, other = (
-        list(steps(decoding(model, drafter, sampler=sampler, seed=seed))) for seed in (5, 6)
+        list(steps(sequence(model, drafter, sampler=sampler, seed=seed))) for seed in (5, 6)
     )
     assert facts(one) != facts(other)
 
 
 def test_a_text_in_company_is_made_of_whole_steps_too(model: NativeModel, made: list[int]) -> None:
     sampler, drafter = Sampling(1.0), drafters()["combined"]
-    expected = [step.tokens for step in steps(decoding(model, drafter, sampler=sampler))]
-    batch, found = Batch(), list[Step]()
+    expected = [step.tokens for step in steps(sequence(model, drafter, sampler=sampler))]
+    batch, found = Scheduler(), list[Step]()
     made.clear()
-    first = batch.add(decoding(model, drafter, sampler=sampler))
-    others = [batch.add(decoding(model, drafter, seed=seed)) for seed in (1, 2)]
-    others.append(batch.add(decoding(model, drafter, seed=3, logprobs=1)))  # drafted in Python
+    first = batch.add(sequence(model, drafter, sampler=sampler))
+    others = [batch.add(sequence(model, drafter, seed=seed)) for seed in (1, 2)]
+    others.append(batch.add(sequence(model, drafter, seed=3, logprobs=1)))  # drafted in Python
     events = []
     while batch:
         step = batch.step()
@@ -151,7 +152,7 @@ def test_what_only_python_can_do_is_done_there(
     model: NativeModel, made: list[int], case: dict
 ) -> None:
     drafter = case.pop("drafter", Nothing())
-    text = decoding(model, drafter, case.pop("verifier", None), max_new_tokens=4, **case)
+    text = sequence(model, drafter, case.pop("verifier", None), max_new_tokens=4, **case)
     found = list(steps(text))
     assert len(found) > 1
     assert not made
@@ -160,7 +161,9 @@ def test_what_only_python_can_do_is_done_there(
 
 def test_a_text_ends_where_its_context_does(model: NativeModel, made: list[int]) -> None:
     prompt = PROMPT * 17
-    text = Decoding(model, drafters()["combined"], Match(), prompt, Options(max_new_tokens=500))
+    text = engine.Sequence(
+        model, drafters()["combined"], Match(), prompt, Options(max_new_tokens=500)
+    )
     found = [token for step in steps(text) for token in step.tokens]
     assert text.finish_reason == "length"
     assert made
@@ -174,7 +177,7 @@ def test_a_broken_model_ends_the_request_with_the_place() -> None:
     model = NativeModel(hf_model, "float32")
     session = model.start()
     session.extend(PROMPT)
-    text = Decoding(model, Nothing(), Match(), PROMPT, Options(), session)
+    text = engine.Sequence(model, Nothing(), Match(), PROMPT, Options(), session)
     text.begin(3, {})
     with pytest.raises(ValueError, match=r"token 2 of the text cannot be chosen.*NaN"):
         list(steps(text))

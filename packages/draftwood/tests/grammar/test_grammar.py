@@ -12,9 +12,9 @@ from small_models import bytes_and_pairs, tokenizer_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from draftwood.engine.constraint import Constraint, ConstraintState
 from draftwood.grammar import Compiler, Grammar
 from draftwood.grammar.grammar import GrammarState
-from draftwood.interfaces.constraint import Constraint, ConstraintState
 from draftwood.validation import LARGEST
 
 TOKENIZER = bytes_and_pairs()

@@ -12,7 +12,7 @@ from small_models import bytes_and_pairs, tokenizer_of
 import draftwood
 from draftwood import methods
 from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
-from draftwood.engine import Decoding, Options
+from draftwood.engine import Options, Sequence
 from draftwood.engine.method import Method
 from draftwood.grammar import Grammar, ToolChoice, read_calls, read_tools
 from draftwood.models.native import NativeModel
@@ -181,7 +181,7 @@ def test_a_schema_or_a_grammar_for_this_model(lm: LanguageModel) -> None:
         lm.generate("x", json_schema=SCHEMA, grammar='start: "a"')
     other = Grammar(lm.grammars.regex("a").matcher, WIDTH - 3, frozenset({0}))
     with pytest.raises(ValueError, match="compile the grammar for this model"):
-        Decoding(lm.model, Nothing(), Match(), [1], Options(Sampling(), constraint=other))
+        Sequence(lm.model, Nothing(), Match(), [1], Options(Sampling(), constraint=other))
 
 
 def test_calls_of_tools(lm: LanguageModel) -> None:

@@ -23,7 +23,7 @@ from draftwood.heads.folder import (
 )
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.places import shipped_folders
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel

@@ -183,15 +183,19 @@ def test_without_merging_depth_is_the_frame() -> None:
         assert reads.extended(prefix, 0).chance == 0.0
 
 
-@pytest.mark.parametrize("room", [1, 2, 9])
+@pytest.mark.parametrize("max_draft_len", [1, 2, 9])
 @pytest.mark.parametrize("probs", CASES)
-def test_the_search_finds_the_likeliest_prefixes(probs: torch.Tensor, room: int) -> None:
+def test_the_search_finds_the_likeliest_prefixes(probs: torch.Tensor, max_draft_len: int) -> None:
     lattice = Lattice(probs)
-    every = [read(lattice, text).chance for text in texts_of(probs, min(room, len(probs))) if text]
+    every = [
+        read(lattice, text).chance
+        for text in texts_of(probs, min(max_draft_len, len(probs)))
+        if text
+    ]
     wanted = sorted((chance for chance in every if chance > 0.0), reverse=True)[:6]
-    tree = likeliest_prefixes(lattice, 6, root=7, room=room)
+    tree = likeliest_prefixes(lattice, 6, root=7, max_draft_len=max_draft_len)
     assert tree.token_list[0] == 7
-    assert tree.depth <= room
+    assert tree.depth <= max_draft_len
     paths = [tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))]
     assert len(set(paths)) == len(paths)
     found = sorted((read(lattice, path).chance for path in paths), reverse=True)
@@ -217,6 +221,6 @@ def test_collapsed_alignments_are_those_of_the_likeliest_products(probs: torch.T
     paths = {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))}
     assert paths == wanted
     assert len(paths) == len(tree) - 1
-    small = collapsed_alignments(probs, 2, 2, 99, room=1)
+    small = collapsed_alignments(probs, 2, 2, 99, max_draft_len=1)
     assert len(small) <= 3
     assert small.depth <= 1

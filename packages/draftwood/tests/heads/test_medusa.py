@@ -10,7 +10,7 @@ import torch
 from draftwood.heads import folder
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.medusa import MedusaConfig, MedusaHead
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 
 DIM = 16
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)

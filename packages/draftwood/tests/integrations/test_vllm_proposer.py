@@ -25,10 +25,10 @@ from draftwood.integrations.vllm import (
     SuffixSearch,
     TextSearch,
 )
-from draftwood.interfaces.source import TargetUpdate
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.sources import Suffix
+from draftwood.sources.source import TargetUpdate
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood_bench.peers import environments

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel

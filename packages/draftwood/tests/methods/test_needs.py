@@ -14,12 +14,12 @@ from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import Need
 from draftwood.drafters.lazy_resources import LazyResources
-from draftwood.interfaces.drafter import Need
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Method, Recipe
+from draftwood.models.model import Model
 from draftwood.models.torch.model import LeanModel
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from draftwood.interfaces.model import ForwardInput
+from draftwood.models.model import ForwardInput
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.tree import DraftTree

@@ -12,8 +12,8 @@ import torch
 from test_attention import CHAIN, TREE, hf_model, some, tokens_of
 from torch import Tensor
 
-from draftwood.interfaces.model import BlockCache, CacheFullError, ForwardInput, PromptInput
 from draftwood.models.cache.blocks import PLACES
+from draftwood.models.model import BlockCache, CacheFullError, ForwardInput, PromptInput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.session import PooledSession

@@ -9,9 +9,9 @@ import transformers
 from transformers import PreTrainedModel
 from transformers.models.bark.modeling_bark import BarkCausalModel
 
-from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.interfaces.model import ForwardInput
+from draftwood.engine import Options, Sequence, generate_batch
 from draftwood.methods import build
+from draftwood.models.model import ForwardInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -56,12 +56,12 @@ def by_place(name: str) -> PreTrainedModel:
 def texts(model: TransformersModel, method: str, count: int) -> list[list[int]]:
     """Greedy texts of so many prompts in one batch."""
     made = build(method, model)
-    decodings = [
-        Decoding(model, made.drafter, made.verifier, prompt, Options(max_new_tokens=LONG))
+    sequences = [
+        Sequence(model, made.drafter, made.verifier, prompt, Options(max_new_tokens=LONG))
         for prompt in PROMPTS[:count]
     ]
-    found = [list[int]() for _ in decodings]
-    for number, step in generate_batch(decodings):
+    found = [list[int]() for _ in sequences]
+    for number, step in generate_batch(sequences):
         found[number] += step.tokens
     return found
 

@@ -12,8 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTraine
 
 import draftwood
 import families
-from draftwood.interfaces.model import ForwardInput, Layers
 from draftwood.loading.models import load_format, load_model, model_for
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
 from draftwood.models.native import model as native
 from draftwood.native import library

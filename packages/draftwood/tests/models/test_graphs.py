@@ -14,8 +14,8 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine import Decoding, Options, generate
-from draftwood.interfaces.model import ForwardInput, Layers
+from draftwood.engine import Options, Sequence, generate
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.torch import graphs
 from draftwood.models.torch.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
 from draftwood.models.torch.model import LeanModel
@@ -492,18 +492,17 @@ def test_greedy_texts_by_graphs_are_those_without() -> None:
 def test_a_step_by_graphs_waits_for_the_device_once() -> None:
     model = on_gpu("llama")
     drafter = DraftModel(on_gpu("qwen3"), StochasticBeam(3, 3))
-    decoding = Decoding(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
-    decoding.prefill()
-    for _ in range(3):  # records
-        run, seconds = decoding.propose()
-        decoding.settle(run, model.forward([run])[0], seconds)
+    sequence = Sequence(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
+    for _ in range(4):  # the prompt, then trees; records
+        sequence.commit(model.forward(sequence.plan()), 0.0)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run, _ = decoding.propose()  # neither proposing nor running may wait
-        output = model.forward([run])[0]
+        outputs = model.forward(sequence.plan())  # neither drafting nor running may wait
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert decoding.settle(run, output, {"draft": 0.0, "target": 0.0}).tokens
+    step = sequence.commit(outputs, 0.0)
+    assert step is not None
+    assert step.tokens
 
 
 @pytest.mark.gpu

@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM, JambaConfig, MambaConfig
 
 from draftwood import methods
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import ForwardInput
 from draftwood.methods import lossless_names
 from draftwood.models.general import general_model
 from draftwood.models.hybrid import HybridModel
+from draftwood.models.model import ForwardInput
 from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS
 from draftwood.models.session import PooledSession

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     ForwardInput,
     Layers,
     Model,

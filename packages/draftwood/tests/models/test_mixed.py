@@ -9,12 +9,12 @@ import torch
 from test_attention import TREE, hf_model, some
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     ForwardInput,
     Keep,
     Layers,
+    ModelInput,
     Output,
-    PassInput,
     PromptInput,
     kept,
 )
@@ -57,7 +57,7 @@ class Requests:
         sessions = [model.start() for _ in range(4)]
         for number, session in enumerate(sessions):
             session.extend(some(30 + 70 * number, seed=number), keep="none")
-        self.inputs: list[PassInput] = [
+        self.inputs: list[ModelInput] = [
             ForwardInput(sessions[0], TREE, hidden=(1,)),
             PromptInput(sessions[1], some(chunk, seed=9), keep, (0, 2)),
             ForwardInput(sessions[2], DraftTree.chain([3, 5]), keep="last"),

@@ -227,16 +227,19 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
         session.extend([1, 2, 3])
     stepper = model.stepper(two, key=0, temperature=0.0)
     root = 4
-    for room, hidden in ((1, (0, 2, 3)), (4, (0, 2, 3)), (2, (3,)), (2, ())):
-        costs = Costs([1.0] * room, [1.0] * (room - 1) + [math.inf])
+    for max_draft_len, hidden in ((1, (0, 2, 3)), (4, (0, 2, 3)), (2, (3,)), (2, ())):
+        costs = Costs([1.0] * max_draft_len, [1.0] * (max_draft_len - 1) + [math.inf])
         draft = NativeDraft(costs, hidden=hidden)
-        (made,) = model.forward([stepper.step(draft, root, place=0, room=8, rows=1)])
+        (made,) = model.forward([stepper.step(draft, root, place=0, max_draft_len=8, rows=1)])
         wanted = one.forward(DraftTree.chain([root]), hidden=hidden)
         assert set(made.hidden) == set(hidden)
         for layer in hidden:
             assert torch.equal(made.hidden[layer][:1], wanted.hidden[layer])
         for session in (one, two):
             session.commit([0])
-        root = made.next_token
+        assert made.step is not None
+        root = made.step.next_token
     with pytest.raises(ValueError, match="hidden states 0 to 3"):
-        model.forward([stepper.step(NativeDraft(hidden=(4,)), root, place=0, room=8, rows=1)])
+        model.forward(
+            [stepper.step(NativeDraft(hidden=(4,)), root, place=0, max_draft_len=8, rows=1)]
+        )

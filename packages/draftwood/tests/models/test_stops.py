@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import ForwardInput, Layers, ModelSession
+from draftwood.models.model import ForwardInput, Layers, ModelSession
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.tree import DraftTree
 from families import (

@@ -22,11 +22,9 @@ from draftwood import methods
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
 from draftwood.drafters import MultiSource, TokenRecycling
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import TargetUpdate
-from draftwood.interfaces.verifier import NodeProbs, Verdict
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.methods import Method
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -34,10 +32,12 @@ from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, NGrams, Suffix
+from draftwood.sources.source import TargetUpdate
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Verifier
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 from reference.sessions import InPython, start
 
 THREADS = 8

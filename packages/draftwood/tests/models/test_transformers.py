@@ -12,10 +12,11 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
+from draftwood import engine
 from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine import Decoding, Options, generate, generate_batch
-from draftwood.interfaces.model import ForwardInput, Layers
+from draftwood.engine import Options, generate, generate_batch
 from draftwood.methods import Method, build
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import MOST_SMALLER, TransformersModel
 from draftwood.sampling import Sampling
@@ -329,10 +330,10 @@ PROMPTS = [[1, 2, 3, 1, 2, 3, 1, 2], [5], some_tokens(21, seed=3)]
 def test_a_batch_writes_what_each_prompt_writes_alone(
     family: str, method: str, temperature: float
 ) -> None:
-    def decodings(target: AnyModel) -> list[Decoding]:
+    def sequences(target: AnyModel) -> list[engine.Sequence]:
         chosen = drafted(method, target)
         return [
-            Decoding(
+            engine.Sequence(
                 target,
                 chosen.drafter,
                 chosen.verifier,
@@ -344,10 +345,10 @@ def test_a_batch_writes_what_each_prompt_writes_alone(
 
     sampling = Sampling(temperature=temperature)
     together: list[list[int]] = [[] for _ in PROMPTS]
-    for number, step in generate_batch(decodings(model_of(family))):
+    for number, step in generate_batch(sequences(model_of(family))):
         together[number] += step.tokens
-    for number, decoding in enumerate(decodings(model_of(family))):
-        alone = [token for _, step in generate_batch([decoding]) for token in step.tokens]
+    for number, sequence in enumerate(sequences(model_of(family))):
+        alone = [token for _, step in generate_batch([sequence]) for token in step.tokens]
         assert together[number] == alone
         assert len(alone) == 4 + 2 * number
 

@@ -1,7 +1,7 @@
 """The session of a bigram prior: native/sources/bigram_prior.h."""
 
-from draftwood.interfaces.source import Candidates, Evidence, TargetUpdate
 from draftwood.sources import BigramPrior
+from draftwood.sources.source import Candidates, Evidence, TargetUpdate
 
 
 def row_of(prior: BigramPrior, token: int) -> dict[int, float]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from draftwood.interfaces.source import Candidates, Evidence
 from draftwood.sources.acceptance import (
     BUCKET_OF,
     BUCKETS,
@@ -15,6 +14,7 @@ from draftwood.sources.acceptance import (
     SlowPrior,
     before_evidence,
 )
+from draftwood.sources.source import Candidates, Evidence
 
 ASKED = 2
 """Tables of estimates: 0 at the root, 1 deeper, then as many where each slow source spoke last."""

@@ -6,11 +6,11 @@ from heapq import heappop, heappush
 from typing import Any
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import SlowSession, Source, TargetUpdate
+from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.merger import LIKELIEST_CHILD, Grown
+from draftwood.sources.source import SlowSession, Source, TargetUpdate
 from draftwood.tree import UNBOUNDED
 from reference.estimates import ASKED, AskingGains, Estimates, Prediction
 from reference.sessions import start
@@ -54,7 +54,9 @@ class PythonMerger:
         self.states: list[list[Any]] = []
         self.expected: dict[int, Prediction] = {}  # by node
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
+    def grow(
+        self, root: int, budget: Budget, max_draft_len: int = UNBOUNDED, others: float = 0.0
+    ) -> Grown:
         """Draft like ``Merger.grow``.
 
         The heap holds candidates, and nodes to expand as token -1: a candidate that barely enters
@@ -82,7 +84,7 @@ class PythonMerger:
             yields -= chance
             rate = max(rate, yields / budget.costs[size])
             number += 1
-            if self.depths[size] < room:
+            if self.depths[size] < max_draft_len:
                 heappush(heap, (chance * LIKELIEST_CHILD, number, -1, size))
         return Grown(self.tokens, self.parents, self.chances)
 

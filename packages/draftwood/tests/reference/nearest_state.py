@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from draftwood.interfaces.source import Candidates, TargetUpdate
 from draftwood.sources.nearest_state import (
     BITS,
     HALVING,
@@ -17,6 +16,7 @@ from draftwood.sources.nearest_state import (
     NearestState,
     kinds,
 )
+from draftwood.sources.source import Candidates, TargetUpdate
 from draftwood.sources.suffix import UNSEEN, WIDEST
 
 Places = list[tuple[int, int]]

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Candidates, Evidence, TargetUpdate
+from draftwood.drafters.drafter import DraftRequest
 from draftwood.native.head_session import Found
 from draftwood.sources.base import AskedNode
+from draftwood.sources.source import Candidates, Evidence, TargetUpdate
 from draftwood.sources.trained_head import (
     DEPTHS,
     FORGETTING,

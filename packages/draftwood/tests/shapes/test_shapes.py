@@ -122,8 +122,8 @@ class Stating:
     depth: int = 2
     label: str = "two chains"
 
-    def grow(self, root: int, expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        return Widths((2, 1)).grow(root, expand, rng, room)
+    def grow(self, root: int, expand, rng: Rng, max_draft_len: int = UNBOUNDED) -> DraftTree:
+        return Widths((2, 1)).grow(root, expand, rng, max_draft_len)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -13,7 +13,7 @@ from draftwood.tree import DraftTree
 ROWS = torch.tensor([[0.0, 1.0, 0.0], [0.04, 0.0, 0.96], [0.4, 0.3, 0.3]])
 
 
-def grow(shape: Until, seed: int = 0, room: int = 9) -> tuple[DraftTree, list[int]]:
+def grow(shape: Until, seed: int = 0, max_draft_len: int = 9) -> tuple[DraftTree, list[int]]:
     """A tree, and the nodes from which on the drafter was asked."""
     asked: list[int] = []
 
@@ -21,7 +21,7 @@ def grow(shape: Until, seed: int = 0, room: int = 9) -> tuple[DraftTree, list[in
         asked.append(first)
         return ROWS[tree.tokens[first:]]
 
-    return shape.grow(0, expand, Rng(seed, noise=False), room), asked
+    return shape.grow(0, expand, Rng(seed, noise=False), max_draft_len), asked
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_the_entropy_is_that_of_the_row() -> None:
 
 
 def test_no_chain_is_longer_than_the_room() -> None:
-    assert len(grow(Until(4, 0.0), room=2)[0]) == 3
-    lone, asked = grow(Until(4, 0.0), room=0)
+    assert len(grow(Until(4, 0.0), max_draft_len=2)[0]) == 3
+    lone, asked = grow(Until(4, 0.0), max_draft_len=0)
     assert (len(lone), lone.probs, asked) == (1, None, [])
 
 

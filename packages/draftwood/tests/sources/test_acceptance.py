@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from draftwood.interfaces.source import Evidence
 from draftwood.sources.acceptance import BUCKETS, Estimator
+from draftwood.sources.source import Evidence
 from reference.estimates import Estimates, bucket_of
 
 GOOD, BAD = Evidence("good", 1), Evidence("bad", 1)

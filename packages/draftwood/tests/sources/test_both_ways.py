@@ -12,7 +12,6 @@ import pytest
 
 import draftwood.sources
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import CompiledSource, Evidence, Source, SourceSession
 from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -21,6 +20,7 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Merger
 from draftwood.sources.n_grams import MAX_ORDER
+from draftwood.sources.source import CompiledSource, Evidence, Source, SourceSession
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import TableModel

@@ -15,14 +15,14 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import Candidates, Evidence, Source
+from draftwood.models.model import Output
 from draftwood.native import drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Merger
+from draftwood.sources.source import Candidates, Evidence, Source
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from merged_trees import BUDGET, VOCAB, model_of

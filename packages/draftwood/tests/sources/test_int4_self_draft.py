@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters.multi_source import MultiSource
-from draftwood.engine import Decoding, Options, generate_batch
+from draftwood.engine import Options, generate_batch
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.native import library
@@ -37,7 +37,7 @@ def steps_of(
     target: NativeModel, method: Method, prompt: Sequence[int], temperature: float, **cuts: float
 ) -> list[Step]:
     options = Options(Sampling(temperature, **cuts), 40, seed=3)
-    request = Decoding(target, method.drafter, method.verifier, prompt, options)
+    request = engine.Sequence(target, method.drafter, method.verifier, prompt, options)
     return [step for _, step in generate_batch([request])]
 
 

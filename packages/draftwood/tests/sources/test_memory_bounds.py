@@ -10,13 +10,13 @@ import pytest
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import Source
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import Datastore, EarlierTexts
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Merger
+from draftwood.sources.source import Source
 from draftwood.sources.token_index import TokenIndex
 from draftwood.tree import DraftTree
 from merged_trees import model_of

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import Source, SourceSession
+from draftwood.models.model import Output
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -17,6 +16,7 @@ from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.n_grams import MAX_ORDER
+from draftwood.sources.source import Source, SourceSession
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees

@@ -8,8 +8,7 @@ import torch
 
 from draftwood.drafters import DraftRequest, MultiSource, Nothing, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import TargetUpdate
+from draftwood.models.model import Output
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.rng import Rng
@@ -18,6 +17,7 @@ from draftwood.sources import Datastore, NearestState, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Merger
 from draftwood.sources.nearest_state import STRENGTHS
+from draftwood.sources.source import TargetUpdate
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama

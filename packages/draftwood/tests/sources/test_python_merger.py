@@ -9,7 +9,7 @@ from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, TokenRecycling, VerifiedTree
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import Output
+from draftwood.models.model import Output
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.rng import Rng

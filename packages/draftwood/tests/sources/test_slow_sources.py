@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from draftwood.drafters import DraftRequest
-from draftwood.interfaces.source import Candidates, Evidence, Source
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
 from draftwood.sources.acceptance import Asking, Estimator, SlowPrior
 from draftwood.sources.merger import Merger
+from draftwood.sources.source import Candidates, Evidence, Source
 from merged_trees import BUDGET, model_of, trees
 from reference.estimates import AskingGains
 from reference.merger import PythonMerger

@@ -8,11 +8,11 @@ import torch
 from draftwood.drafters import DraftRequest, SuffixDecoding, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.integrations.suffix_automaton import SuffixAutomaton
-from draftwood.interfaces.model import Output
-from draftwood.interfaces.source import Evidence, TargetUpdate
+from draftwood.models.model import Output
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, Suffix
+from draftwood.sources.source import Evidence, TargetUpdate
 from draftwood.sources.suffix import DEEPEST
 from draftwood.stats import Stats
 from draftwood.testing import TableModel

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import draftwood
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
-from draftwood.engine import Answers, Decoding, Options
+from draftwood.engine import Options, ParallelSampling
 from draftwood.methods import Method
 from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
@@ -74,7 +74,7 @@ def test_each_text_of_a_list_is_that_of_its_prompt_alone(
 def test_answer_i_is_the_text_of_the_seed_plus_i(
     by_method: LanguageModel, temperature: float, prompt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("draftwood.interfaces.model.CHUNK", 100)
+    monkeypatch.setattr("draftwood.models.model.CHUNK", 100)
     options = {"max_new_tokens": 9, "temperature": temperature, "logprobs": 2}
     result = by_method.generate(prompt, n=4, seed=11, **options)
     alone = [by_method.generate(prompt, seed=11 + number, **options) for number in range(4)]
@@ -252,11 +252,11 @@ def test_chats_make_a_batch() -> None:
 def test_answers_need_one_prompt_and_one_target() -> None:
     target, other = LeanModel(tiny_llama()), LeanModel(tiny_llama())
 
-    def decoding(model: LeanModel, prompt: list[int]) -> Decoding:
-        return Decoding(model, Nothing(), Match(), prompt, Options())
+    def sequence(model: LeanModel, prompt: list[int]) -> engine.Sequence:
+        return engine.Sequence(model, Nothing(), Match(), prompt, Options())
 
     with pytest.raises(ValueError, match="at least one answer"):
-        Answers([])
-    for second in (decoding(target, [2]), decoding(other, [1])):
+        ParallelSampling([])
+    for second in (sequence(target, [2]), sequence(other, [1])):
         with pytest.raises(ValueError, match="share a prompt and a target"):
-            Answers([decoding(target, [1]), second])
+            ParallelSampling([sequence(target, [1]), second])

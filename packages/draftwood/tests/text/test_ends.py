@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree, multi_source
-from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.interfaces.model import Model, Output
+from draftwood.engine import Options, generate_batch
 from draftwood.methods import Method
+from draftwood.models.model import Model, Output
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -120,11 +120,11 @@ def text_of(
     target: Model, method: Method, sampling: Sampling, most: int, prompt: Sequence[int]
 ) -> list[int]:
     options = Options(sampling, most, seed=3, exact=bool(method.verifier.exact_for))
-    decoding = Decoding(target, method.drafter, method.verifier, prompt, options)
+    sequence = engine.Sequence(target, method.drafter, method.verifier, prompt, options)
     with pytest.MonkeyPatch.context() as patch:
         if method.name == IN_PYTHON:
             patch.setattr(multi_source, "Merger", PythonMerger)
-        return [token for _, step in generate_batch([decoding]) for token in step.tokens]
+        return [token for _, step in generate_batch([sequence]) for token in step.tokens]
 
 
 @pytest.fixture
@@ -182,8 +182,8 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
     for shape in (Widths((1, 1, 1)), StochasticBeam(3, 4)):
         method = methods.build("speculative", longer, draft, shape)
         options = Options(Sampling(), 50)
-        decoding = Decoding(longer, method.drafter, method.verifier, PROMPT, options)
-        steps = [step for _, step in generate_batch([decoding])]
+        sequence = engine.Sequence(longer, method.drafter, method.verifier, PROMPT, options)
+        steps = [step for _, step in generate_batch([sequence])]
         assert [token for step in steps for token in step.tokens] == wanted
         before = len(PROMPT)  # tokens before the root
         for step in steps[1:]:
@@ -195,7 +195,7 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
             before += len(step.tokens)
 
 
-@pytest.mark.parametrize("room", [0, 1, 2, 3, UNBOUNDED])
+@pytest.mark.parametrize("max_draft_len", [0, 1, 2, 3, UNBOUNDED])
 @pytest.mark.parametrize(
     "shape",
     [
@@ -213,7 +213,7 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
     ],
     ids=lambda shape: shape.name,
 )
-def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None:
+def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, max_draft_len: int) -> None:
     table = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
     asked: list[int] = []
 
@@ -221,10 +221,10 @@ def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, room: int) -> None
         asked.append(tree.depth)
         return table[tree.tokens[first:]]
 
-    tree = shape.grow(0, expand, Rng(0), room)
-    assert tree.depth == min(room, 3)
+    tree = shape.grow(0, expand, Rng(0), max_draft_len)
+    assert tree.depth == min(max_draft_len, 3)
     # a node at the end of the context has no successor to ask for
-    assert max(asked, default=-1) < room
+    assert max(asked, default=-1) < max_draft_len
 
 
 def learnt(
@@ -237,10 +237,10 @@ def learnt(
         quiet=False,
     )
     found = []
-    for room in rooms:
-        grown = merged.grow(1, FREE, room)
+    for max_draft_len in rooms:
+        grown = merged.grow(1, FREE, max_draft_len)
         tree = DraftTree.of(grown.tokens, grown.parents)
-        assert tree.depth <= room
+        assert tree.depth <= max_draft_len
         path = [0]
         while tree.children[path[-1]]:
             path.append(tree.children[path[-1]][0])

@@ -17,10 +17,10 @@ from transformers import PreTrainedTokenizerFast
 import draftwood
 from draftwood import methods
 from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine import Decoding, Options, generate_batch
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, Layers
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.engine import Options, Sequence, generate_batch
 from draftwood.methods import Method
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context
@@ -161,11 +161,11 @@ def test_a_failure_leaves_no_slot_taken(
             raise error(act)
 
         monkeypatch.setattr(lm.model, "forward", broken)
-    decodings = [
-        Decoding(lm.model, method.drafter, method.verifier, PROMPT, Options()) for _ in range(3)
+    sequences = [
+        Sequence(lm.model, method.drafter, method.verifier, PROMPT, Options()) for _ in range(3)
     ]
     with pytest.raises(error, match=act) as batch:
-        list(generate_batch(decodings))
+        list(generate_batch(sequences))
     with pytest.raises(error, match=act) as single:
         lm.with_method(method).generate(PROMPT)
     # the frames are still there, and with them all that they refer to

@@ -11,7 +11,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.interfaces.size import ModelSize
+    from draftwood.models.size import ModelSize
     from draftwood_bench.machine import Machine
     from draftwood_bench.planner import DraftSource, Plan, Planner
 
@@ -155,7 +155,7 @@ def _read(given: dict[str, Any]) -> "tuple[Machine, ModelSize]":
 
 
 def _size(given: dict[str, Any], measured: "ModelSize | None") -> "ModelSize":
-    from draftwood.interfaces.size import ModelSize
+    from draftwood.models.size import ModelSize
 
     if given["model"] is not None and given["parameters"] is not None:
         raise ValueError("give --model or --parameters, not both")

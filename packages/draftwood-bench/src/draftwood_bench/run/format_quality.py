@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Model
 from draftwood.loading.models import LoadedModel, load_format, load_model
+from draftwood.models.model import Model
 from draftwood_bench.plan.measurements import REFERENCE, FormatQuality
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank

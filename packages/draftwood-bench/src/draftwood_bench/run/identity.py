@@ -11,18 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from draftwood.engine.batch import Batch
-from draftwood.engine.decoding import Decoding
+from draftwood import engine
+from draftwood.drafters.drafter import VerifiedTree
+from draftwood.engine import InTurn, StepBudget
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.interfaces.drafter import VerifiedTree
-from draftwood.interfaces.model import Model, ModelSession, chunks, require_ability
-from draftwood.interfaces.verifier import NodeProbs
+from draftwood.engine.scheduler import Scheduler
+from draftwood.models.model import Model, ModelSession, chunks, require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence
 from draftwood.tree import DraftTree
 from draftwood.verifiers.optimal import optimal_acceptance
+from draftwood.verifiers.verifier import NodeProbs
 from draftwood_bench.records.significance import STRICT, two_sample
 
 CANDIDATES = 8  # places among which the one with the most uncertain next token is taken
@@ -135,21 +136,23 @@ class _Prefilled:
             for chunk in chunks(context):
                 self._run(chunk)
             # never verified, so that the draft model's cache stays at the end of the context
-            self.drafts = len(self.origin.propose()[0].tree) > 1
+            self.drafts = len(InTurn(self.origin).draft(StepBudget())[0].tree) > 1
         except BaseException:
             self.origin.close()
             raise
 
-    def _decoding(self, session: ModelSession, number: int) -> Decoding:
+    def _decoding(self, session: ModelSession, number: int) -> engine.Sequence:
         options = replace(self.options, seed=self.seed + number)
         drafter, verifier = self.method.drafter, self.method.verifier
         try:
-            decoding = Decoding(self.model, drafter, verifier, self.context, options, session)
+            sequence = engine.Sequence(
+                self.model, drafter, verifier, self.context, options, session
+            )
         except BaseException:
             session.close()
             raise
-        decoding.begin(self.root, {})
-        return decoding
+        sequence.begin(self.root, {})
+        return sequence
 
     def _run(self, chunk: Sequence[int]) -> None:
         reads = self.origin.draft.reads
@@ -160,12 +163,12 @@ class _Prefilled:
 
     def draw(self, number: int) -> int:
         """The first token that one step of the method emits below the root."""
-        decoding = self._decoding(self.origin.session.fork(), number)
-        with closing(Batch()) as batch:
-            batch.add(decoding)
+        sequence = self._decoding(self.origin.session.fork(), number)
+        with closing(Scheduler()) as batch:
+            batch.add(sequence)
             for verified in self.prompt:
-                decoding.draft.update(verified)
-            decoding.draft.follow(self.origin.draft)
+                sequence.draft.update(verified)
+            sequence.draft.follow(self.origin.draft)
             (event,) = batch.step()
         if event.error is not None:
             raise event.error

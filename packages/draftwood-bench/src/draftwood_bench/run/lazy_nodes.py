@@ -13,17 +13,17 @@ from itertools import takewhile
 import torch
 
 from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
-from draftwood.interfaces.model import (
+from draftwood.engine.scheduler import generate
+from draftwood.models.cached import CachedModel
+from draftwood.models.model import (
     Ability,
     ForwardInput,
+    ModelInput,
     ModelSession,
     Output,
-    PassInput,
     require_layers,
 )
-from draftwood.models.cached import CachedModel
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses
 from draftwood.stats import Step
@@ -73,7 +73,7 @@ class LazyNodes(SharedPasses):
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
             return super().forward(inputs)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from draftwood.engine.batch import Batch, run_all
-from draftwood.engine.decoding import Decoding
+from draftwood import engine
+from draftwood.engine.scheduler import Scheduler, run_all
 from draftwood.engine.task import Limits
 from draftwood.stats import Stats, Step
 from draftwood_bench.plan.configurations import Configuration
@@ -21,7 +21,7 @@ from draftwood_bench.run.workbench import Workbench
 class Job:
     """One request and its times, in seconds from the start of the configuration."""
 
-    decoding: Decoding
+    sequence: engine.Sequence
     arrived: float
     started: float = 0.0
     first_token: float = 0.0
@@ -71,15 +71,15 @@ def _run(
 ) -> list[Job]:
     method, model, ends = bench.using(cell).method, bench.plain.model, bench.plain.end_tokens
 
-    def decoding(number: int) -> Decoding:
+    def sequence(number: int) -> engine.Sequence:
         options = bench.options(temperature, seeds[number], ends)
-        return Decoding(model, method.drafter, method.verifier, prompts[number], options)
+        return engine.Sequence(model, method.drafter, method.verifier, prompts[number], options)
 
     assert cell.batch is not None  # every configuration of this protocol has one
     began = time.perf_counter()
     if cell.rate is None:
-        return list(_in_batches(decoding, len(prompts), cell.batch, began))
-    return _arriving(decoding, arrivals(len(prompts), cell.rate, seeds[0]), cell.batch, began)
+        return list(_in_batches(sequence, len(prompts), cell.batch, began))
+    return _arriving(sequence, arrivals(len(prompts), cell.rate, seeds[0]), cell.batch, began)
 
 
 def arrivals(count: int, rate: float, seed: int) -> list[float]:
@@ -91,33 +91,33 @@ def arrivals(count: int, rate: float, seed: int) -> list[float]:
 
 
 def _in_batches(
-    decoding: Callable[[int], Decoding], count: int, batch: int, began: float
+    sequence: Callable[[int], engine.Sequence], count: int, batch: int, began: float
 ) -> Iterator[Job]:
     """Run batches one after the other; the requests of a batch arrive together."""
     for first in range(0, count, batch):
         now = time.perf_counter() - began
         jobs = [
-            Job(decoding(number), now, now) for number in range(first, min(first + batch, count))
+            Job(sequence(number), now, now) for number in range(first, min(first + batch, count))
         ]
-        for number, step in run_all([job.decoding for job in jobs]):
+        for number, step in run_all([job.sequence for job in jobs]):
             jobs[number].take(step, time.perf_counter() - began)
         yield from jobs
 
 
 def _arriving(
-    decoding: Callable[[int], Decoding], times: Sequence[float], requests: int, began: float
+    sequence: Callable[[int], engine.Sequence], times: Sequence[float], requests: int, began: float
 ) -> list[Job]:
     """Add requests to the batch as they arrive, while it has room."""
     jobs: list[Job] = []
-    with closing(Batch(Limits(requests=requests))) as batch:
+    with closing(Scheduler(Limits(requests=requests))) as batch:
         while len(jobs) < len(times) or batch:
             now = time.perf_counter() - began
             if not batch and times[len(jobs)] > now:
                 time.sleep(times[len(jobs)] - now)
                 continue
             while len(jobs) < len(times) and times[len(jobs)] <= now and len(batch) < requests:
-                jobs.append(Job(decoding(len(jobs)), times[len(jobs)], now))
-                batch.add(jobs[-1].decoding)
+                jobs.append(Job(sequence(len(jobs)), times[len(jobs)], now))
+                batch.add(jobs[-1].sequence)
             for event in batch.step():
                 if event.error is not None:
                     raise event.error

@@ -14,14 +14,13 @@ import torch
 
 from draftwood import methods
 from draftwood.engine import Options, generate
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     Ability,
     Keep,
+    ModelInput,
     ModelSession,
     NoEmbeddingsAndHead,
     Output,
-    PassInput,
-    run_alone,
 )
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
@@ -57,8 +56,8 @@ class PreparedModel:
     def start(self) -> "PreparedSession":
         return PreparedSession(self)
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
-        return [run_alone(each) for each in inputs]
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+        return [each.alone() for each in inputs]
 
     def answer(self, tokens: torch.Tensor) -> Output:
         """Logits of shape (tokens, vocab) in float32, as ``NativeModel`` gives them."""

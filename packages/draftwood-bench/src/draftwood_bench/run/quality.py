@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood_bench.plan.prompts import Prompt
 
 

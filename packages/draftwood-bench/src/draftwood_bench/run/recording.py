@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.plan.units import Unit

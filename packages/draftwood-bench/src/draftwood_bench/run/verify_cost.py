@@ -6,10 +6,10 @@ from contextlib import ExitStack, closing
 from statistics import median
 from typing import Any
 
-from draftwood.interfaces.model import Model, ModelSession
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_format
 from draftwood.models.cached import CachedModel
+from draftwood.models.model import Model, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.tree import DraftTree

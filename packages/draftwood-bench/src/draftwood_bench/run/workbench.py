@@ -14,13 +14,13 @@ import torch
 
 from draftwood import methods
 from draftwood.costs.curve import Curve
-from draftwood.engine.batch import generate
 from draftwood.engine.options import Options
+from draftwood.engine.scheduler import generate
 from draftwood.heads import folder
 from draftwood.heads.folder import TrainedHead
 from draftwood.heads.places import LEFT_OUT
-from draftwood.interfaces.model import Model
 from draftwood.models.cached import CachedModel
+from draftwood.models.model import Model
 from draftwood.sampling import Sampling
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.stats import Stats, Step

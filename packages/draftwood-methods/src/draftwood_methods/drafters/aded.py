@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -67,7 +67,7 @@ class _AdedSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         tokens, parents = [root], [-1]
-        depth = min(self.config.depth, context.room)
+        depth = min(self.config.depth, context.max_draft_len)
         if not self.newest or depth < 1:
             return DraftTree.of(tokens, parents)
         pairs, depths = [(self.newest[-1], root)], [0]

@@ -7,20 +7,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import (
     DraftDistributions,
     DraftModel,
     ProbsBuffer,
     as_read_by,
 )
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.model import Model, Output, extend_in_chunks
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import TargetUpdate
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.models.model import Model, Output, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes.base import SoundRows, joined
+from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.n_grams import NGramTables, Tail
@@ -192,26 +192,28 @@ class _CascadeSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
-        room = self._room(context)
-        if room < 1:
+        max_draft_len = self._max_draft_len(context)
+        if max_draft_len < 1:
             return DraftTree.of([root], [-1], self.config.draw)
         self._take_in()
         chain = _Chain(root, DraftDistributions(self.sampler, context, self.vocab, self.memory))
         tail: Tail = tuple(context.tokens[-self.config.order - len(self.late) :])
         before, waiting = tail[: len(tail) - len(self.late)], [*self.late, root]
-        while len(chain.rows) < room:
-            drafted = self._draft((*tail, *chain.tokens), room - len(chain.rows) - 1)
-            kept = self._run(chain, before, waiting, drafted, room)
+        while len(chain.rows) < max_draft_len:
+            drafted = self._draft((*tail, *chain.tokens), max_draft_len - len(chain.rows) - 1)
+            kept = self._run(chain, before, waiting, drafted, max_draft_len)
             self.early += [waiting[-1], *drafted[:kept]]
             before, waiting = (*tail, *chain.tokens[:-1]), chain.tokens[-1:]
         self.late = []
         return chain.tree(self.config.draw)
 
-    def _room(self, context: Context) -> int:
+    def _max_draft_len(self, context: Context) -> int:
         """Draft tokens in a row that the text and the middle model's context leave room for."""
         limit = self.session.model.context_length
-        left = context.room if limit is None else limit - self.session.length - len(self.late)
-        return min(self.config.length, context.room, left)
+        left = (
+            context.max_draft_len if limit is None else limit - self.session.length - len(self.late)
+        )
+        return min(self.config.length, context.max_draft_len, left)
 
     def _take_in(self) -> None:
         """Run a long text that the middle model has not seen, all but the root."""
@@ -219,11 +221,11 @@ class _CascadeSession(DraftSession):
             extend_in_chunks(self.session, as_read_by(self.session.model, self.late))
             self.late = []
 
-    def _draft(self, text: Tail, room: int) -> list[int]:
+    def _draft(self, text: Tail, max_draft_len: int) -> list[int]:
         """Draft a chain of the tables' most probable tokens while it stays probable."""
         found: list[int] = []
         chance = 1.0
-        while len(found) < min(self.config.ahead, room):
+        while len(found) < min(self.config.ahead, max_draft_len):
             rows = self.tables.rows((*text, *found)[-self.config.order :])
             if not rows:
                 break
@@ -244,7 +246,12 @@ class _CascadeSession(DraftSession):
             self.late = self.late[length:]
 
     def _run(
-        self, chain: _Chain, before: Tail, waiting: list[int], drafted: list[int], room: int
+        self,
+        chain: _Chain,
+        before: Tail,
+        waiting: list[int],
+        drafted: list[int],
+        max_draft_len: int,
     ) -> int:
         """Draw from the middle model as far as it agrees with what was drafted; how much it kept.
 
@@ -252,12 +259,12 @@ class _CascadeSession(DraftSession):
             chain: grows by what is drawn.
             before: the newest tokens before those that wait.
             waiting: tokens of the text and the chain that have not been run, the newest last.
-            room: most tokens of the chain.
+            max_draft_len: most tokens of the chain.
         """
         tree = DraftTree.chain(as_read_by(self.session.model, [*waiting, *drafted]))
         output = self.session.forward(tree)
         kept = 0
-        while len(chain.rows) < room:
+        while len(chain.rows) < max_draft_len:
             node = len(waiting) - 1 + kept
             row = chain.add(output.logits[node : node + 1])
             count = min(self.config.width, row.shape[-1])

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from draftwood.drafters.partial import ExitPasses, require_exits
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.build_resources import ExitMaps, Resources
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -16,8 +16,8 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import ForwardInput, Layers
-from draftwood.interfaces.resources import ExitMaps, Resources
+from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -58,7 +58,7 @@ class _InputGuidedSession(DraftSession):
         place = self._after(root)
         if place is None or self.source is None:
             return DraftTree.of([root], [-1])
-        end = place + min(self.config.length, context.room)
+        end = place + min(self.config.length, context.max_draft_len)
         return DraftTree.chain([root, *self.source[place:end]])
 
     def _after(self, token: int) -> int | None:

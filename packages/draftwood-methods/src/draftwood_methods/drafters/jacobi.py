@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -58,7 +58,7 @@ class _JacobiSession(DraftSession):
         self.drafts = True
         chain = [root, *self.chain]
         chain += [chain[-1]] * (self.length + 1 - len(chain))
-        return DraftTree.chain(chain[: 1 + min(self.length, context.room)])
+        return DraftTree.chain(chain[: 1 + min(self.length, context.max_draft_len)])
 
     def update(self, verified: VerifiedTree) -> None:
         last = verified.path[-1]

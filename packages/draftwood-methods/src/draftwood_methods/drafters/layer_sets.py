@@ -13,7 +13,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from draftwood.interfaces.model import ForwardInput, Layers, Model, ModelSession
+from draftwood.models.model import ForwardInput, Layers, Model, ModelSession
 from draftwood.models.session import PooledSession
 from draftwood.tree import DraftTree
 

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -76,7 +76,7 @@ class _LookaheadSession(DraftSession):
         self.drafts = True
         tokens, parents, self.places = [root], [-1], []
         deep = self.config.window + self.config.ngram - 2  # of the window's last node
-        if self.window and context.room >= deep:
+        if self.window and context.max_draft_len >= deep:
             above = 0
             for place in self.window:
                 nodes: list[int] = []
@@ -86,15 +86,15 @@ class _LookaheadSession(DraftSession):
                     parents.append(nodes[-2] if len(nodes) > 1 else above)
                 above = nodes[0]
                 self.places.append(nodes)
-        self._add_candidates(tokens, parents, context.room)
+        self._add_candidates(tokens, parents, context.max_draft_len)
         return DraftTree.of(tokens, parents)
 
-    def _add_candidates(self, tokens: list[int], parents: list[int], room: int) -> None:
+    def _add_candidates(self, tokens: list[int], parents: list[int], max_draft_len: int) -> None:
         """The n-grams that begin with the root, the newest first."""
         children: dict[tuple[int, int], int] = {}
         for rest in reversed(self.pool.get(tokens[0], ())):
             node = 0
-            for token in rest[:room]:
+            for token in rest[:max_draft_len]:
                 if (node, token) not in children:
                     children[node, token] = len(tokens)
                     tokens.append(token)

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.drafters.prompt_lookup import PromptLookup
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -18,9 +18,9 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
+from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 from draftwood_methods.drafters.stand import Stand
 
@@ -212,7 +212,9 @@ class _MergedSession(DraftSession):
     def _proposed(self, root: int, context: Context) -> Iterator[DraftTree]:
         for session in self.sessions:
             tree = session.propose(root, context).to("cpu")
-            yield tree.truncated(context.room) if len(tree) > context.room else tree
+            yield (
+                tree.truncated(context.max_draft_len) if len(tree) > context.max_draft_len else tree
+            )
 
     def update(self, verified: VerifiedTree) -> None:
         for session in self.sessions:

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.interfaces.constraint import MaskedSampler
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -16,11 +16,10 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import PythonSource, TargetUpdate
-from draftwood.sampling import Context
+from draftwood.sampling import Context, MaskedSampler
+from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.source import PythonSource, TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.drafters.stand import normalised
@@ -119,7 +118,7 @@ class _PerLevelSession(DraftSession):
         for token in path[1:]:
             state = self.source.advance(state, token)
         rows: list[dict[int, float]] = []
-        for _ in range(min(self.config.far, context.room - len(path) + 1)):
+        for _ in range(min(self.config.far, context.max_draft_len - len(path) + 1)):
             row = self._row(state, context, path)
             if not row:
                 break

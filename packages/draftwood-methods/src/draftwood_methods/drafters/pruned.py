@@ -6,10 +6,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.partial import ExitPasses, require_exits
-from draftwood.drafters.token_recycling import TokenRecycling
-from draftwood.heads.exits import exit_layers
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.build_resources import ExitMaps, Resources
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -17,12 +15,14 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import Layers, Model
-from draftwood.interfaces.resources import ExitMaps, Resources
-from draftwood.interfaces.shape import Shape
+from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.drafters.token_recycling import TokenRecycling
+from draftwood.heads.exits import exit_layers
+from draftwood.models.model import Layers, Model
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 
 MOST_NODES = 256  # whose costs are known; more are never kept
@@ -175,7 +175,7 @@ class _PrunedSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         self._learn(root, context)
         tree = self.inner.propose(root, context).to("cpu")
-        tree = tree.truncated(context.room) if len(tree) > context.room else tree
+        tree = tree.truncated(context.max_draft_len) if len(tree) > context.max_draft_len else tree
         if len(tree) == 1:
             return self.config.cut(tree, [0])
         shares = self._shares(tree)

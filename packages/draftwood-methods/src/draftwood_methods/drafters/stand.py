@@ -7,13 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.constraint import MaskedSampler
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import RANKS, TargetUpdate
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.rng import Rng
-from draftwood.sampling import Context
+from draftwood.sampling import Context, MaskedSampler
+from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.source import RANKS, TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.n_grams import NGramTables, Tail
@@ -90,7 +89,9 @@ class _StandSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         grown = _Drawn([root], [-1], [0], [self._longer(self.tail, root)], [self.config.nodes])
         node = 0
-        while node < len(grown.tokens) and grown.depths[node] < context.room:  # depths never fall
+        while (
+            node < len(grown.tokens) and grown.depths[node] < context.max_draft_len
+        ):  # depths never fall
             self._branch(grown, node, context)
             node += 1
         probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab, dtype=torch.float32)

@@ -7,8 +7,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -64,10 +64,12 @@ class MergedGraph:
     def label(self) -> str:
         return f"merged-graph {self.width}x{self.depth}, keep {self.size}, {self.agreeing} agreeing"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         grown = _Grown([root])
         leaves = [0]
-        for _ in range(min(self.depth, room)):
+        for _ in range(min(self.depth, max_draft_len)):
             self._run(grown, leaves, expand)
             first = len(grown.tokens)
             for leaf in leaves:

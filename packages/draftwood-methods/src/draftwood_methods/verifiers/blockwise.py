@@ -7,12 +7,12 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood.verifiers.base import longest_path, require_known
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @dataclass(frozen=True)

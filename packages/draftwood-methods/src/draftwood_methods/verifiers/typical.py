@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import longest_path, require_known
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _prompt(
     if prompt is None:
         return "", logprobs
     if logprobs is not None:
-        tokens = choice.decoding.prompt
+        tokens = choice.sequence.prompt
         for token, start, told in zip(tokens, prompt.starts, choice.prompt_logprobs, strict=True):
             _append(logprobs, answer, token, start, told)
     return prompt.text, logprobs

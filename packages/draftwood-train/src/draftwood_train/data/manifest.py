@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.storage.atomic import write_text
 from draftwood_train.data.options import DataOptions
 from draftwood_train.data.shards import explain_errors

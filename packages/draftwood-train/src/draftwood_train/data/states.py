@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
-from draftwood.interfaces.model import Model, ModelSession, Output, chunks
+from draftwood.models.model import Model, ModelSession, Output, chunks
 from draftwood.native.rows import topk_probs
 
 PREFILL = 128

@@ -2,8 +2,8 @@
 
 Each job takes a slot of the model's cache and asks for one text after the other; what the cache
 holds already of the next text, such as the system's message or the prompt, is not run again. All
-slots share each forward pass. Over ``engine.Batch`` this saves what serves requests of all kinds,
-and it keeps the states of all places.
+slots share each forward pass. Over ``engine.Scheduler`` this saves what serves requests of all
+kinds, and it keeps the states of all places.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     ForwardInput,
     Model,
     ModelSession,

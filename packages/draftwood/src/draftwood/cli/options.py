@@ -13,7 +13,7 @@ from draftwood.text.arguments import (
 
 if TYPE_CHECKING:
     from draftwood.heads.folder import TrainedHead
-    from draftwood.interfaces.model import Model
+    from draftwood.models.model import Model
     from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])

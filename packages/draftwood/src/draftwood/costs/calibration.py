@@ -26,7 +26,7 @@ from draftwood.costs.budget import default_cost
 from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.following import Following
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.native import library

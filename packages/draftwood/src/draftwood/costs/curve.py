@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.tree import DraftTree
 
 QUICK = (1, 2, 4, 8, 16, 32, 64)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.costs.curve import LENGTH, tree_parents
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native.clock import PhaseClock
 from draftwood.tree import DraftTree

@@ -7,6 +7,7 @@ from draftwood.lazy import importer
 if TYPE_CHECKING:
     from draftwood.drafters.ctc_drafter import CtcDrafter
     from draftwood.drafters.draft_model import DraftModel
+    from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
     from draftwood.drafters.eagle import Eagle
     from draftwood.drafters.int4_self_draft import Int4SelfDraft
     from draftwood.drafters.lm import Lm
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from draftwood.drafters.prompt_lookup import PromptLookup
     from draftwood.drafters.suffix_decoding import SuffixDecoding
     from draftwood.drafters.token_recycling import TokenRecycling
-    from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 
 _HOMES = {
     "draftwood.drafters.ctc_drafter": ("CtcDrafter",),
@@ -30,7 +30,7 @@ _HOMES = {
     "draftwood.drafters.int4_self_draft": ("Int4SelfDraft",),
     "draftwood.drafters.suffix_decoding": ("SuffixDecoding",),
     "draftwood.drafters.token_recycling": ("TokenRecycling",),
-    "draftwood.interfaces.drafter": ("Drafter", "DraftRequest", "DraftSession", "VerifiedTree"),
+    "draftwood.drafters.drafter": ("Drafter", "DraftRequest", "DraftSession", "VerifiedTree"),
 }
 
 __all__ = [

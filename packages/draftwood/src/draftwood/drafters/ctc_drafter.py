@@ -8,17 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_vocabulary import (
     DraftVocabulary,
     require_newest_state,
     working_dtype,
 )
-from draftwood.heads.ctc import CtcHead
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
-from draftwood.heads.layers import HeadCache
-from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -26,12 +22,16 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import CHUNK, Model
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.ctc import CtcHead
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.layers import HeadCache
+from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import CHUNK, Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 
@@ -115,12 +115,16 @@ class CtcDrafter(Drafter):
             return Unmerged(probs, self.head.config.has_blank)
         return Lattice(probs)
 
-    def searched(self, probs: Float[Tensor, "frames symbols"], root: int, room: int) -> DraftTree:
+    def searched(
+        self, probs: Float[Tensor, "frames symbols"], root: int, max_draft_len: int
+    ) -> DraftTree:
         """The tree without a shape."""
         if self.search == "paper":
-            tree = collapsed_alignments(probs, self.nodes, self.ranks, self.alignments, room=room)
+            tree = collapsed_alignments(
+                probs, self.nodes, self.ranks, self.alignments, max_draft_len=max_draft_len
+            )
         else:
-            tree = likeliest_prefixes(self.read(probs), self.nodes, room=room)
+            tree = likeliest_prefixes(self.read(probs), self.nodes, max_draft_len=max_draft_len)
         known = self.vocabulary.tokens
         tokens = [root, *(int(known[place]) for place in tree.token_list[1:])]
         return DraftTree.of(tokens, tree.parent_list)
@@ -151,7 +155,7 @@ class _CtcSession(DraftSession):
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
         states = self._take_in([*self.late[1:], root])
         logits = self.drafter.vocabulary.logits(states)
@@ -160,7 +164,7 @@ class _CtcSession(DraftSession):
             return replace(DraftTree.of([root], [-1]), is_broken=True)
         shape = self.drafter.shape
         if shape is None:
-            return self.drafter.searched(probs, root, context.room)
+            return self.drafter.searched(probs, root, context.max_draft_len)
         grown = GrownPrefixes(self.drafter.read(probs), self.drafter.vocabulary, self.rng)
         if shape.draw == "chosen" or not self.rng.noise:
             grown.tosses = False

@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.model import Model, extend_in_chunks
-from draftwood.interfaces.resources import Resources
+from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.models.model import Model, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
@@ -68,7 +69,7 @@ class DraftModel(Drafter):
         return _DraftModelSession(self, request)
 
 
-class _DraftModelSession(DraftSession):
+class _DraftModelSession(BranchingSession):
     def __init__(self, config: DraftModel, request: DraftRequest) -> None:
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
@@ -117,10 +118,10 @@ class _DraftModelSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
         self.newest = None
-        room, limit = context.room, self.session.model.context_length
+        max_draft_len, limit = context.max_draft_len, self.session.model.context_length
         if limit is not None:  # past its own context a draft model only drafts wildly
-            room = min(room, limit - self.session.length - len(self.late))
-        if room < 1:
+            max_draft_len = min(max_draft_len, limit - self.session.length - len(self.late))
+        if max_draft_len < 1:
             return DraftTree.of([root], [-1])
         # The newest tokens and the root share a forward pass; the root then serves as the tree's
         # first node.
@@ -139,7 +140,7 @@ class _DraftModelSession(DraftSession):
                 logits = self.session.forward(self._known_tree(tree), first).logits
             return laws.after(logits, tree, first)
 
-        return grow_sound(self.shape, root, expand, self.rng, room)
+        return grow_sound(self.shape, root, expand, self.rng, max_draft_len)
 
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens

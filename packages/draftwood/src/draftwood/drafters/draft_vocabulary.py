@@ -9,19 +9,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
+from draftwood.drafters.drafter import Drafter, Need
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
-from draftwood.interfaces.drafter import Drafter, Need
-from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import Model, require_ability
 from draftwood.models.native import NativeModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import BestFirst
 from draftwood.shapes.base import grow_sound
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 
 Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
@@ -111,7 +111,7 @@ class DraftVocabulary:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
             return sampler.probs(score(self._translated(tree, root), first))
 
-        return self._translated(grow_sound(shape, 0, expand, rng, context.room), root)
+        return self._translated(grow_sound(shape, 0, expand, rng, context.max_draft_len), root)
 
     def _grow_wide(
         self,
@@ -133,7 +133,7 @@ class DraftVocabulary:
             # a grammar may allow none of the draft vocabulary
             return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
 
-        return grow_sound(shape, root, expand, rng, context.room)
+        return grow_sound(shape, root, expand, rng, context.max_draft_len)
 
     def _translated(self, tree: DraftTree, root: int) -> DraftTree:
         """The tree with the target's ids, of one with places in the draft vocabulary."""

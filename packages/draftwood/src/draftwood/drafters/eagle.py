@@ -8,16 +8,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
-from draftwood.drafters.head_rows import HeadRows, Layout
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.kinds import require_kind
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     DraftRequest,
     DraftSession,
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import CHUNK, require_ability
+from draftwood.drafters.head_rows import HeadRows, Layout
+from draftwood.heads.eagle import EagleHead
+from draftwood.heads.kinds import require_kind
+from draftwood.models.model import CHUNK, require_ability
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -108,7 +108,7 @@ class _EagleSession(DraftSession):
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
         state, normed = self._take_in([*self.late[1:], root])
         states = [state]  # of the drafted rows, the root's first

@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.heads.lm import LmConfig
-from draftwood.interfaces.model import CHUNK
+from draftwood.models.model import CHUNK
 from draftwood.tree import DraftTree
 
 Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.drafters.partial import PartialSession
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need
-from draftwood.interfaces.model import Layers, require_ability
-from draftwood.interfaces.resources import Resources
+from draftwood.models.model import Layers, require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw
 

@@ -2,11 +2,11 @@
 
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration, Unmeasured
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.resources import ExitMaps, Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior, Source
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.drafters.build_resources import ExitMaps, Resources
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import Model
+from draftwood.shapes.shape import Shape
+from draftwood.sources.source import Prior, Source
 from draftwood.sources.stored_exits import stored_exits
 from draftwood.sources.stored_prior import StoredPrior
 

@@ -9,16 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
-from draftwood.drafters.head_rows import HeadRows, Layout
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.lm import LmHead
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     DraftRequest,
     DraftSession,
     VerifiedTree,
 )
-from draftwood.interfaces.model import require_ability
+from draftwood.drafters.head_rows import HeadRows, Layout
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.lm import LmHead
+from draftwood.models.model import require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -65,7 +66,7 @@ class Lm(HeadDrafter):
         return _LmSession(self, request)
 
 
-class _LmSession(DraftSession):
+class _LmSession(BranchingSession):
     def __init__(self, config: Lm, request: DraftRequest) -> None:
         self.drafter, self.rng = config, request.rng
         self.sampler = request.sampler.for_drafting()
@@ -106,7 +107,7 @@ class _LmSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
         self.newest = None
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
         newest = self.newest = self._take_in([*self.late, root])
         self.late, self.ahead = [], [root]

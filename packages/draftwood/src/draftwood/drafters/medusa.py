@@ -13,14 +13,14 @@ from draftwood.drafters.draft_vocabulary import (
     require_newest_state,
     working_dtype,
 )
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.medusa import MedusaHead
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.drafter import (
     DraftRequest,
     DraftSession,
     Reads,
     VerifiedTree,
 )
+from draftwood.heads.kinds import require_kind
+from draftwood.heads.medusa import MedusaHead
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -103,9 +103,11 @@ class _MedusaSession(DraftSession):
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
-        if context.room < 1:
+        if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
-        within = replace(context, room=min(context.room, self.drafter.head.config.heads))
+        within = replace(
+            context, max_draft_len=min(context.max_draft_len, self.drafter.head.config.heads)
+        )
         return self.drafter.vocabulary.grow(
             self.drafter.shape, root, self._score, self.sampler, within, self.rng
         )

@@ -6,9 +6,8 @@ from functools import cache
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.prompt_lookup import PromptLookup
-from draftwood.drafters.resting import Rest
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -16,17 +15,18 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.model import require_ability
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Source
+from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.drafters.resting import Rest
+from draftwood.models.model import require_ability
 from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.n_grams import NGrams
+from draftwood.sources.source import Source
 from draftwood.sources.suffix import Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw
@@ -182,7 +182,7 @@ class _MultiSourceSession(DraftSession):
         budget, others = self._budget(context), context.shared.tokens
         if budget is None:
             return DraftTree.chain([root])
-        tokens, parents, chances = self.merged.grow(root, budget, context.room, others)
+        tokens, parents, chances = self.merged.grow(root, budget, context.max_draft_len, others)
         size = 1 + budget.best(chances[1:], others)
         grown = Grown(tokens[:size], parents[:size], chances[:size])
         return self._tree(grown, self.merged.proposers(size), budget, others)
@@ -198,7 +198,7 @@ class _MultiSourceSession(DraftSession):
         self._others = context.shared.tokens
         return self.merged.native(self._native_budget, self._others)
 
-    def took(self, step: NativeStep) -> DraftTree:
+    def commit_native(self, step: NativeStep) -> DraftTree:
         if self._native_budget is None:
             return DraftTree.chain(step.tokens)
         grown = Grown(step.tokens, step.parents, step.chances)

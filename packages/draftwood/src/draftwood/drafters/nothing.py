@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -31,7 +31,7 @@ class Nothing(Drafter, DraftSession):
     def native(self, context: Context) -> NativeDraft | None:
         return NativeDraft() if type(self) is Nothing else None
 
-    def took(self, step: NativeStep) -> DraftTree:
+    def commit_native(self, step: NativeStep) -> DraftTree:
         return DraftTree.of(step.tokens, step.parents)
 
     def update(self, verified: VerifiedTree) -> None:

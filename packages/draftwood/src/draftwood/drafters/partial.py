@@ -5,9 +5,10 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.drafters.build_resources import ExitMaps
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
-from draftwood.interfaces.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.interfaces.model import (
+from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
+from draftwood.models.model import (
     ForwardInput,
     Layers,
     Model,
@@ -15,7 +16,6 @@ from draftwood.interfaces.model import (
     require_ability,
     require_layers,
 )
-from draftwood.interfaces.resources import ExitMaps
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound
@@ -71,7 +71,7 @@ class OwnPasses:
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
             return laws.after(logits(tree, first), tree, first)
 
-        return grow_sound(shape, root, expand, self.rng, context.room)
+        return grow_sound(shape, root, expand, self.rng, context.max_draft_len)
 
 
 class ExitPasses(OwnPasses):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -97,7 +97,7 @@ class _PromptLookupSession(DraftSession):
         self.config, self.index = config, NGramIndex(config.ngram)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        length = min(self.config.length, context.room)
+        length = min(self.config.length, context.max_draft_len)
         tokens, parents = [root], [-1]
         children: dict[tuple[int, int], int] = {}
         for copied in self.index.continuations(root, length, self.config.branches):

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from draftwood.interfaces.drafter import Drafter, Need
-    from draftwood.interfaces.shape import Shape
+    from draftwood.drafters.drafter import Drafter, Need
+    from draftwood.shapes.shape import Shape
 
 
 class Declared(Protocol):

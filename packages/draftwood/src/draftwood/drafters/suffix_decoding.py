@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.drafters.multi_source import MultiSource
-from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Source
+from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.earlier_texts import EarlierTexts
+from draftwood.sources.source import Source
 from draftwood.sources.suffix import Suffix
 from draftwood.tree import Draw
 

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.interfaces.drafter import (
+from draftwood.drafters.build_resources import Resources
+from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
@@ -15,11 +16,10 @@ from draftwood.interfaces.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.interfaces.resources import Resources
-from draftwood.interfaces.source import Prior
 from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
+from draftwood.sources.source import Prior
 from draftwood.tree import DraftTree
 
 # Children per rank path of the published 80-node tree, level by level; paths not named have none.
@@ -132,7 +132,7 @@ class _TokenRecyclingSession(DraftSession):
         return Reads(logits=True)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        return self.config.shape.fill(root, self.adjacency.__getitem__, context.room)
+        return self.config.shape.fill(root, self.adjacency.__getitem__, context.max_draft_len)
 
     def update(self, verified: VerifiedTree) -> None:
         ranks = min(self.config.ranks, verified.logits.shape[-1])

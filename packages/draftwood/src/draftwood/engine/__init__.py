@@ -1,27 +1,38 @@
-"""The loop: draft, one forward pass of the target over the drafts, keep what it agrees with."""
+"""The loop: draft, one forward pass of the target over the drafts, keep what it agrees with.
 
-from draftwood.engine.answers import Answers
-from draftwood.engine.batch import Batch, generate, generate_batch, run_all
-from draftwood.engine.decoding import Decoding
+A ``Scheduler`` decides which ``Sequence``s run; the ``Executor`` of each makes its steps.
+"""
+
+from draftwood.drafters.overlap import Overlap
+from draftwood.engine.executors import Executor, InTurn, NativeSteps, Overlapped, Overlapping
 from draftwood.engine.method import Method
 from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
-from draftwood.engine.overlap import Overlap, Overlapped
-from draftwood.engine.task import Event, Input, Limits, OwnPass, Task
+from draftwood.engine.parallel_sampling import ParallelSampling
+from draftwood.engine.scheduler import Scheduler, generate, generate_batch, run_all
+from draftwood.engine.sequence import Sequence
+from draftwood.engine.task import Event, Limits, OwnPass, SequenceStatus, StepBudget, Task
+from draftwood.models.model import ModelInput
 
 __all__ = [
-    "Answers",
-    "Batch",
     "Bound",
-    "Decoding",
     "Event",
+    "Executor",
     "FinishReason",
-    "Input",
+    "InTurn",
     "Limits",
     "Method",
+    "ModelInput",
+    "NativeSteps",
     "Options",
     "Overlap",
     "Overlapped",
+    "Overlapping",
     "OwnPass",
+    "ParallelSampling",
+    "Scheduler",
+    "Sequence",
+    "SequenceStatus",
+    "StepBudget",
     "StopCheck",
     "StopRule",
     "Task",
@@ -29,3 +40,10 @@ __all__ = [
     "generate_batch",
     "run_all",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Look up a name that this package exported before."""
+    from draftwood.moved import moved_name
+
+    return moved_name(__name__, name)

@@ -16,7 +16,7 @@ def token_logprobs(
     Args:
         tokens: emitted ones.
         logits: before each of them.
-        count: likeliest tokens that are told beside each.
+        count: likeliest tokens that are reported beside each.
     """
     rows = logits.float().cpu().log_softmax(-1)
     best = rows.topk(min(count, rows.shape[-1]), dim=-1)

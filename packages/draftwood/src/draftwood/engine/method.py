@@ -4,12 +4,12 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.verifier import Verifier
+from draftwood.drafters.drafter import Drafter
 from draftwood.tree import Draw
+from draftwood.verifiers.verifier import Verifier
 
 Lossy = Literal["same as one by one", "trades quality", "another aim"]
-"""What a method may say of itself where it is not lossless.
+"""Promise of a method that is not lossless.
 
 * ``same as one by one``: the text that the same aim gives token by token, without drafts.
 * ``trades quality``: what the model says changes, for speed.
@@ -17,7 +17,7 @@ Lossy = Literal["same as one by one", "trades quality", "another aim"]
 """
 
 Promise = Literal["lossless", "same as one by one", "trades quality", "another aim"]
-"""What a method promises of its text. Nobody claims ``lossless``: it is computed."""
+"""Promise of a method about its text. Nobody claims ``lossless``: it is computed."""
 
 
 def promise_of(draws: Set[Draw], verifier: Verifier, otherwise: Lossy) -> Promise:
@@ -29,7 +29,7 @@ def promise_of(draws: Set[Draw], verifier: Verifier, otherwise: Lossy) -> Promis
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """Where draft tokens come from and which are kept, ready to use.
+    """A drafter and a verifier, ready to use.
 
     Attributes:
         drafter: with its shape inside, where it takes one.
@@ -51,12 +51,12 @@ class Method:
 
     @property
     def promise(self) -> Promise:
-        """What holds of every text, by what drafter and verifier say of themselves."""
+        """Guarantee for every text, by what drafter and verifier state."""
         return promise_of(self.drafter.draws, self.verifier, self.otherwise)
 
     @property
     def lossless(self) -> bool:
-        """Whether the text has the distribution that the model gives it."""
+        """True if the text has the distribution that the model gives it."""
         return self.promise == "lossless"
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from draftwood.interfaces.constraint import Constraint
-from draftwood.interfaces.model import PrefixStore
-from draftwood.interfaces.verifier import NodeProbs
+from draftwood.engine.constraint import Constraint
+from draftwood.models.model import PrefixStore
 from draftwood.sampling import Sampler, Sampling
 from draftwood.tree import DraftTree
 from draftwood.validation import require_kind, require_whole
+from draftwood.verifiers.verifier import NodeProbs
 
 FinishReason = Literal["stop", "length"]
 Bound = Callable[[DraftTree, NodeProbs], float | None]

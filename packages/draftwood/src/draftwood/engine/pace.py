@@ -1,4 +1,4 @@
-"""How many tokens of prompts a step has time for."""
+"""Tokens of prompts that a step has time for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,44 +1,56 @@
-"""What of a text is to be computed before its next tree."""
+"""Prefill: run the prompt in chunks before the first draft."""
 
-from collections.abc import Sequence
+from collections import abc
+from typing import TYPE_CHECKING
 
-from draftwood.engine.options import Options
-from draftwood.interfaces.drafter import DraftSession, Reads, VerifiedTree
-from draftwood.interfaces.fingerprint import require_own_session
-from draftwood.interfaces.model import (
+from draftwood.drafters.drafter import VerifiedTree
+from draftwood.engine.executors.executor import TextHolder
+from draftwood.engine.stopwatch import Stopwatch
+from draftwood.engine.task import StepBudget
+from draftwood.models.fingerprint import require_own_session
+from draftwood.models.model import (
     CHUNK,
-    BlockCache,
     Keep,
-    Model,
+    ModelInput,
     ModelSession,
     Output,
     PromptInput,
+    block_cache,
 )
+from draftwood.sampling import require_probs
+from draftwood.stats import Step
 from draftwood.tree import DraftTree
 
+if TYPE_CHECKING:
+    from draftwood.engine.sequence import Sequence
+
 MOST_ROWS = 40
-"""Of a tree, as far as room in the cache is kept for it before it is known."""
+"""Rows of a tree for which the cache keeps blocks before the tree is known."""
 
 
-class Prefill:
-    """Brings a session up to its text: to the prompt, or to all of it where it gave way.
+class Prefill(TextHolder):
+    """Runs the prompt of a text in chunks before its first draft; implements ``Executor``.
+
+    A text that was preempted is run again from its beginning, its answer included.
 
     Args:
-        target: whose session it is.
-        tokens: of the text before the root, which grow.
-        options: say which prefixes are known.
+        text: whose tokens before the root are run.
 
     Attributes:
+        session: of the target, once it was started.
+        asked: the chunk that was planned last.
         reused: tokens of the prompt that were in the cache.
     """
 
-    def __init__(self, target: Model, tokens: list[int], options: Options) -> None:
-        self.target, self.tokens, self.options = target, tokens, options
+    def __init__(self, text: "Sequence") -> None:
+        super().__init__(text)
+        self.tokens = text.context.tokens
         self.session: ModelSession | None = None
+        self.asked: PromptInput | None = None
         self.reused = 0
         self._learnt = 0  # tokens that the drafter knows
-        pool = getattr(target, "pool", None)
-        self.cache = pool if isinstance(pool, BlockCache) else None
+        self._seconds: dict[str, float] = {}  # by phase so far
+        self.cache = block_cache(text.target)
 
     @property
     def length(self) -> int:
@@ -60,78 +72,110 @@ class Prefill:
         return self.session.wants(self.left or MOST_ROWS)
 
     def start(self, with_prefix: bool) -> ModelSession:
-        """A session, which begins with what is known of the prompt.
+        """Start a session, which begins with what is known of the prompt.
 
         Raises:
             ValueError: for a store of prefixes of another model.
         """
-        if self.options.prefixes is None:
-            self.session = self.target.start()
+        options, target = self.text.options, self.text.target
+        if options.prefixes is None:
+            self.session = target.start()
             return self.session
         tokens = self.tokens if with_prefix else self.tokens[:1]  # nothing is known of one token
-        session, self.reused = self.options.prefixes.start(tokens, self.options.salt)
+        session, self.reused = options.prefixes.start(tokens, options.salt)
         try:
-            require_own_session(session, self.target)
+            require_own_session(session, target)
         except ValueError:
             session.close()
             raise
         self.session = session
         return session
 
-    def know(self, draft: DraftSession, count: int) -> None:
-        """So many of the first tokens need not be run; the drafter may want to see them though."""
+    def know(self, count: int) -> None:
+        """Leave out so many of the first tokens, unless the drafter wants to see them run."""
         self.reused = count
-        if count and draft.needs_prompt:
+        if count and self.text.draft.needs_prompt:
             assert self.session is not None  # it was started
             self.session.clear()
             self.reused = 0
         elif count:
-            self._learn(draft, self.tokens[:count], None)
+            self._learn(self.tokens[:count], None)
 
-    def chunk(self, most: int, reads: Reads, draws: bool) -> PromptInput:
-        """The next tokens to run, at most so many.
+    def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
+        """Run the next tokens, as many as there is time for.
 
-        Args:
-            reads: what the drafter reads of them, unless it did before.
-            draws: whether a token is drawn behind the last one; it is not where the text gave way
-                after its first token, and then the drafter knows all of it.
+        A token is drawn behind the last one, but where the text was preempted after its first
+        token; then the drafter knows all of it.
         """
         assert self.session is not None  # it was started
-        start, stop = self.length, self.length + min(most, CHUNK, self.left)
+        draws = self.text.root < 0
+        start, stop = self.length, self.length + min(budget.prompt_rows, CHUNK, self.left)
         known = not draws or start < self._learnt
         if draws and known:
             stop = min(stop, self._learnt)
         keep: Keep = "last" if draws and stop == len(self.tokens) else "none"
-        if known:
-            return PromptInput(self.session, self.tokens[start:stop], keep)
-        keep = "all" if reads.logits else keep
-        return PromptInput(self.session, self.tokens[start:stop], keep, reads.hidden)
+        hidden: tuple[int, ...] = ()
+        if not known:
+            reads = self.text.draft.reads
+            keep, hidden = "all" if reads.logits else keep, reads.hidden
+        self.asked = PromptInput(self.session, self.tokens[start:stop], keep, hidden)
+        return [self.asked]
 
-    def take(self, draft: DraftSession, chunk: Sequence[int], start: int, output: Output) -> None:
-        """Let the drafter learn a chunk that began at this place, unless it knows it."""
-        if start >= self._learnt:
-            self._learn(draft, chunk, output if draft.reads else None)
+    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+        assert self.session is not None  # plan came before
+        assert self.asked is not None
+        chunk = self.asked.tokens
+        return self.read(chunk, self.session.length - len(chunk), outputs[0], seconds)
+
+    def read(
+        self, chunk: abc.Sequence[int], start: int, output: Output, seconds: float
+    ) -> Step | None:
+        """Learn what came of a chunk; draw the first token behind the last one, else give None.
+
+        Args:
+            start: place of its first token.
+            seconds: that running it took.
+        """
+        text = self.text
+        watch = Stopwatch(self._seconds)
+        watch.seconds["target"] += seconds
+        draws = text.root < 0
+        if draws and start >= self._learnt:
+            self._learn(chunk, output if text.draft.reads else None)
+        watch.lap("draft")
+        self._seconds = watch.seconds
+        if not draws or start + len(chunk) < len(text.prompt):
+            return None
+        self.remember()
+        sampler = text.options.sampler
+        logits = output.logits[-1:].cpu()
+        probs = sampler.probs(logits, [text.context] if sampler.reads_context else [])[0]
+        require_probs(probs, logits[0], place=1)
+        root = text.rng.draw(probs)
+        watch.lap("verify")
+        return text.begin(root, watch.seconds, logits)
 
     def remember(self) -> None:
         """Keep what the session has computed for later prompts."""
-        if self.options.prefixes is not None and self.session is not None and self.length:
-            tokens = self.tokens[: self.length]
-            self.options.prefixes.remember(self.session, tokens, self.options.salt)
+        options = self.text.options
+        if options.prefixes is not None and self.session is not None and self.length:
+            options.prefixes.remember(self.session, self.tokens[: self.length], options.salt)
 
-    def give_way(self) -> bool:
+    def preempt(self) -> None:
         """Give the cache back; the text and what drafts it stay as they are."""
-        if self.session is None or not self.session.length:
-            return False
-        self.session.clear()
-        return True
+        if self.session is not None:
+            self.session.clear()
 
-    def _learn(self, draft: DraftSession, tokens: Sequence[int], output: Output | None) -> None:
+    def close(self) -> None:
+        """Nothing is held that the text does not close."""
+
+    def _learn(self, tokens: abc.Sequence[int], output: Output | None) -> None:
         chain = DraftTree.chain(list(tokens))
-        draft.update(VerifiedTree(chain, range(len(tokens)), output))
+        self.text.draft.update(VerifiedTree(chain, range(len(tokens)), output))
         self._learnt += len(tokens)
 
 
-def check_prompt(prompt: Sequence[int], vocab: int, limit: int | None) -> None:
+def check_prompt(prompt: abc.Sequence[int], vocab: int, limit: int | None) -> None:
     """Raise ValueError for a prompt that a model cannot run, or that leaves no room in its
     context.
     """

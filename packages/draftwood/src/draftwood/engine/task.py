@@ -1,36 +1,57 @@
-"""What a batch runs: tasks, what they ask for, and what comes of them."""
+"""Tasks of a scheduler: what they may ask for, and what comes of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
-from draftwood.interfaces.model import CHUNK, BlockCache, PassInput
+from draftwood.models.model import CHUNK, BlockCache, ModelInput, Output
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_whole
 
+Progress = TypeVar("Progress")
+"""Report of a pass by a task: of a text, a ``Step``."""
+
+Reported = TypeVar("Reported", covariant=True)
+
 
 @dataclass(frozen=True, eq=False)
-class OwnPass:
+class OwnPass(ModelInput):
     """A forward pass that only its task knows how to run, by itself.
 
     Attributes:
-        run: gives what ``Task.take`` takes.
-        rows: tokens that it runs.
+        session: any of those that take part.
+        run: gives what ``Task.commit`` takes.
+        tokens: that it runs.
     """
 
-    run: Callable[[], Any]
-    rows: int
+    run: Callable[[], Output]
+    tokens: int
 
+    @property
+    def rows(self) -> int:
+        return self.tokens
 
-Input = PassInput | OwnPass
-"""One sequence's part in a forward pass, or a whole pass."""
+    @property
+    def past(self) -> int:
+        return 0
+
+    @property
+    def runner(self) -> "OwnPass":
+        return self
+
+    def alone(self) -> Output:
+        return self.run()
+
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+        """Run it, as a model runs inputs."""
+        return [each.alone() for each in inputs]
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far a task is.
+class SequenceStatus:
+    """Progress of a task, and its share of the cache.
 
     Attributes:
         prompt_left: tokens of its prompt that are yet to be run.
@@ -38,7 +59,7 @@ class Standing:
         expected_tokens: that its next pass is expected to emit.
         wants: blocks of the cache that its next tree, or all of its prompt, may take.
         cache: with a limit, that it takes them of; None for a cache without blocks or limit.
-        has_draft_model: whether another model drafts, whose passes texts can share.
+        has_draft_model: True if another model drafts, whose passes texts can share.
     """
 
     prompt_left: int = 0
@@ -50,8 +71,8 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a task may ask for, as a batch tells it before each pass.
+class StepBudget:
+    """Limits of a task's next pass, given by the scheduler.
 
     Attributes:
         prompt_rows: most tokens of its prompt.
@@ -65,11 +86,14 @@ class Turn:
     last_pass: PassTime | None = None
 
 
-@runtime_checkable
-class Task(Protocol):
+ALONE = StepBudget()
+"""The budget of a task that nothing shares a pass with."""
+
+
+class Task(Protocol[Reported]):
     """Something that runs models until it has an end: a text, several answers to one prompt.
 
-    The constructor checks what it is given. Caches are opened by the first ``next_inputs``.
+    The constructor checks what it is given. Caches are opened by the first ``plan``.
     """
 
     @property
@@ -78,24 +102,31 @@ class Task(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing:
-        """How far it is, asked before each pass."""
+    def status(self) -> SequenceStatus:
+        """Its progress, asked before each pass."""
         ...
 
-    def next_inputs(self, turn: Turn) -> Sequence[Input]:
-        """What to run next, asked once before each pass; nothing where it waits."""
+    def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
+        """Say what to run next; asked once before each pass, and again where there is nothing.
+
+        All inputs have one runner.
+        """
         ...
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         """Give its share of the cache back for now, and compute it again later; False where it has
         none.
         """
         ...
 
-    def take(self, outputs: Sequence[Any], seconds: float) -> Any:
-        """Take what came of the inputs and the seconds that running them took.
+    def commit(self, outputs: Sequence[Output], seconds: float) -> Reported | None:
+        """Take the outputs of the inputs, in their order.
 
-        There is an ``Output`` of each input. Gives what is to be told of it, or None.
+        Args:
+            seconds: that running them took.
+
+        Returns:
+            Progress to report, or None.
         """
         ...
 
@@ -105,34 +136,34 @@ class Task(Protocol):
 
 
 class KeepsCache:
-    """A task whose cache has no limit: it never gives way."""
+    """A task whose cache has no limit: it is never preempted."""
 
-    standing = Standing()
+    status: ClassVar[SequenceStatus] = SequenceStatus()
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         return False
 
 
 @dataclass(frozen=True)
-class Event:
-    """What a step brought for one task.
+class Event(Generic[Progress]):
+    """Outcome of a step for one task.
 
     Attributes:
-        number: of the task, as ``Batch.add`` gave it.
-        progress: what the task tells, for a text a ``Step``; None where it tells nothing.
+        number: of the task, as ``Scheduler.add`` gave it.
+        progress: what the task reports, for a text a ``Step``; None where it reports nothing.
         finish_reason: with the task's last event, where it ended by itself.
         error: with the task's last event, where it failed.
     """
 
     number: int
-    progress: Any = None
+    progress: Progress | None = None
     finish_reason: FinishReason | None = None
     error: Exception | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a batch does at once.
+    """Bounds of what a scheduler runs at once.
 
     Args:
         requests: tasks that hold caches at the same time; the others wait.

@@ -2,7 +2,7 @@
 
 import warnings
 
-from draftwood.interfaces.drafter import Drafter, DraftSession, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftSession, VerifiedTree
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -20,12 +20,12 @@ class _Undrafted(DraftSession):
     def native(self, context: Context) -> NativeDraft | None:
         return NativeDraft()
 
-    def took(self, step: NativeStep) -> DraftTree:
+    def commit_native(self, step: NativeStep) -> DraftTree:
         return DraftTree.of(step.tokens, step.parents)
 
 
 def without_drafts(drafter: Drafter) -> DraftSession:
-    """What takes the place of a broken drafter's session for the rest of a text; warns of it."""
+    """Replace a broken drafter's session for the rest of a text, with a warning."""
     warnings.warn(
         f"{drafter.name} says NaN or infinity of what comes next, so texts go on without its"
         " drafts: its weights are damaged, or its dtype is too small for it; load it again, in"

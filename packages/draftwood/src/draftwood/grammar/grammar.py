@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """A compiled grammar, made by ``Compiler``; implements ``interfaces.constraint.Constraint``.
+    """A compiled grammar, made by ``Compiler``; implements ``engine.constraint.Constraint``.
 
     Requests may share one, in any number and in any thread.
 
@@ -107,7 +107,7 @@ class _Cursor:
 
 
 class GrammarState:
-    """A text that fits a grammar so far; implements ``interfaces.constraint.ConstraintState``.
+    """A text that fits a grammar so far; implements ``engine.constraint.ConstraintState``.
 
     End tokens are not shown to the matcher: they mean the same in every grammar, and nothing has to
     be undone where a branch does not end. Where the parser gives up, because a text becomes too

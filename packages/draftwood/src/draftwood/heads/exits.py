@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     ForwardInput,
     Model,
     PromptInput,

@@ -21,8 +21,8 @@ from draftwood.heads.places import (
     require_folder,
     shipped,
 )
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.models.model import Model
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 

@@ -12,7 +12,7 @@ from draftwood.tree import UNBOUNDED, DraftTree
 
 
 def likeliest_prefixes(
-    frames: Frames, nodes: int, root: int = -1, room: int = UNBOUNDED
+    frames: Frames, nodes: int, root: int = -1, max_draft_len: int = UNBOUNDED
 ) -> DraftTree:
     """Tree of the ``nodes`` most probable prefixes.
 
@@ -21,7 +21,7 @@ def likeliest_prefixes(
 
     Args:
         root: token of the root; others are places in the draft vocabulary.
-        room: most tokens in a row.
+        max_draft_len: most tokens in a row.
     """
     tokens, parents, depths = [root], [-1], [0]
     open_ends: list[tuple[float, int, int]] = []
@@ -29,7 +29,7 @@ def likeliest_prefixes(
     node = 0
     while True:
         left = nodes + 1 - len(tokens)
-        if left > 0 and depths[node] < room:
+        if left > 0 and depths[node] < max_draft_len:
             row = frames.rows([prefixes[node]])[0]
             best = row.topk(min(left, len(row)))
             for chance, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
@@ -51,7 +51,7 @@ def collapsed_alignments(
     ranks: int,
     alignments: int,
     root: int = -1,
-    room: int = UNBOUNDED,
+    max_draft_len: int = UNBOUNDED,
 ) -> DraftTree:
     """Trie of the most probable alignments, each collapsed (Wen et al. 2024).
 
@@ -71,7 +71,7 @@ def collapsed_alignments(
     known: dict[tuple[int, ...], int] = {(): 0}
     for _, picked in zip(range(alignments), _products(chances), strict=False):
         said = [symbols[frame][rank] for frame, rank in enumerate(picked)]
-        text = collapsed(said, probs.shape[-1] - 1)[:room]
+        text = collapsed(said, probs.shape[-1] - 1)[:max_draft_len]
         for end in range(1, len(text) + 1):
             if text[:end] in known:
                 continue

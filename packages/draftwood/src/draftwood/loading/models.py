@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.interfaces.model import Model
 from draftwood.loading import hub, mxfp4, packed
 from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
@@ -18,6 +17,7 @@ from draftwood.loading.names import require_cache
 from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.models.torch.model import LeanModel
 from draftwood.native.formats import CacheType, Products

@@ -1,9 +1,9 @@
 """Compute the size of a model from its configuration alone."""
 
-from draftwood.interfaces.size import ModelSize
 from draftwood.loading.folders import understood
 from draftwood.loading.hub import described
 from draftwood.loading.skeleton import skeleton
+from draftwood.models.size import ModelSize
 
 
 def size_of(name: str) -> ModelSize:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Union
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from draftwood.drafters.drafter import Need
     from draftwood.engine.method import Promise
-    from draftwood.interfaces.drafter import Need
     from draftwood.methods.composition import Recipe
 
 GROUP = "draftwood"

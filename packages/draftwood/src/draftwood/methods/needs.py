@@ -9,10 +9,10 @@ from draftwood.methods.listings import Listing, Named, listing
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from draftwood.drafters.drafter import Drafter, Need
     from draftwood.engine.method import Method
-    from draftwood.interfaces.drafter import Drafter, Need
-    from draftwood.interfaces.shape import Shape
     from draftwood.methods.composition import Recipe
+    from draftwood.shapes.shape import Shape
 
 
 def needs_draft_model(method: Named) -> bool:

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from draftwood.interfaces.drafter import Drafter
+from draftwood.drafters.drafter import Drafter
 from draftwood.methods.composition import Recipe
 from draftwood.methods.listings import GROUP
 

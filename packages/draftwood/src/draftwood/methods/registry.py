@@ -3,16 +3,17 @@
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration, Unmeasured
 from draftwood.drafters.lazy_resources import LazyResources
+from draftwood.drafters.overlap import Overlap, require_places
+from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
-from draftwood.engine.overlap import Overlap, Overlapped, require_places
-from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.source import Prior, Source
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods.composition import Recipe
 from draftwood.methods.listings import unknown
 from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
+from draftwood.models.model import Model, require_ability
 from draftwood.shapes import Shape
+from draftwood.sources.source import Prior, Source
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.validation import require_kind, require_like_size
 from draftwood.verifiers import Verifier
@@ -87,7 +88,7 @@ def build(
         _require_places(target, draft_model, overlap)
     built, judge = wanted.drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
-        built = Overlapped(built, judge, overlap)
+        built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
 
 

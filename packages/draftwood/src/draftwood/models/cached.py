@@ -7,17 +7,17 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from draftwood.interfaces.model import (
+from draftwood.models.cache import CachePool
+from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
     InProcess,
     Layers,
+    ModelInput,
     Output,
-    PassInput,
     require_layers,
 )
-from draftwood.models.cache import CachePool
-from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.session import PooledSession, forward
 from draftwood.models.support import context_length
@@ -26,7 +26,7 @@ P = TypeVar("P", CachePool, BlockPool)
 
 
 class CachedModel(InProcess, ABC, Generic[P]):
-    """A model with a cache: all of ``interfaces.model.Model`` but how a forward pass is computed.
+    """A model with a cache: all of ``models.model.Model`` but how a forward pass is computed.
 
     Several threads may use a model, each with sessions of its own; their forward passes take turns.
 
@@ -82,7 +82,7 @@ class CachedModel(InProcess, ABC, Generic[P]):
     def start(self) -> PooledSession:
         return PooledSession(self)
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Any]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Any]:
         return forward(self, inputs)
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:

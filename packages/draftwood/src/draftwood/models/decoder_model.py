@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import Ability, Output
 from draftwood.models.cached import CachedModel, P
 from draftwood.models.described import DescribedModel
+from draftwood.models.model import Ability, Output
 from draftwood.models.parts import PackedInput
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from draftwood.interfaces.model import EmbeddingsAndHeadWeights
 from draftwood.models.decoder import Norm
+from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.submodules import replaced
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import Output, chunks, require_ability
 from draftwood.models.cache import LayerShape
+from draftwood.models.model import Output, chunks, require_ability
 from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.cache import RecurrentCache
 from draftwood.models.recurrences.known import over_trees, recurrent_layers

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from draftwood.interfaces.model import Output
 from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.model import Output
 from draftwood.models.parts import PackedInput
 from draftwood.models.transformers import TransformersModel, layer_shapes
 from draftwood.storage.ranks import rank

@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import ALL_LAYERS, Keep, Layers, StepInput
 from draftwood.models.cache import CacheSlice
 from draftwood.models.cache.blocks import PLACES
+from draftwood.models.model import ALL_LAYERS, Keep, Layers, StepInput
 from draftwood.tree import DraftTree
 
 

@@ -8,21 +8,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.model import (
     ALL_LAYERS,
     ForwardInput,
     InProcess,
     Keep,
     Layers,
     Model,
+    ModelInput,
     ModelSession,
     Output,
-    PassInput,
     PromptInput,
     StepInput,
 )
-from draftwood.models.cache import CachePool, CacheSlice
-from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
 
@@ -292,7 +292,7 @@ class PooledSession(InProcess):
             raise ValueError(f"{act} was called on a session that is closed; start another one")
 
 
-def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Any]:
+def forward(model: PooledModel, inputs: Sequence[ModelInput]) -> list[Any]:
     """A forward pass over several sequences, all of which must live in the model's pool.
 
     Where some nodes of a tree have stopped before a layer, the others are run as far first.
@@ -311,7 +311,7 @@ def forward(model: PooledModel, inputs: Sequence[PassInput]) -> list[Any]:
 
 
 def _late(
-    sessions: Sequence[PooledSession], inputs: Sequence[PassInput]
+    sessions: Sequence[PooledSession], inputs: Sequence[ModelInput]
 ) -> dict[int, tuple[ForwardInput, int]]:
     """By place: of trees whose first nodes stopped the part that has yet to come as far, and how
     many stopped.
@@ -328,7 +328,7 @@ def _late(
 
 
 def _run(
-    model: PooledModel, sessions: Sequence[PooledSession], inputs: Sequence[PassInput]
+    model: PooledModel, sessions: Sequence[PooledSession], inputs: Sequence[ModelInput]
 ) -> list[Any]:
     parts = [_part_of(each) for each in inputs]
     try:
@@ -344,7 +344,7 @@ def _run(
     return outputs
 
 
-def _sessions_of(inputs: Sequence[PassInput], pool: object) -> list[PooledSession]:
+def _sessions_of(inputs: Sequence[ModelInput], pool: object) -> list[PooledSession]:
     sessions = []
     for each in inputs:
         if not isinstance(each.session, PooledSession) or each.session.model.pool is not pool:
@@ -355,11 +355,12 @@ def _sessions_of(inputs: Sequence[PassInput], pool: object) -> list[PooledSessio
     return sessions
 
 
-def _part_of(each: PassInput) -> Packed:
+def _part_of(each: ModelInput) -> Packed:
     session = each.session
     assert isinstance(session, PooledSession)
     if isinstance(each, StepInput):
         return session.step(each)
     if isinstance(each, PromptInput):
         return session.chunk(each.tokens, each.keep, each.hidden)
+    assert isinstance(each, ForwardInput)
     return session.part(each.tree, each.first, each.layers, each.keep, each.hidden)

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from draftwood.interfaces.model import EmbeddingsAndHead, Layers, Model, NoEmbeddingsAndHead
 from draftwood.models.cached import CachedModel
+from draftwood.models.model import EmbeddingsAndHead, Layers, Model, NoEmbeddingsAndHead
 from draftwood.models.parts import Packed
 from draftwood.together import wait
 

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import (
+from draftwood.models.by_place import masks_by_place
+from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.cached import CachedModel
+from draftwood.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
+from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
     Layers,
     NoEmbeddingsAndHead,
     Output,
 )
-from draftwood.models.by_place import masks_by_place
-from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.cached import CachedModel
-from draftwood.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
 from draftwood.models.parts import Packed, PackedInput
 from draftwood.models.run_cache import RunCache
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers

@@ -240,7 +240,7 @@ class Drafting:
         root: int,
         costs: Costs,
         draw: tuple[int, int] | None,
-        room: int,
+        max_draft_len: int,
         others: float = 0.0,
     ) -> tuple[list[int], list[int], list[float]]:
         """Tokens, parents and chances of acceptance of a tree below ``root``, in falling order of
@@ -251,7 +251,7 @@ class Drafting:
             costs: of forward passes over such trees.
             draw: key and number of the draw that decides about the root's children; None for greedy
                 texts.
-            room: most draft tokens in a row.
+            max_draft_len: most draft tokens in a row.
             others: tokens that other texts are expected to emit in the same pass.
         """
         key, place = draw or (0, 0)
@@ -259,7 +259,7 @@ class Drafting:
             self.handle,
             root,
             *(costs.costs, costs.slopes, others),
-            *(draw is not None, key, place, room, threads()),
+            *(draw is not None, key, place, max_draft_len, threads()),
             *(costs.tokens, costs.parents, costs.chances),
         )
         if count < 0:

@@ -1,7 +1,6 @@
 """Whole steps of texts in one call of the library; see step.h."""
 
 import math
-from collections.abc import Mapping
 from ctypes import addressof, c_float
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,8 +49,8 @@ class NativeStep(NamedTuple):
         path: nodes that are now text, the root included.
         next_token: drawn behind them.
         seconds: by phase.
-        hidden: by layer, in float32: a row for each node, and further rows that mean nothing. They
-            are where the library wrote them, until the next step.
+        undrawable: logits behind the last node of the path where they leave no token to draw, and
+            so no step was made; else None.
     """
 
     tokens: list[int]
@@ -61,15 +60,7 @@ class NativeStep(NamedTuple):
     path: list[int]
     next_token: int
     seconds: dict[str, float]
-    hidden: Mapping[int, Float[Tensor, "nodes dim"]] = {}
-
-
-class UndrawableError(Exception):
-    """The logits behind a node leave no token to draw."""
-
-    def __init__(self, logits: Float[Tensor, " vocab"], draws: int) -> None:
-        super().__init__(logits, draws)
-        self.logits, self.draws = logits, draws  # this one included
+    undrawable: Float[Tensor, " vocab"] | None = None
 
 
 class StepCaller:
@@ -89,14 +80,14 @@ class StepCaller:
         self._costs = self._alone
         self._told: Costs | None = None  # that the structure points to
 
-    def prepare(self, draft: NativeDraft, root: int, place: int, room: int) -> None:
+    def prepare(self, draft: NativeDraft, root: int, place: int, max_draft_len: int) -> None:
         """Set up the next step.
 
         Args:
             draft: draft of the step.
             root: the newest token.
             place: number of the next draw.
-            room: most draft tokens in a row.
+            max_draft_len: most draft tokens in a row.
         """
         step, costs = self.structure, draft.costs or self._alone
         self._costs = costs
@@ -105,7 +96,7 @@ class StepCaller:
             step.costs, step.slopes = costs.addresses[:2]
             step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
         step.drafting = None if draft.drafting is None else draft.drafting.handle
-        step.room, step.root, step.place, step.others = room, root, place, draft.others
+        step.room, step.root, step.place, step.others = max_draft_len, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
 
     @property
@@ -113,13 +104,18 @@ class StepCaller:
         """Tokens of the nodes of the last tree."""
         return self._costs.tokens[: self.structure.nodes]
 
-    def result(self, vocabulary: int) -> "NativeStep | UndrawableError":
-        """Result of the step, without hidden states, or its own error."""
+    def result(self, vocabulary: int) -> NativeStep:
+        """Read what came of the step.
+
+        Args:
+            vocabulary: entries of a row of logits.
+        """
         step, costs = self.structure, self._costs
         size, kept = step.nodes, step.kept
+        undrawable = None
         if step.broken:
             row = (c_float * vocabulary).from_address(step.broken)
-            return UndrawableError(torch.frombuffer(row, dtype=torch.float32).clone(), kept)
+            undrawable = torch.frombuffer(row, dtype=torch.float32).clone()
         return NativeStep(
             costs.tokens[:size],
             costs.parents[:size],
@@ -132,4 +128,5 @@ class StepCaller:
                 "target": step.target_seconds,
                 "verify": step.verify_seconds,
             },
+            undrawable,
         )

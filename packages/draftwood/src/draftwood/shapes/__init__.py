@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 from draftwood.lazy import importer
 
 if TYPE_CHECKING:
-    from draftwood.interfaces.shape import Expand, Shape
     from draftwood.shapes.best_first import BestFirst
     from draftwood.shapes.independent import Independent
     from draftwood.shapes.paths import Paths
     from draftwood.shapes.sequoia import Sequoia
+    from draftwood.shapes.shape import Expand, Shape
     from draftwood.shapes.stochastic_beam import StochasticBeam
     from draftwood.shapes.until import Until
     from draftwood.shapes.widths import Widths
 
 _HOMES = {
-    "draftwood.interfaces.shape": ("Expand", "Shape"),
+    "draftwood.shapes.shape": ("Expand", "Shape"),
     "draftwood.shapes.best_first": ("BestFirst",),
     "draftwood.shapes.independent": ("Independent",),
     "draftwood.shapes.paths": ("Paths",),

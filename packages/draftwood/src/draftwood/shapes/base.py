@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand, Shape
 from draftwood.rng import Rng
+from draftwood.shapes.shape import Expand, Shape
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 Pick = Callable[
@@ -46,11 +46,11 @@ class SoundRows:
 
 
 def grow_sound(
-    shape: Shape, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED
+    shape: Shape, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
 ) -> DraftTree:
     """Grow a shape's tree even if ``expand`` gives NaN; see ``SoundRows``."""
     sound = SoundRows()
-    tree = shape.grow(root, lambda tree, first: sound(expand(tree, first)), rng, room)
+    tree = shape.grow(root, lambda tree, first: sound(expand(tree, first)), rng, max_draft_len)
     return tree if sound.is_broken is False else replace(tree, is_broken=sound.is_broken)
 
 
@@ -68,13 +68,13 @@ def grow_by_levels(
     """
     tree, first, rows = DraftTree.of([root], [-1]), 0, []
     for level in range(depth):
-        room = len(tree) - first if budget is None else budget + 1 - len(tree)
-        if room <= 0:
+        max_draft_len = len(tree) - first if budget is None else budget + 1 - len(tree)
+        if max_draft_len <= 0:
             break
         probs = expand(tree, first)
         tokens, parents = pick(level, probs)
         if budget is not None:
-            tokens, parents = tokens[:room], parents[:room]
+            tokens, parents = tokens[:max_draft_len], parents[:max_draft_len]
         rows.append(probs)
         tree, first = (
             DraftTree(

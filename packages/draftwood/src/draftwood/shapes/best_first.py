@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import torch
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -39,13 +39,15 @@ class BestFirst:
     def label(self) -> str:
         return f"best-first {self.width}x{self.depth}, keep {self.size}"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         candidates = DraftTree.of([root], [-1])  # every node seen
         expanded = candidates  # those the drafter expanded
         scores = torch.zeros(1, dtype=torch.float32)  # of all candidates
         # candidates at the frontier, in their order in `expanded`
         leaves = torch.tensor([0])
-        depth = min(self.depth, room)
+        depth = min(self.depth, max_draft_len)
         for level in range(depth):
             probs = expand(expanded, len(expanded) - len(leaves))
             best = probs.topk(min(self.width, probs.shape[-1]), dim=-1)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import within
+from draftwood.shapes.shape import Expand
 from draftwood.shapes.widths import Widths
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
@@ -47,5 +47,7 @@ class Independent:
     def _widths(self) -> Widths:
         return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        return self._widths.grow(root, expand, rng, room)
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        return self._widths.grow(root, expand, rng, max_draft_len)

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import Level, grow_by_levels, levels_of
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 
@@ -68,7 +68,9 @@ class Paths:
         """Parents and ranks of each level as tensors."""
         return [(torch.tensor(level.parents), torch.tensor(level.ranks)) for level in self.levels]
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             ranked = probs.topk(max(wanted.ranks) + 1, dim=-1).indices
@@ -76,13 +78,15 @@ class Paths:
                 wanted.parents, device=probs.device
             )
 
-        return grow_by_levels(root, expand, min(len(self.levels), room), pick, "chosen", None)
+        return grow_by_levels(
+            root, expand, min(len(self.levels), max_draft_len), pick, "chosen", None
+        )
 
     def fill(
         self,
         root: int,
         successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]],
-        room: int = UNBOUNDED,
+        max_draft_len: int = UNBOUNDED,
     ) -> DraftTree:
         """Fill the tree with tokens from a table of ranked successors.
 
@@ -91,10 +95,10 @@ class Paths:
             successors: for tokens [nodes], the tokens that may follow each, best first, -1 where
                 none is known; nodes without a token are left out, and so is what would be below
                 them.
-            room: most nodes in a row.
+            max_draft_len: most nodes in a row.
         """
         tokens, parents, first = [torch.tensor([root])], [torch.tensor([-1])], 0
-        for place, ranks in self._places[:room]:
+        for place, ranks in self._places[:max_draft_len]:
             above = tokens[-1]
             known = successors(above.clamp(min=0)).masked_fill(above[:, None] < 0, -1)
             tokens.append(known[place, ranks])

@@ -7,10 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import Level, grow_by_levels, levels_of
 from draftwood.shapes.best_tree import plan
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -79,7 +79,9 @@ class Sequoia:
     def levels(self) -> list[Level]:
         return levels_of(self.paths)
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             wanted = self.levels[level]
             drawn = rng.draw_distinct(probs, min(max(wanted.ranks) + 1, probs.shape[-1]))
@@ -93,4 +95,6 @@ class Sequoia:
             parents = torch.tensor([p for p, _ in places], device=probs.device)
             return drawn[parents, [r for _, r in places]], parents
 
-        return grow_by_levels(root, expand, min(len(self.levels), room), pick, "distinct", None)
+        return grow_by_levels(
+            root, expand, min(len(self.levels), max_draft_len), pick, "distinct", None
+        )

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import grow_by_levels, within
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -57,7 +57,9 @@ class StochasticBeam:
     def label(self) -> str:
         return f"stochastic-beam {self.width}x{self.depth}{within(self.budget)}"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         log_prob = torch.zeros(1, dtype=torch.float64)  # of each beam under the drafter
         perturbed = torch.zeros(1, dtype=torch.float64)
 
@@ -77,7 +79,9 @@ class StochasticBeam:
             log_prob = child_log_prob.take(best)
             return drawn.take(best), best // width
 
-        return grow_by_levels(root, expand, min(self.depth, room), pick, "distinct", self.budget)
+        return grow_by_levels(
+            root, expand, min(self.depth, max_draft_len), pick, "distinct", self.budget
+        )
 
 
 def perturbed_values(

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import joined
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -78,9 +78,11 @@ class Until:
     def label(self) -> str:
         return f"until {self.threshold:g} by {self.estimate}, at most {self.length}"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         tree, rows, kept = DraftTree.of([root], [-1], self.draw), [], 1.0
-        while len(rows) < min(self.length, room) and (not rows or kept >= self.threshold):
+        while len(rows) < min(self.length, max_draft_len) and (not rows or kept >= self.threshold):
             row = expand(tree, len(rows))
             token = rng.draw_distinct(row, 1)[0]
             rows.append(row)

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.shape import Expand
 from draftwood.rng import Rng
 from draftwood.shapes.base import grow_by_levels, within
+from draftwood.shapes.shape import Expand
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import positive
 
@@ -62,7 +62,9 @@ class Widths:
         every = sum(prod(self.widths[: level + 1]) for level in range(levels))
         return every if self.budget is None else min(every, self.budget)
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
         def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
             width = min(self.widths[level], probs.shape[-1])
             drawn = self._draw(probs, width, rng)
@@ -70,7 +72,7 @@ class Widths:
             return drawn.flatten(), parents
 
         return grow_by_levels(
-            root, expand, min(len(self.widths), room), pick, self.draw, self.budget
+            root, expand, min(len(self.widths), max_draft_len), pick, self.draw, self.budget
         )
 
     def _draw(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from draftwood.interfaces.source import Evidence
+from draftwood.sources.source import Evidence
 
 FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1

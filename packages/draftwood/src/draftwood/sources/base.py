@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from draftwood.interfaces.constraint import MaskedSampler
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import Evidence
-from draftwood.sampling import Sampler, Sampling
+from draftwood.models.model import Model
+from draftwood.sampling import MaskedSampler, Sampler, Sampling
+from draftwood.sources.source import Evidence
 
 
 def sampling_of_rows(sampler: Sampler) -> Sampling:

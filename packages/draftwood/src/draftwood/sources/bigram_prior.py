@@ -13,10 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.model import Model, ModelSession, extend_in_chunks
-from draftwood.interfaces.source import Evidence, NativeSource
+from draftwood.models.model import Model, ModelSession, extend_in_chunks
+from draftwood.models.verified import DraftRequest
 from draftwood.native.rows import topk_probs
+from draftwood.sources.source import Evidence, NativeSource
 from draftwood.tree import DraftTree
 
 PRIOR_RANKS = 24  # successors of a token; drawn draft tokens need more of them than chosen ones

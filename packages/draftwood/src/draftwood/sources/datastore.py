@@ -4,9 +4,9 @@ import ctypes
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import NativeSource
+from draftwood.models.verified import DraftRequest
 from draftwood.sources.base import kinds_of
+from draftwood.sources.source import NativeSource
 from draftwood.sources.suffix import DEEPEST, CMatchSettings, match_settings
 from draftwood.sources.token_index import TokenIndex
 from draftwood.validation import positive

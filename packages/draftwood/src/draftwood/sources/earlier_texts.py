@@ -4,10 +4,10 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import NativeSource
+from draftwood.models.verified import DraftRequest
 from draftwood.native.drafting import SharedState
 from draftwood.sources.base import kinds_of
+from draftwood.sources.source import NativeSource
 from draftwood.sources.suffix import CMatchSettings, match_settings
 from draftwood.validation import positive
 

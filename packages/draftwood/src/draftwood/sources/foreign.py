@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from draftwood.interfaces.source import Evidence, SourceSession
 from draftwood.native.drafting import CandidateBuffer
+from draftwood.sources.source import Evidence, SourceSession
 
 
 class ForeignSession:

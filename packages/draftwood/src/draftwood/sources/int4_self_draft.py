@@ -10,10 +10,10 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.model import ForwardInput, Layers, Model
-from draftwood.interfaces.source import Candidates, Evidence, SlowSession, TargetUpdate, likeliest
+from draftwood.models.model import ForwardInput, Layers, Model
+from draftwood.models.verified import DraftRequest
 from draftwood.sources.base import AskedNode, sampling_of_rows
+from draftwood.sources.source import Candidates, Evidence, SlowSession, TargetUpdate, likeliest
 from draftwood.tree import DraftTree
 
 EVIDENCE = Evidence("shadow", 1)

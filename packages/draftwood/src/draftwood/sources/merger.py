@@ -10,17 +10,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from draftwood.costs.budget import Budget
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
-from draftwood.interfaces.source import (
-    RANKS,
-    Evidence,
-    NativeSource,
-    PythonSource,
-    SlowSession,
-    Source,
-    SourceSession,
-    TargetUpdate,
-)
+from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native import library
 from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
 from draftwood.native.step import NativeDraft
@@ -34,6 +24,16 @@ from draftwood.sources.acceptance import (
 )
 from draftwood.sources.base import require_width, sampling_of_rows
 from draftwood.sources.foreign import ForeignSession
+from draftwood.sources.source import (
+    RANKS,
+    Evidence,
+    NativeSource,
+    PythonSource,
+    SlowSession,
+    Source,
+    SourceSession,
+    TargetUpdate,
+)
 from draftwood.tree import UNBOUNDED
 
 # a node is expanded once a child of this acceptance would be the best candidate left
@@ -112,14 +112,16 @@ class Merger:
     def _read(self, hidden: Sequence[int]) -> None:
         self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
 
-    def grow(self, root: int, budget: Budget, room: int = UNBOUNDED, others: float = 0.0) -> Grown:
-        """Draft tokens below ``root``, the newest token, at most ``room`` of them in a row.
+    def grow(
+        self, root: int, budget: Budget, max_draft_len: int = UNBOUNDED, others: float = 0.0
+    ) -> Grown:
+        """Draft tokens below ``root``, the newest token, at most ``max_draft_len`` in a row.
 
         The tree grows until no further token could pay by this budget, where other texts emit so
         many tokens in the same pass.
         """
         draw = None if self.rng is None else self.rng.next_draw
-        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, room, others))
+        return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, max_draft_len, others))
 
     def native(self, budget: Budget | None, others: float = 0.0) -> NativeDraft:
         """Hand over what a whole step in the library drafts with.

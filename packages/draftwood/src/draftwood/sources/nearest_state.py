@@ -4,8 +4,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import Evidence, NativeSource
+from draftwood.models.verified import DraftRequest
+from draftwood.sources.source import Evidence, NativeSource
 from draftwood.sources.suffix import UNSEEN, WIDEST
 from draftwood.validation import positive
 

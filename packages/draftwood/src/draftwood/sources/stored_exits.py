@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from draftwood.heads.exits import MOST_TOKENS, Exits, exit_layers
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.sources import BigramPrior
 from draftwood.sources.bigram_prior import PRIOR_RANKS
 from draftwood.storage.atomic import write_file

@@ -4,9 +4,9 @@ import ctypes
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.source import NativeSource
+from draftwood.models.verified import DraftRequest
 from draftwood.sources.base import kinds_of
+from draftwood.sources.source import NativeSource
 from draftwood.validation import positive
 
 # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees

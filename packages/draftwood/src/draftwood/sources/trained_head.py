@@ -11,13 +11,13 @@ from torch import Tensor
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.native_eagle import NativeEagle
-from draftwood.interfaces.drafter import DraftRequest
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.source import Evidence, NativeSource
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.models.verified import DraftRequest
 from draftwood.native.head_session import HeadSession
 from draftwood.sources.base import sampling_of_rows
+from draftwood.sources.source import Evidence, NativeSource
 
 NAME = "eagle"
 DEPTHS = 3

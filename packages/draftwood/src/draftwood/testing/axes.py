@@ -4,15 +4,15 @@ from collections import Counter
 
 import torch
 
+from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.nothing import Nothing
-from draftwood.engine.batch import generate, generate_batch
-from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import Options
-from draftwood.interfaces.drafter import Drafter
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Shape
+from draftwood.engine.scheduler import generate, generate_batch
+from draftwood.engine.sequence import Sequence
+from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
+from draftwood.shapes.shape import Shape
 from draftwood.testing.laws import at_nodes, distance, drafting, emitted_law, target_law
 from draftwood.testing.models import tiny_llama
 from draftwood.testing.statistics import chi_square
@@ -87,8 +87,8 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
         )
     together: list[list[int]] = [[] for _ in prompts]
     options = Options(Sampling(1.0), 24, seed=3)
-    decodings = [Decoding(target, drafter, Match(), prompt, options) for prompt in prompts]
-    for number, step in generate_batch(decodings):
+    sequences = [Sequence(target, drafter, Match(), prompt, options) for prompt in prompts]
+    for number, step in generate_batch(sequences):
         together[number] += step.tokens
     alone = [text(drafter, prompt, 1.0) for prompt in prompts]
     assert together == alone, "requests that run side by side disturb each other"

@@ -10,9 +10,9 @@ import torch
 from draftwood import methods
 from draftwood.drafters import MultiSource
 from draftwood.engine.method import Method
-from draftwood.interfaces.model import Model
 from draftwood.loading.hub import load_pretrained
 from draftwood.models.general import general_model
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import SharedPasses
 from draftwood.models.torch.model import LeanModel

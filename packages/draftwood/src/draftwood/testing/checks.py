@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.verifier import Verifier
 from draftwood.rng import Rng
 from draftwood.testing.laws import Grow, Walk, at_nodes, distance, law_of, plain_tree, target_law
 from draftwood.testing.outcomes import outcomes
 from draftwood.tree import Draw
+from draftwood.verifiers.verifier import Verifier
 
 TOLERANCE = 1e-9
 SMALL = ((), (1,), (2,), (3,), (1, 1), (2, 1), (1, 2))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
-    """A constraint that is a table of states; implements ``interfaces.constraint.Constraint``.
+    """A constraint that is a table of states; implements ``engine.constraint.Constraint``.
 
     Args:
         moves: for each state the state after each allowed token; end tokens are left out.

@@ -13,9 +13,9 @@ from draftwood.heads.kinds import KINDS
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.medusa import MedusaConfig
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Recipe
+from draftwood.models.model import Model
 
 
 def tiny_eagle(

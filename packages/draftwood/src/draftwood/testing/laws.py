@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Expand, Shape
-from draftwood.interfaces.verifier import NodeProbs, Verdict
+from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
+from draftwood.shapes.shape import Expand, Shape
 from draftwood.testing.outcomes import outcomes
 from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 Table = Float[Tensor, "vocab vocab"] | Float[Tensor, "vocab vocab vocab"]
 """Distribution of the next token, by the last token or by the last two."""

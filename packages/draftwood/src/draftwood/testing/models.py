@@ -8,18 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import (
+from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
     ForwardInput,
     Keep,
+    ModelInput,
     ModelSession,
     NoEmbeddingsAndHead,
     Output,
-    PassInput,
     require_ability,
     require_layers,
-    run_alone,
 )
 from draftwood.tree import DraftTree
 
@@ -81,11 +80,11 @@ class TableModel:
     def start(self) -> "TableSession":
         return TableSession(self)
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
         for each in inputs:
             if isinstance(each, ForwardInput):
                 require_layers(self, each.layers)
-        return [run_alone(each) for each in inputs]
+        return [each.alone() for each in inputs]
 
     def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:
         """Logits after these ends of texts, each at least as long as is looked at."""

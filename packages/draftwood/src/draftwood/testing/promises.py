@@ -17,15 +17,15 @@ import torch
 
 from draftwood import methods
 from draftwood.drafters import DraftModel, TokenRecycling
-from draftwood.engine.batch import generate
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.interfaces.model import Model, extend_in_chunks
-from draftwood.interfaces.shape import Expand
+from draftwood.engine.scheduler import generate
 from draftwood.methods import Recipe
+from draftwood.models.model import Model, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Paths, Shape, Widths
+from draftwood.shapes.shape import Expand
 from draftwood.testing import TableModel, chi_square
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import KSeq, Rejection
@@ -287,8 +287,10 @@ class ProbabilityOrder(_Around):
     def label(self) -> str:
         return f"{self.shape.label}, by probability"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        tree = self.shape.grow(root, expand, rng, room)
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        tree = self.shape.grow(root, expand, rng, max_draft_len)
         assert tree.probs is not None  # siblings were drawn
         order = tree.probs[0, tree.tokens[1:]].argsort(descending=True)
         return replace(tree, tokens=torch.cat([tree.tokens[:1], tree.tokens[1:][order]]))
@@ -305,5 +307,7 @@ class Mislabelled(_Around):
     def label(self) -> str:
         return f"{self.shape.label}, called {self.draw}"
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        return replace(self.shape.grow(root, expand, rng, room), draw=self.draw)
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        return replace(self.shape.grow(root, expand, rng, max_draft_len), draw=self.draw)

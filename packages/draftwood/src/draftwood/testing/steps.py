@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from draftwood.interfaces.drafter import Drafter, DraftRequest, VerifiedTree
-from draftwood.interfaces.model import Model
+from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing.models import TableModel

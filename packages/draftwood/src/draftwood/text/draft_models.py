@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.interfaces.model import Model
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
+from draftwood.models.model import Model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

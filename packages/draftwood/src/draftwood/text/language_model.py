@@ -10,24 +10,23 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from draftwood import methods
+from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration, Unmeasured
-from draftwood.engine.answers import Answers
-from draftwood.engine.batch import run_all
-from draftwood.engine.decoding import Decoding
+from draftwood.drafters.overlap import Overlap, overlap_of
+from draftwood.engine.constraint import Constraint
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.engine.overlap import Overlap, overlap_of
+from draftwood.engine.parallel_sampling import ParallelSampling
+from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.tools import Tool, ToolChoice
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
-from draftwood.interfaces.constraint import Constraint
-from draftwood.interfaces.model import InProcess, Model, PrefixStore
 from draftwood.loading.models import load_model
 from draftwood.methods import Recipe
+from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
@@ -258,8 +257,8 @@ class LanguageModel(InProcess):
         if tokens is None:
             tokens = self.encode(prompt, raw)  # type: ignore[arg-type]
         method = self.method
-        decoding = Decoding(self.model, method.drafter, method.verifier, tokens, options)
-        return Stream(decoding, self.name, method.name)
+        sequence = engine.Sequence(self.model, method.drafter, method.verifier, tokens, options)
+        return Stream(sequence, self.name, method.name)
 
     def _constraint(
         self, json_schema: Mapping[str, Any] | str | None, grammar: Constraint | str | None
@@ -309,12 +308,14 @@ class LanguageModel(InProcess):
         seeds = [None if seed is None else seed + number for number in range(n)]
         firsts = [self.stream(prompt, seed=seeds[0], **options) for prompt in prompts]
         texts = [  # a prompt is encoded once
-            [one, *(self.stream(one.decoding.prompt, seed=own, **options) for own in seeds[1:])]
+            [one, *(self.stream(one.sequence.prompt, seed=own, **options) for own in seeds[1:])]
             for one in firsts
         ]
         several = n > 1
         tasks = [
-            Answers([each.decoding for each in streams]) if several else streams[0].decoding
+            ParallelSampling([each.sequence for each in streams])
+            if several
+            else streams[0].sequence
             for streams in texts
         ]
         with closing(run_all(tasks, Limits())) as running:

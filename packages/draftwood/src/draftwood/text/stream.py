@@ -6,9 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from draftwood.engine.batch import run_all
-from draftwood.engine.decoding import Decoding
-from draftwood.interfaces.model import InProcess
+from draftwood.engine.scheduler import run_all
+from draftwood.engine.sequence import Sequence
+from draftwood.models.model import InProcess
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
 
@@ -70,15 +70,15 @@ class Stream(InProcess):
         steps: the steps so far, with their trees but not the rows these were drawn from.
     """
 
-    def __init__(self, decoding: Decoding, model: str, method: str) -> None:
+    def __init__(self, sequence: Sequence, model: str, method: str) -> None:
         self.steps: list[Step] = []
-        self.decoding = decoding
-        (builder,) = decoding.stops
+        self.sequence = sequence
+        (builder,) = sequence.stops
         assert isinstance(builder, TextBuilder)  # of ``StopStrings``
         self._builder = builder
         self._names = (model, method)
         # does not refer to the stream, which may so be dropped
-        self._pieces = _pieces(decoding, self._builder, self.steps)
+        self._pieces = _pieces(sequence, self._builder, self.steps)
         self._turn = threading.Lock()
         self._ended = False
 
@@ -114,11 +114,11 @@ class Stream(InProcess):
     @property
     def result(self) -> Generation:
         """The text so far, or the whole of it once the iteration is over."""
-        reason = "stop" if self._builder.stopped else self.decoding.finish_reason or "length"
+        reason = "stop" if self._builder.stopped else self.sequence.finish_reason or "length"
         model, method = self._names
         tokens = list(self._builder.tokens)
         told = None
-        if self.decoding.options.logprobs is not None:
+        if self.sequence.options.logprobs is not None:
             told = [each for step in self.steps for each in step.logprobs or ()]
         stats = Stats.of(self.steps)
         return Generation(self._builder.text, tokens, reason, model, method, stats, told)
@@ -134,10 +134,10 @@ class Stream(InProcess):
 
 
 def _pieces(
-    decoding: Decoding, builder: TextBuilder, steps: list[Step]
+    sequence: Sequence, builder: TextBuilder, steps: list[Step]
 ) -> Generator[str, None, None]:
     """Text as it is accepted, and the steps it took."""
-    with closing(run_all([decoding])) as run:
+    with closing(run_all([sequence])) as run:
         for _, step in run:
             steps.append(step.without_probs())
             if piece := builder.new_text():

@@ -1,6 +1,5 @@
 """Verifiers, which decide which draft tokens are kept: one file per published rule."""
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict, Verifier
 from draftwood.lazy import importer
 from draftwood.verifiers.block import Block
 from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
@@ -9,6 +8,7 @@ from draftwood.verifiers.match import Match
 from draftwood.verifiers.optimal import optimal_acceptance
 from draftwood.verifiers.rejection import Rejection
 from draftwood.verifiers.traversal import Traversal
+from draftwood.verifiers.verifier import NodeProbs, Verdict, Verifier
 
 __all__ = [
     "Block",

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.verifier import NodeProbs
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
 from draftwood.tree import UNBOUNDED, DraftTree
+from draftwood.verifiers.verifier import NodeProbs
 
 
 def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:

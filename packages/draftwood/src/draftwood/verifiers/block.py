@@ -6,10 +6,10 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import require_known
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @dataclass(frozen=True)

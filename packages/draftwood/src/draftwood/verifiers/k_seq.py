@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.native.rows import overlap
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import require_known, with_token
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @dataclass(frozen=True)

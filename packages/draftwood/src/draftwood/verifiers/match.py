@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import drawn, require_known, with_token
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import require_known, residual, with_token, without
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 
 import draftwood
 from draftwood.drafters import DraftModel
-from draftwood.interfaces.verifier import NodeProbs, Verdict
 from draftwood.methods import Method
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -36,6 +35,7 @@ from draftwood.stats import Stats
 from draftwood.testing import chi_square, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 from draftwood_methods.verifiers.typical import Typical
 
 PROMPT = torch.tensor([[5, 9, 5, 9, 5, 9, 7]])

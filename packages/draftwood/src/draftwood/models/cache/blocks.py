@@ -11,9 +11,9 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import CacheFullError
 from draftwood.models.cache.block_views import PLACES, BlockViews
 from draftwood.models.cache.pool import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
+from draftwood.models.model import CacheFullError
 from draftwood.native import library, structures
 from draftwood.native.pages import prefer_large_pages
 

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.interfaces.model import EmbeddingsAndHeadWeights
 from draftwood.models.embeddings_and_head import as_saved, require_part
+from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.native.weights import NativeWeights
 from draftwood.native.library import library
 from draftwood.native.matrix import Matrix

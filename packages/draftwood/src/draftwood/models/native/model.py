@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import ALL_LAYERS
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
 from draftwood.models.embeddings_and_head import beyond
+from draftwood.models.model import ALL_LAYERS
 from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
 from draftwood.models.native.int4 import Int4Weights, saves_by_int4
 from draftwood.models.native.places import sequences
@@ -190,7 +190,7 @@ class NativeModel(DecoderModel[BlockPool]):
         return run
 
     def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
-        """Implements ``interfaces.step.StepModel``."""
+        """Implements ``models.step.StepModel``."""
         return NativeStepper(session, key, temperature)
 
     def prepare(self, run: structures.CForwardInput) -> int:

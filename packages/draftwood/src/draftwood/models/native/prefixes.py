@@ -4,9 +4,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwood.interfaces.fingerprint import Fingerprint, require_own_session
-from draftwood.interfaces.model import ModelSession
 from draftwood.models.cache.blocks import PLACES, BlockPool
+from draftwood.models.fingerprint import Fingerprint, require_own_session
+from draftwood.models.model import ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.session import PooledSession
 

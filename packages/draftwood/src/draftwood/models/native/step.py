@@ -7,19 +7,22 @@ from itertools import accumulate, pairwise, starmap
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import StepInput
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.embeddings_and_head import beyond
+from draftwood.models.model import Output, StepInput
 from draftwood.models.native.places import beginnings
 from draftwood.models.parts import PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
 from draftwood.native.library import library
-from draftwood.native.step import NativeDraft, NativeStep, StepCaller, UndrawableError
+from draftwood.native.step import NativeDraft, StepCaller
+
+NO_LOGITS = torch.empty(0, 0)
+"""A step draws by itself."""
 
 
 class NativeStepper:
-    """Implements ``interfaces.step.Stepper`` for a session of a ``NativeModel``.
+    """Implements ``models.step.Stepper`` for a session of a ``NativeModel``.
 
     Args:
         key: of the request's noise.
@@ -29,8 +32,10 @@ class NativeStepper:
     def __init__(self, session: PooledSession, key: int, temperature: float) -> None:
         self.session, self.caller = session, StepCaller(key, temperature)
 
-    def step(self, draft: NativeDraft, root: int, place: int, room: int, rows: int) -> StepInput:
-        self.caller.prepare(draft, root, place, room)
+    def step(
+        self, draft: NativeDraft, root: int, place: int, max_draft_len: int, rows: int
+    ) -> StepInput:
+        self.caller.prepare(draft, root, place, max_draft_len)
         return StepInput(self.session, self.caller, draft.most, draft.hidden, rows)
 
 
@@ -42,7 +47,7 @@ def run_steps(
     rows: int,
     states: dict[int, Tensor],
     threads: int,
-) -> list[NativeStep | UndrawableError]:
+) -> list[Output]:
     """A forward pass over steps, and over what is run beside them.
 
     Args:
@@ -66,13 +71,11 @@ def run_steps(
     )
     if odd >= 0:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), decoder.vocabulary))
-    made: list[NativeStep | UndrawableError] = []
+    made: list[Output] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
     for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
-        step = caller.result(decoder.vocabulary)
-        if part.hidden and isinstance(step, NativeStep):
-            step = step._replace(hidden={layer: states[layer][own] for layer in part.hidden})
-        made.append(step)
+        hidden = {layer: states[layer][own] for layer in part.hidden}
+        made.append(Output(NO_LOGITS, hidden, caller.result(decoder.vocabulary)))
     return made
 
 

@@ -5,9 +5,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import EmbeddingsAndHeadWeights
 from draftwood.models.decoder import Decoder, Projection
 from draftwood.models.embeddings_and_head import as_saved, require_part
+from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.torch.layer import normed
 from draftwood.models.torch.linear import ToLinear
 

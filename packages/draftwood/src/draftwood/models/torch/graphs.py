@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import Layers
 from draftwood.models.decoder_model import DecoderModel
+from draftwood.models.model import Layers
 from draftwood.models.parts import PackedInput
 from draftwood.models.torch.attention import scored_attention
 from draftwood.models.torch.layer import Attend

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.interfaces.model import Layers
 from draftwood.models.cache import CachePool
 from draftwood.models.decoder import Decoder, Expert, Norm, Projection, Sizes
+from draftwood.models.model import Layers
 from draftwood.models.parts import PackedInput
 from draftwood.models.torch.linear import ACTIVATIONS, Network, ToLinear
 

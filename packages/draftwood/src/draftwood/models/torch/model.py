@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from draftwood.interfaces.model import Layers, Output
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
+from draftwood.models.model import Layers, Output
 from draftwood.models.parts import PackedInput
 from draftwood.models.torch.attention import PackedAttention
 from draftwood.models.torch.embeddings_and_head import LeanEmbeddingsAndHead

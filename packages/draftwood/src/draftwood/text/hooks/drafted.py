@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
+from draftwood import engine
+from draftwood.drafters.drafter import Reads, VerifiedTree
 from draftwood.drafters.resting import Rest
-from draftwood.engine.batch import run_all
-from draftwood.engine.decoding import Decoding
+from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
-from draftwood.engine.task import Input, KeepsCache, OwnPass, Turn
-from draftwood.interfaces.drafter import Reads, VerifiedTree
-from draftwood.interfaces.model import ForwardInput, Output, chunks
-from draftwood.interfaces.verifier import Verdict, follows_draws
+from draftwood.engine.scheduler import run_all
+from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
+from draftwood.models.model import ForwardInput, ModelInput, Output, chunks
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
@@ -29,6 +29,7 @@ from draftwood.text.hooks.prefill import adopt, extend_cache, run_prompts
 from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.text.hooks.timeline import Emitted, Timeline
 from draftwood.tree import DraftTree
+from draftwood.verifiers.verifier import Verdict, follows_draws
 
 LONE = DraftTree.of([0], [-1])  # represents any lone root in the numbers of a call
 LEAST_KEPT = 0.05  # draft tokens kept per pass, below which they bring nothing
@@ -66,7 +67,8 @@ class Rows(KeepsCache):
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
         same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
         self.may_rest = same_draws and len(call.input_ids) > 1
-        self.rows: list[Decoding] = []
+        self.rows: list[engine.Sequence] = []
+        self.executors: list[InTurn] = []
         self.sessions: list[PooledSession] = []
         self.going: list[int] = []  # rows of the pass under way
         self.proposals: list[tuple[ForwardInput, dict[str, float]]] = []
@@ -80,13 +82,15 @@ class Rows(KeepsCache):
         """States that the drafters read of the next pass, the same for all rows."""
         return self.rows[0].draft.reads
 
-    def next_inputs(self, turn: Turn) -> list[Input]:
-        """Return the prompts first, then the next trees, or lone roots while the drafters rest."""
+    def plan(self, budget: StepBudget) -> Sequence[ModelInput]:
+        """The prompts at first, then the next trees, or lone roots where the drafters rest."""
         if not self.rows:
             for number in range(len(self.call.input_ids)):
                 self.rows.append(self._row(number))
+                self.executors.append(InTurn(self.rows[-1]))
             self.may_rest &= not self.reads.hidden
-            return [OwnPass(self._run_prompts, self.call.input_ids.numel())]
+            rows = self.call.input_ids.numel()
+            return [OwnPass(self.sessions[0], self._run_prompts, rows)]
         self.going = [
             number
             for number, row in enumerate(self.rows)
@@ -94,20 +98,24 @@ class Rows(KeepsCache):
         ]
         if self.may_rest and self.rest.goes_on():
             roots = [row.root for row in self.rows]
-            return [OwnPass(lambda: run_alone(self.target, self.sessions, roots), len(roots))]
+
+            def run() -> Output:
+                return Output(run_alone(self.target, self.sessions, roots))
+
+            return [OwnPass(self.sessions[0], run, len(roots))]
         self._catch_up()
-        self.proposals = [self.rows[number].propose(turn) for number in self.going]
+        self.proposals = [self.executors[number].draft(budget) for number in self.going]
         return [tree for tree, _ in self.proposals]
 
-    def take(
-        self, outputs: Sequence[Any], seconds: float
+    def commit(
+        self, outputs: Sequence[Output], seconds: float
     ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats] | None:
         """Write the tokens of a pass.
 
         The last pass returns the output of ``generate`` and the stats.
         """
         if not self.steps[0]:
-            self._take_prompts(outputs[0], seconds / len(self.rows))
+            self._take_prompts(outputs[0].logits, seconds / len(self.rows))
         elif self.proposals:
             before, proposals = sum(self.counts), self.proposals
             self.proposals = []
@@ -115,7 +123,7 @@ class Rows(KeepsCache):
             kept = sum(self.counts) - before - len(self.going)
             self.rest.count(kept, len(self.going))
         else:
-            self._take_roots(outputs[0], seconds / len(self.going))
+            self._take_roots(outputs[0].logits, seconds / len(self.going))
         self.timeline.advance()
         if not self.timeline.ended:
             return None
@@ -123,7 +131,7 @@ class Rows(KeepsCache):
             self.call.streamer.end()
         return self.output(), self.stats()
 
-    def _row(self, number: int) -> Decoding:
+    def _row(self, number: int) -> engine.Sequence:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
         ends = [
             criterion.eos_token_id
@@ -140,9 +148,9 @@ class Rows(KeepsCache):
             call.seeds[number],
         )
         self.sessions.append(self.target.start())
-        row = Decoding(
+        row = engine.Sequence(
             self.target,
-            self.method.drafter,
+            self.method.drafter.in_turn,
             self.method.verifier,
             known,
             options,
@@ -164,7 +172,7 @@ class Rows(KeepsCache):
 
     # The prompts
 
-    def _run_prompts(self) -> Tensor:
+    def _run_prompts(self) -> Output:
         """Run the prompts together as Transformers does; logits after the last token of each."""
         call, reads = self.call, self.reads
         place = call.input_ids.shape[1] - call.new
@@ -175,7 +183,7 @@ class Rows(KeepsCache):
                 self._tell(place, output)
             place += output.logits.shape[1]
 
-        return run_prompts(call, reads.hidden, reads.logits, hear).logits[:, -1]
+        return Output(run_prompts(call, reads.hidden, reads.logits, hear).logits[:, -1])
 
     def _take_prompts(self, logits: Tensor, seconds: float) -> None:
         """Take the prompts' cache over and draw each row's first token."""
@@ -251,13 +259,13 @@ class Rows(KeepsCache):
         for place, (number, (run, seconds), output) in enumerate(
             zip(self.going, proposals, outputs, strict=True)
         ):
-            row = self.rows[number]
+            executor = self.executors[number]
             shared = {"draft": seconds["draft"], "target": target, "verify": 0.0}
             if place in tokens:
-                step = row.keep(run, Verdict([], tokens[place]), output, shared)
+                step = executor.commit_path(run.tree, Verdict([], tokens[place]), output, shared)
                 self._write(number, step, output.logits, scores[place])
             else:
-                self._write(number, row.settle(run, output, shared), output.logits, None)
+                self._write(number, executor.verify(run, output, shared), output.logits, None)
 
     def _draw_alone(
         self,

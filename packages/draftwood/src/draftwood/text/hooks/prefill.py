@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from draftwood.interfaces.model import CHUNK
+from draftwood.models.model import CHUNK
 from draftwood.models.session import PooledSession
 from draftwood.text.hooks.call import Call
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.interfaces.model import ForwardInput
+from draftwood.models.model import ForwardInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.text.hooks.prefill import adopt, plain_cache
 from draftwood.tree import DraftTree

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from draftwood.engine.constraint import Constraint, ConstraintState
 from draftwood.engine.options import Options
-from draftwood.interfaces.constraint import Constraint, ConstraintState
-from draftwood.interfaces.model import Model
+from draftwood.models.model import Model
 from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree
 
 FORCED = "grammar"
-"""What proposed forced tokens, as reports call it."""
+"""The proposer of forced tokens, as reports call it."""
 
 AT_ROOT, BELOW = 32, 4
 """Most forced tokens that are drafted in a row: below the root, where they are certain to be
@@ -86,19 +86,19 @@ class Branches:
             branch = below
         return branch.mask
 
-    def fit(self, tree: DraftTree, room: int) -> DraftTree:
+    def fit(self, tree: DraftTree, max_draft_len: int) -> DraftTree:
         """A tree without forbidden nodes and what is below them, and with forced tokens.
 
         It has the same root. This changes no text where the target's own draws decide which nodes
         are accepted; trees whose siblings are verified by what they were drawn from must stay.
 
         Args:
-            room: most draft tokens in a row.
+            max_draft_len: most draft tokens in a row.
         """
         root = self._newest.child(tree.token_list[0])
         if root is None:
             return tree
-        kept, forced = self._walk(tree, root, room)
+        kept, forced = self._walk(tree, root, max_draft_len)
         if len(kept) == len(tree) and not any(forced.values()):
             return tree
         place = {node: n for n, node in enumerate(kept)}
@@ -117,7 +117,7 @@ class Branches:
         return DraftTree.of(tokens, parents, tree.draw, sources)
 
     def _walk(
-        self, tree: DraftTree, root: _Branch, room: int
+        self, tree: DraftTree, root: _Branch, max_draft_len: int
     ) -> tuple[list[int], dict[int, Sequence[int]]]:
         """The nodes that are not forbidden, and what is forced below those that end up as leaves.
 
@@ -135,7 +135,7 @@ class Branches:
             allowed = [(child, longer) for child, longer in below if longer is not None]
             waiting += allowed[::-1]
             if not allowed:
-                most = min(room - depths[node], BELOW if node else AT_ROOT)
+                most = min(max_draft_len - depths[node], BELOW if node else AT_ROOT)
                 forced[node] = branch.state.forced()[: max(most, 0)]
         return sorted(kept), forced
 

@@ -1,4 +1,4 @@
-"""What is drafted in another thread, and taken over where it is wanted."""
+"""Drafts made in another thread, and taken over where they are wanted."""
 
 import time
 from abc import ABC, abstractmethod
@@ -7,12 +7,11 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from draftwood.engine.likely import ForeseenOutcome, LikelyOutcomes
-from draftwood.engine.side_thread import SideThread
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.drafter import VerifiedTree
+from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.drafter import VerifiedTree
+from draftwood.drafters.overlap import SideThread
+from draftwood.engine.executors.likely import ForeseenOutcome, LikelyOutcomes
 from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
 from draftwood.storage.memory import is_lack_of_memory
@@ -25,7 +24,7 @@ class DroppedError(Exception):
 
 
 class Wanted:
-    """Whether something is still wanted; what asks holds on to nothing else."""
+    """A flag that says if a draft is still wanted; who asks holds on to nothing else."""
 
     def __init__(self) -> None:
         self.dropped = False
@@ -65,7 +64,7 @@ class SideDraft(ABC):
 
     @abstractmethod
     def draft(self) -> None:
-        """What the thread does."""
+        """Draft, in the thread."""
 
     @abstractmethod
     def close(self) -> None:
@@ -147,14 +146,14 @@ class PreparedTree:
     Attributes:
         session: that drafted it, and goes on from there.
         start: state of the randomness before it was drafted.
-        room: for draft tokens in a row.
+        max_draft_len: for draft tokens in a row.
         outcome: for which it was drafted, with the randomness of the session.
     """
 
     session: BranchingSession
     tree: DraftTree
-    start: tuple[Any, int, int]
-    room: int
+    start: tuple[object, int, int]
+    max_draft_len: int
     outcome: ForeseenOutcome
 
 
@@ -193,20 +192,23 @@ class DraftedAhead(SideDraft):
         session.update(verified)
         before = self.likely.before
         context = replace(
-            before.extended(verified.tokens), room=max(before.room - len(outcome.tokens), 0)
+            before.extended(verified.tokens),
+            max_draft_len=max(before.max_draft_len - len(outcome.tokens), 0),
         )
         drafted = session.propose(outcome.tokens[-1], context)
-        self._found[outcome.tokens] = PreparedTree(session, drafted, start, context.room, outcome)
+        self._found[outcome.tokens] = PreparedTree(
+            session, drafted, start, context.max_draft_len, outcome
+        )
 
     def may_follow(self, accepted: Sequence[int]) -> bool:
-        """Whether some outcome begins with these accepted tokens; False until all are known."""
+        """True if some outcome begins with these accepted tokens; False until all are known."""
         known = self.outcomes
         return known is not None and any(each[:-1] == tuple(accepted) for each in known)
 
     def result(
-        self, tokens: tuple[int, ...], context: Context, state: tuple[Any, int, int]
+        self, tokens: tuple[int, ...], context: Context, state: tuple[object, int, int]
     ) -> PreparedTree | None:
-        """What was drafted for an outcome; None where nothing was.
+        """Take over the tree drafted for an outcome; None where there is none.
 
         Args:
             tokens: accepted ones, and the one after them.
@@ -218,7 +220,10 @@ class DraftedAhead(SideDraft):
         self.wait()  # whatever breaks this off leaves the branches to the end of the text
         found = None if self.wanted.dropped else self._found.pop(tokens, None)
         # drawn from other numbers, or for another length, it would be another tree
-        if found is not None and (found.start, found.room) != (state, context.room):
+        if found is not None and (found.start, found.max_draft_len) != (
+            state,
+            context.max_draft_len,
+        ):
             found = None
         if found is not None:
             self._branches = [each for each in self._branches if each is not found.session]

@@ -1,17 +1,19 @@
 """Sources of a merged tree: they learn from every forward pass and name candidates."""
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.interfaces.drafter import DraftRequest, VerifiedTree
+from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native.rows import topk_probs
 from draftwood.sampling import Sampling
+
+if TYPE_CHECKING:
+    import ctypes
 
 RANKS = 8
 """Successors that are read from each row of the target's logits."""
@@ -150,7 +152,7 @@ class NativeSource:
     """
 
     kind: str
-    settings: ctypes.Structure
+    settings: "ctypes.Structure"
     evidence: tuple[Evidence, ...]
     shared: object = None
     hidden: tuple[int, ...] = ()

@@ -1,19 +1,17 @@
-"""What the engine needs of a draft session to draft for outcomes that are not known yet."""
+"""Draft sessions that draft for outcomes that are not known yet."""
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.drafter import VerifiedTree
+from draftwood.drafters.drafter import DraftSession
 from draftwood.rng import Rng
-from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
 
-@runtime_checkable
-class BranchingSession(Protocol):
+class BranchingSession(DraftSession):
     """A draft session of which there can be several for one text, each for another outcome.
 
     It reads nothing of the target's passes, and draws with an ``Rng`` of its own. What it drafts
@@ -26,25 +24,21 @@ class BranchingSession(Protocol):
 
     go_on: Callable[[], None]
 
-    def propose(self, root: int, context: Context) -> DraftTree: ...
+    @property
+    def branching(self) -> "BranchingSession":
+        return self
 
-    def update(self, verified: VerifiedTree) -> None: ...
-
+    @abstractmethod
     def branch(self, rng: Rng, go_on: Callable[[], None]) -> "BranchingSession":
-        """Another session for the text so far; what happens to one leaves the other as it is.
+        """Start another session for the text so far; what happens to one leaves the other as it is.
 
         Args:
             rng: with which it draws.
             go_on: of that session.
         """
-        ...
 
+    @abstractmethod
     def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
-        """What the drafter would say after each node of the tree that ``propose`` gave last, over
+        """Compute the drafter's logits after each node of the tree that ``propose`` gave last, over
         the target's vocabulary; None where its context ends before.
         """
-        ...
-
-    def close(self) -> None:
-        """Give back all that this session took; a second call does nothing."""
-        ...

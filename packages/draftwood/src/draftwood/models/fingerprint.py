@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from draftwood.interfaces.model import Model, ModelSession
+from draftwood.models.model import Model, ModelSession
 
 PROBED = 24
 """Tokens of the text that tells models apart."""

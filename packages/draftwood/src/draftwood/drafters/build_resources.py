@@ -7,10 +7,10 @@ from typing import Protocol
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior, Source
-from draftwood.interfaces.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import Model
+from draftwood.shapes.shape import Shape
+from draftwood.sources.source import Prior, Source
 
 
 class ExitMaps(Protocol):

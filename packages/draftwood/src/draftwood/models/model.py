@@ -1,18 +1,28 @@
-"""What the engine needs of a model: forward passes over trees, and a cache that keeps a path."""
+"""Protocol of a model: forward passes over trees, and a cache that keeps a path."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Protocol,
+    SupportsIndex,
+    runtime_checkable,
+)
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.native.step import StepCaller
 from draftwood.tree import DraftTree
 
+if TYPE_CHECKING:
+    from draftwood.native.step import NativeStep, StepCaller
+
 Keep = Literal["all", "last", "none"]
-"""Of which nodes or tokens of a pass logits are wanted."""
+"""Nodes or tokens of a pass whose logits are wanted."""
 
 Ability = Literal[
     "hidden", "partial", "halves", "resume", "window", "int4", "embeddings_and_head", "fork"
@@ -38,7 +48,7 @@ _CURES: dict[Ability, str] = {
 
 @dataclass(frozen=True)
 class Layers:
-    """Which decoder layers a forward pass runs, and over which part of the prefix.
+    """Decoder layers that a forward pass runs, and the part of the prefix that it reads.
 
     A layer's attention and MLP are left out apart from each other. Where the attention is left out,
     the pass writes no keys and values of that layer.
@@ -131,17 +141,19 @@ class InProcess:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """What a forward pass of the model gave.
+    """Result of a forward pass for one of its inputs.
 
     Attributes:
         logits: one row per node of the pass; a single row for the last one, or none, where only
             that was asked for.
         hidden: hidden states at these nodes for the layers asked for; layer i is the input of
             decoder layer i.
+        step: what came of a whole step that the library made; there are no logits then.
     """
 
     logits: Float[Tensor, "rows vocab"]
     hidden: dict[int, Float[Tensor, "nodes dim"]] = field(default_factory=dict)
+    step: "NativeStep | None" = None
 
 
 class CacheFullError(MemoryError):
@@ -150,7 +162,7 @@ class CacheFullError(MemoryError):
 
 @runtime_checkable
 class BlockCache(Protocol):
-    """What a scheduler asks a cache in blocks, as ``NativeModel.pool`` is one.
+    """A cache in blocks as schedulers see it, for instance ``NativeModel.pool``.
 
     Blocks that are only held for texts to come count as free.
 
@@ -243,9 +255,46 @@ class ModelSession(Protocol):
         ...
 
 
+class Runner(Protocol):
+    """Runs several inputs in one pass: a model, or an input that runs itself."""
+
+    def forward(self, inputs: Sequence["ModelInput"]) -> Sequence[Output]: ...
+
+
 @dataclass(frozen=True, eq=False)
-class ForwardInput:
-    """One sequence's part in a forward pass: nodes of ``tree`` from ``first`` on.
+class ModelInput:
+    """One sequence's part in a forward pass.
+
+    Attributes:
+        is_tree: True for a tree, whose passes are timed to learn what trees cost.
+    """
+
+    is_tree: ClassVar[bool] = False
+    session: ModelSession
+
+    @property
+    def rows(self) -> int:
+        """Tokens that are run."""
+        raise NotImplementedError(f"{type(self).__name__} must say how many tokens it runs")
+
+    @property
+    def past(self) -> int:
+        """Tokens before these in the cache."""
+        return self.session.length
+
+    @property
+    def runner(self) -> Runner:
+        """The model that runs it; inputs of one runner share a pass."""
+        return self.session.model
+
+    def alone(self) -> Output:
+        """Run it in a pass of its own."""
+        raise NotImplementedError(f"{type(self).__name__} must say how it is run alone")
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardInput(ModelInput):
+    """Nodes of ``tree`` from ``first`` on.
 
     Attributes:
         hidden: layers whose hidden states are wanted; each sequence may want others.
@@ -257,27 +306,66 @@ class ForwardInput:
         keep: logits of all these nodes, of the last one, or of none.
     """
 
-    session: ModelSession
+    is_tree: ClassVar[bool] = True
     tree: DraftTree
     first: int = 0
     hidden: tuple[int, ...] = ()
     layers: Layers = ALL_LAYERS
     keep: Keep = "all"
 
+    @property
+    def rows(self) -> int:
+        return len(self.tree) - self.first
+
+    def alone(self) -> Output:
+        output = self.session.forward(self.tree, self.first, self.hidden)
+        return Output(kept(output.logits, self.keep), output.hidden)
+
 
 @dataclass(frozen=True, eq=False)
-class PromptInput:
-    """One sequence's part in a forward pass: tokens that are appended to it for good.
+class PromptInput(ModelInput):
+    """Tokens that are appended to the sequence for good.
 
     Attributes:
         keep: logits of all tokens, of the last one, or of none.
         hidden: layers whose hidden states are wanted.
     """
 
-    session: ModelSession
     tokens: Sequence[int]
     keep: Keep = "last"
     hidden: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return len(self.tokens)
+
+    def alone(self) -> Output:
+        return self.session.extend(self.tokens, self.keep, self.hidden)
+
+
+@dataclass(frozen=True, eq=False)
+class StepInput(ModelInput):
+    """A whole step of a text, as a ``Stepper`` gives it.
+
+    Attributes:
+        caller: makes the step.
+        most: draft tokens.
+        hidden: layers whose hidden states are handed out.
+        expected_rows: that it is expected to run.
+    """
+
+    is_tree: ClassVar[bool] = True
+    caller: "StepCaller"
+    most: int
+    hidden: tuple[int, ...]
+    expected_rows: int
+
+    @property
+    def rows(self) -> int:
+        return self.expected_rows
+
+    def alone(self) -> Output:
+        return self.session.model.forward([self])[0]
 
 
 @runtime_checkable
@@ -297,28 +385,6 @@ class PrefixStore(Protocol):
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
         """Keep what a session has computed of its first tokens, which are these."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class StepInput:
-    """One sequence's part in a forward pass: a whole step of its text, as a ``Stepper`` gives it.
-
-    Attributes:
-        caller: makes the step.
-        most: draft tokens.
-        hidden: layers whose hidden states are handed out.
-        rows: that it is expected to run.
-    """
-
-    session: ModelSession
-    caller: StepCaller
-    most: int
-    hidden: tuple[int, ...]
-    rows: int
-
-
-PassInput = ForwardInput | PromptInput | StepInput
-"""One sequence's part in a forward pass."""
 
 
 @runtime_checkable
@@ -363,16 +429,21 @@ class Model(Protocol):
 
     def start(self) -> ModelSession: ...
 
-    def forward(self, inputs: Sequence[PassInput]) -> list[Any]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
         """A forward pass over several sequences, each of which takes part once.
 
         They may have different lengths and different trees, and chunks of prompts may be among
-        them. Each gives an ``Output``. Where the model is a ``StepModel`` there may be steps too,
-        which give a ``NativeStep``, or the error that befell the step alone. Inputs that run
-        different layers are computed in a pass each. Where the pass fails, no sequence has become
-        longer; after a ValueError or MemoryError each is just as before.
+        them, and whole steps where the model is a ``StepModel``. Inputs that run different layers
+        are computed in a pass each. Where the pass fails, no sequence has become longer; after a
+        ValueError or MemoryError each is just as before.
         """
         ...
+
+
+def block_cache(model: Model) -> BlockCache | None:
+    """Look up the cache in blocks of a model; None for a model without one."""
+    pool = getattr(model, "pool", None)
+    return pool if isinstance(pool, BlockCache) else None
 
 
 def require_ability(model: Model, ability: Ability, who: str) -> None:
@@ -437,18 +508,8 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         )
 
 
-def run_alone(given: PassInput) -> Output:
-    """One sequence's part in a forward pass, in a pass of its own."""
-    if isinstance(given, PromptInput):
-        return given.session.extend(given.tokens, given.keep, given.hidden)
-    if isinstance(given, StepInput):
-        return given.session.model.forward([given])[0]
-    output = given.session.forward(given.tree, given.first, given.hidden)
-    return Output(kept(output.logits, given.keep), output.hidden)
-
-
 def kept(rows: Float[Tensor, "rows vocab"], keep: Keep) -> Float[Tensor, "wanted vocab"]:
-    """Those of all rows of logits that are wanted."""
+    """Choose the rows of logits that are wanted."""
     return rows if keep == "all" else rows[len(rows) - (keep == "last") :]
 
 

@@ -1,4 +1,4 @@
-"""What a drafter needs of a shape: a tree grown from distributions."""
+"""Protocol of a shape: a tree grown from distributions."""
 
 from collections.abc import Callable
 from typing import ClassVar, Protocol, runtime_checkable
@@ -23,7 +23,7 @@ class Shape(Protocol):
 
     @property
     def draw(self) -> Draw:
-        """How the siblings of its trees are drawn."""
+        """Draw of the siblings of its trees."""
         ...
 
     @property
@@ -41,8 +41,10 @@ class Shape(Protocol):
         """Its settings in a few words, for reports: "widths 3-2-1"."""
         ...
 
-    def grow(self, root: int, expand: Expand, rng: Rng, room: int = UNBOUNDED) -> DraftTree:
-        """A tree below ``root`` with at most ``room`` nodes in a row.
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        """A tree below ``root`` with at most ``max_draft_len`` nodes in a row.
 
         Args:
             expand: given a tree and a node, the distributions after the nodes from that one on.

@@ -1,12 +1,10 @@
-"""What the engine needs of a constraint on texts: which tokens may come next."""
+"""Protocol of a constraint on texts: which tokens may come next."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool
 from torch import Tensor
-
-from draftwood.sampling import Context, Sampler
 
 
 @runtime_checkable
@@ -19,12 +17,12 @@ class ConstraintState(Protocol):
 
     @property
     def may_end(self) -> bool:
-        """Whether the text satisfies the constraint as it stands."""
+        """True if the text satisfies the constraint as it stands."""
         ...
 
     @property
     def must_end(self) -> bool:
-        """Whether nothing but an end token may follow."""
+        """True if nothing but an end token may follow."""
         ...
 
     def after(self, token: int) -> "ConstraintState | None":
@@ -45,7 +43,7 @@ class ConstraintState(Protocol):
 
 @runtime_checkable
 class Constraint(Protocol):
-    """What texts have to satisfy, for instance a grammar; shared by all requests that ask for it.
+    """A condition on texts, for instance a grammar; shared by all requests that ask for it.
 
     Attributes:
         vocab_size: width of the logits that it masks.
@@ -60,22 +58,4 @@ class Constraint(Protocol):
 
     def start(self) -> ConstraintState:
         """The state of an empty text."""
-        ...
-
-
-@runtime_checkable
-class MaskedSampler(Sampler, Protocol):
-    """A sampler that gives forbidden tokens no probability.
-
-    Drafters that turn logits into probabilities by it need nothing else. This is for those that
-    draw from rows of another origin.
-    """
-
-    @property
-    def unmasked(self) -> Sampler:
-        """The same without the constraint."""
-        ...
-
-    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
-        """The tokens that may come after these; None where anything goes, as no text gets there."""
         ...

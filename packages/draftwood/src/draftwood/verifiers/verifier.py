@@ -1,4 +1,4 @@
-"""What the engine needs of a verifier: a verdict on a tree."""
+"""Protocol of a verifier: a verdict on a tree."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
@@ -24,7 +24,7 @@ class NodeProbs(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier decided.
+    """Decision of a verifier.
 
     Attributes:
         path: accepted nodes from the root's child downwards, root excluded; each is the child of
@@ -51,7 +51,7 @@ class Verifier(Protocol):
 
 
 def follows_draws(verifier: Verifier) -> bool:
-    """Whether it draws the target's own next token at each node and goes to the child that holds
+    """True if it draws the target's own next token at each node and goes to the child that holds
     it, as the library does by itself.
 
     A subclass of such a verifier has to say so again, in ``follows_draws``: it may differ from its

@@ -1,21 +1,20 @@
 """Several answers to one prompt, which is run once."""
 
-from collections.abc import Sequence
+from collections import abc
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from draftwood.engine.decoding import Decoding
 from draftwood.engine.options import FinishReason
-from draftwood.engine.task import Input, Standing, Turn
-from draftwood.interfaces.model import PromptInput, require_ability
+from draftwood.engine.sequence import Sequence
+from draftwood.engine.task import SequenceStatus, StepBudget
+from draftwood.models.model import ModelInput, Output, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
 
 
-class Answers:
+class ParallelSampling:
     """Texts that go on from the same prompt, as one task: all share each forward pass.
 
     The first one runs the prompt; the others copy its cache, and so do the sessions of a draft
@@ -28,7 +27,7 @@ class Answers:
         ValueError: for no members, and for members of different prompts.
     """
 
-    def __init__(self, members: Sequence[Decoding]) -> None:
+    def __init__(self, members: abc.Sequence[Sequence]) -> None:
         if not members:
             raise ValueError("there must be at least one answer")
         self.members = list(members)
@@ -37,7 +36,7 @@ class Answers:
             raise ValueError("answers share a prompt and a target; run other prompts on their own")
         if len(members) > 1:
             require_ability(first.target, "fork", "a prompt with several answers")
-        self._asked: list[tuple[int, Decoding]] = []  # members whose inputs are being run
+        self._asked: list[tuple[int, Sequence]] = []  # members whose inputs are being run
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -48,15 +47,15 @@ class Answers:
 
     @property
     def _in_prompt(self) -> bool:
-        """Whether the prompt is run, once for all."""
+        """True while the prompt is run, once for all."""
         return self.members[0].root < 0
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> SequenceStatus:
         if self._in_prompt:
-            return self.members[0].standing
-        each = [member.standing for member in self.members if member.finish_reason is None]
-        return Standing(
+            return self.members[0].status
+        each = [member.status for member in self.members if member.finish_reason is None]
+        return SequenceStatus(
             sum(one.prompt_left for one in each),
             sum(one.length for one in each),
             sum(one.expected_tokens for one in each),
@@ -65,42 +64,42 @@ class Answers:
             any(one.has_draft_model for one in each),
         )
 
-    def give_way(self) -> bool:
+    def preempt(self) -> bool:
         # a sum, not any(): every answer gives its share back
-        return sum(each.give_way() for each in self.members if each.finish_reason is None) > 0
+        return sum(each.preempt() for each in self.members if each.finish_reason is None) > 0
 
-    def next_inputs(self, turn: Turn) -> list[Input]:
+    def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
         first = self.members[0]
         if not first.sessions:
             first.open()
             for each in self.members[1:]:
                 each.open(with_prefix=False)
                 if first.prefill.reused:
-                    each.prefill.know(each.draft, first.prefill.reused)
+                    each.prefill.know(first.prefill.reused)
         if self._in_prompt:
-            return first.next_inputs(turn)
+            return first.plan(budget)
         going = [(n, each) for n, each in enumerate(self.members) if each.finish_reason is None]
         begins = not self._asked  # all have learnt the prompt, and none has drafted
         late = [(number, each) for number, each in going if each.prompt_left]
         if late:
             self._share_prompt(late[0][1])
-        self._asked = late[:1] or going  # one after the other where all gave way
+        self._asked = late[:1] or going  # one after the other where all were preempted
         others = len(self._asked) - 1
-        shared = SharedPass(turn.shared.rows + others, turn.shared.tokens + others)
-        calls = [partial(each.next_inputs, replace(turn, shared=shared)) for _, each in self._asked]
-        wanted: list[list[Input]] = []
+        shared = SharedPass(budget.shared.rows + others, budget.shared.tokens + others)
+        calls = [partial(each.plan, replace(budget, shared=shared)) for _, each in self._asked]
+        wanted: list[abc.Sequence[ModelInput]] = []
         if begins:  # the others copy what the first one computes
             for _, each in going[1:]:
                 each.draft.follow(going[0][1].draft)
             wanted.append(calls.pop(0)())
-        if self.standing.has_draft_model:
+        if self.status.has_draft_model:
             wanted += raise_first(run_together(calls))
         else:
             wanted += [call() for call in calls]
         return [each for own in wanted for each in own]
 
-    def _share_prompt(self, late: Decoding) -> None:
-        """Let a text that gave way begin with the prompt of another, if any has it."""
+    def _share_prompt(self, late: Sequence) -> None:
+        """Let a text that was preempted begin with the prompt of another, if any has it."""
         length = len(late.prompt)
         if late.session.length:
             return
@@ -109,32 +108,38 @@ class Answers:
                 each.session.fork(late.session, length)
                 return
 
-    def take(self, outputs: Sequence[Any], seconds: float) -> list[tuple[int, Step]] | None:
-        """The steps by number of the answer; None while the prompt goes on."""
-        first, told = self.members[0], []
-        if self._in_prompt:  # what came of it is news for all
-            given = first.asked
-            assert isinstance(given, PromptInput)
-            start = first.session.length - len(given.tokens)
-            if not first.prompt_left:
-                for each in self.members[1:]:
-                    first.session.fork(each.session)
-            share = seconds / len(self.members)
-            steps = [
-                (number, each.take_prompt(given.tokens, start, outputs[0], share))
-                for number, each in enumerate(self.members)
-            ]
-        else:
-            steps = [
-                (number, each.take([output], seconds / len(self._asked)))
-                for (number, each), output in zip(self._asked, outputs, strict=True)
-            ]
-        for number, step in steps:
-            if step is not None:
-                told.append((number, step))
+    def commit(
+        self, outputs: abc.Sequence[Output], seconds: float
+    ) -> list[tuple[int, Step]] | None:
+        """Report the steps by number of the answer; None while the prompt goes on."""
+        steps = self._read(outputs[0], seconds) if self._in_prompt else self._made(outputs, seconds)
+        for number, _ in steps:
             if self.members[number].finish_reason is not None:
                 self.members[number].close()
-        return told or None
+        return [(number, step) for number, step in steps if step is not None] or None
+
+    def _read(self, output: Output, seconds: float) -> list[tuple[int, Step | None]]:
+        """Let all learn of a chunk of the prompt that the first one has run."""
+        first = self.members[0]
+        asked = first.prefill.asked
+        assert asked is not None  # it was planned
+        start = first.session.length - len(asked.tokens)
+        if not first.prompt_left:
+            for each in self.members[1:]:
+                first.session.fork(each.session)
+        share = seconds / len(self.members)
+        return [
+            (number, each.prefill.read(asked.tokens, start, output, share))
+            for number, each in enumerate(self.members)
+        ]
+
+    def _made(self, outputs: abc.Sequence[Output], seconds: float) -> list[tuple[int, Step | None]]:
+        """Let each commit its own."""
+        share = seconds / len(self._asked)
+        return [
+            (number, each.commit([output], share))
+            for (number, each), output in zip(self._asked, outputs, strict=True)
+        ]
 
     def close(self) -> None:
         with ExitStack() as stack:

@@ -1,83 +1,24 @@
-"""What the engine needs of a drafter: a tree of draft tokens."""
+"""Protocol of a drafter: it proposes trees of draft tokens, and learns what became of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
-from draftwood.interfaces.model import Model, ModelSession, Output
-from draftwood.interfaces.shape import Shape
-from draftwood.native.step import NativeDraft, NativeStep
-from draftwood.rng import Rng
-from draftwood.sampling import Context, Sampler
+from draftwood.models.verified import DraftRequest, VerifiedTree
+from draftwood.sampling import Context
+from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:
-    from draftwood.interfaces.resources import Resources
-
-
-@dataclass(frozen=True, eq=False)
-class VerifiedTree:
-    """What the target made of a tree, as drafters learn it.
-
-    The first one is the prompt, as a chain that is all kept.
-
-    Attributes:
-        tree: what the forward pass read.
-        path: nodes that are now part of the sequence, root included, in order.
-        output: logits (and hidden states, where asked for) of every node of the forward pass, kept
-            or not; None where the drafter said that it reads neither, and of tokens of a prompt
-            that nothing was computed of, where it does not need that.
-    """
-
-    tree: DraftTree
-    path: Sequence[int]
-    output: Output | None = None
-
-    @cached_property
-    def tokens(self) -> list[int]:
-        """The tokens that are now part of the sequence."""
-        return [self.tree.token_list[node] for node in self.path]
-
-    @property
-    def logits(self) -> Float[Tensor, "nodes vocab"]:
-        """The target's logits at every node of the tree."""
-        if self.output is None:
-            raise ValueError("a drafter that reads logits must say so in reads")
-        return self.output.logits
-
-
-@dataclass(frozen=True, eq=False)
-class DraftRequest:
-    """What a drafter may know of the request it drafts for.
-
-    Attributes:
-        sampler: how the target's logits become probabilities; drafting with the same options
-            accepts most.
-        rng: the request's only source of randomness.
-        target: the target's own session, for drafters that read the target's cache.
-        started: sessions of other models, which are closed with the request.
-    """
-
-    sampler: Sampler
-    rng: Rng
-    target: ModelSession
-    started: list[ModelSession] = field(default_factory=list)
-
-    def start(self, model: Model) -> ModelSession:
-        """A session of a model that drafts."""
-        session = model.start()
-        self.started.append(session)
-        return session
+    from draftwood.drafters.ahead import BranchingSession
+    from draftwood.drafters.build_resources import Resources
+    from draftwood.drafters.overlap import Overlap
+    from draftwood.native.step import NativeDraft, NativeStep
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What a drafter reads of the target's next forward pass.
+    """Outputs of the target's next forward pass that a drafter reads.
 
     Attributes:
         logits: of every node.
@@ -101,7 +42,7 @@ class DraftSession(ABC):
 
     @property
     def needs_prompt(self) -> bool:
-        """Whether ``update`` needs what the target computes of the prompt.
+        """True if ``update`` needs what the target computes of the prompt.
 
         Where it does not, tokens that are in the cache already come without an output.
         """
@@ -111,24 +52,29 @@ class DraftSession(ABC):
     def propose(self, root: int, context: Context) -> DraftTree:
         """A tree below ``root``, the newest token; ``context`` holds the tokens before it.
 
-        No path longer than ``context.room`` can become text. The engine cuts off what is deeper,
-        which gives the nodes left new numbers.
+        No path longer than ``context.max_draft_len`` can become text. The engine cuts off what is
+        deeper, which gives the nodes left new numbers.
         """
 
     @abstractmethod
     def update(self, verified: VerifiedTree) -> None:
         """Learn what became of the last tree."""
 
-    def native(self, context: Context) -> NativeDraft | None:
-        """What the library needs to draft the next tree itself, and to learn what becomes of it.
+    @property
+    def branching(self) -> "BranchingSession | None":
+        """Itself where it can draft for outcomes that are not known yet."""
+        return None
 
-        None where Python drafts. Where it is something, ``took`` is called in the place of
+    def native(self, context: Context) -> "NativeDraft | None":
+        """Give what the library needs to draft the next tree and to learn what becomes of it.
+
+        None where Python drafts. Where it is something, ``commit_native`` is called in the place of
         ``update``.
         """
         return None
 
-    def took(self, step: NativeStep) -> DraftTree:
-        """Called after a step that the library made; gives the tree for reports."""
+    def commit_native(self, step: "NativeStep") -> DraftTree:
+        """Take note of a step that the library made; gives the tree for reports."""
         raise NotImplementedError(f"{type(self).__name__} gave the library nothing to draft with")
 
     def follow(self, first: "DraftSession") -> None:  # noqa: B027
@@ -158,7 +104,8 @@ class Drafter(ABC):
         needs: what it cannot do without; a method is refused where one of them is missing.
         uses: what it takes where it is there.
         shape_type: the shapes that it takes, where it uses one.
-        drafts_ahead: whether its sessions are ``interfaces.ahead.BranchingSession``s.
+        drafts_ahead: True if its sessions are ``BranchingSession``s.
+        overlap: how it drafts while the target runs; None drafts in turn.
     """
 
     name: ClassVar[str]
@@ -166,6 +113,7 @@ class Drafter(ABC):
     uses: ClassVar[frozenset[Need]] = frozenset()
     shape_type: ClassVar[type] = Shape
     drafts_ahead: ClassVar[bool] = False
+    overlap: "Overlap | None" = None
 
     @classmethod
     def build(cls, resources: "Resources") -> "Drafter":
@@ -178,7 +126,7 @@ class Drafter(ABC):
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        """How the siblings of its trees may be drawn in this shape.
+        """Name the draws that siblings of its trees may have in this shape.
 
         This is known before anything is loaded. A drafter that draws siblings itself overrides the
         method.
@@ -187,11 +135,16 @@ class Drafter(ABC):
 
     @property
     def draws(self) -> frozenset[Draw]:
-        """How the siblings of its trees may be drawn.
+        """Draws that siblings of its trees may have.
 
         With a verifier that is exact for all of these the text is the target's own.
         """
         return self.labels(getattr(self, "shape", None))
+
+    @property
+    def in_turn(self) -> "Drafter":
+        """The drafter without overlap."""
+        return self
 
     @abstractmethod
     def start(self, request: DraftRequest) -> DraftSession:

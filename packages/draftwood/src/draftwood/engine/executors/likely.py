@@ -1,4 +1,4 @@
-"""What may come of a pass of the target, likeliest first, by what the drafter knows of it."""
+"""Outcomes of a pass of the target, likeliest first, by what the drafter knows of it."""
 
 import heapq
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.interfaces.ahead import BranchingSession
-from draftwood.interfaces.verifier import Verdict, Verifier, follows_draws
+from draftwood.drafters.ahead import BranchingSession
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler
 from draftwood.tree import DraftTree
+from draftwood.verifiers.verifier import Verdict, Verifier, follows_draws
 
 ACCEPTED = 0.7
-"""Chance that a child that was drawn is accepted, where nothing tells more."""
+"""Chance that a child that was drawn is accepted, where nothing more is known."""
 
 FIRST = 0.6
 """Chance that the target draws what would be drawn by the drafter's own probabilities."""
@@ -126,7 +126,7 @@ class _Search:
         """Chances of tokens to be drawn after a node, at most so many and these others."""
         try:
             row = self._row(node)
-        except ValueError:  # of a drafter that is broken, which its next tree tells better
+        except ValueError:  # of a drafter that is broken, which its next tree shows better
             return {}
         top = row.topk(min(most, len(row))).indices.tolist()
         tokens = list(dict.fromkeys([*others, *top]))

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.interfaces.fingerprint import probe_text
-from draftwood.interfaces.model import Model
+from draftwood.models.fingerprint import probe_text
+from draftwood.models.model import Model
 
 TOLERANCE = 0.05
 """Largest difference of two probes of one model, as the root of the mean square.
@@ -95,7 +95,7 @@ def _probe(model: Model) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class TrainedHead:
-    """What a drafter's folder holds.
+    """Contents of a drafter's folder.
 
     Attributes:
         head: the network; its ``config`` is a frozen dataclass with a ``kind``.

@@ -1,25 +1,27 @@
-"""Room for tasks in caches with a limit."""
+"""Blocks of caches with a limit: who gets them, and who gives them back."""
 
 from collections.abc import Iterable, Mapping
 
-from draftwood.engine.task import Standing, Task
-from draftwood.interfaces.model import BlockCache
+from draftwood.engine.task import SequenceStatus, Task
+from draftwood.models.model import BlockCache
 
 
-def make_room(tasks: Mapping[int, Task]) -> dict[int, Standing]:
-    """The youngest tasks give way until the next trees of the others fit, and the oldest task.
+def preempt_youngest(tasks: Mapping[int, Task[object]]) -> dict[int, SequenceStatus]:
+    """Preempt the youngest tasks until the next trees of the others fit, and the oldest task.
 
-    Nothing was drafted for the next pass yet, so that no text depends on who gives way. Gives the
-    standing of each.
+    Nothing was drafted for the next pass yet, so that no text depends on who is preempted.
+
+    Returns:
+        The status of each task.
     """
     while True:
-        known = {number: task.standing for number, task in tasks.items()}
+        known = {number: task.status for number, task in tasks.items()}
         short = FreeBlocks(known.values()).short
         if not short:
             return known
         holders = [n for n in known if known[n].cache in short and known[n].length]
-        if len(holders) < 2 or not tasks[max(holders)].give_way():
-            return known  # a pass will tell what is lacking
+        if len(holders) < 2 or not tasks[max(holders)].preempt():
+            return known  # a pass will report what is lacking
 
 
 class FreeBlocks:
@@ -28,7 +30,7 @@ class FreeBlocks:
     The oldest task, which comes first, counts as one.
     """
 
-    def __init__(self, known: Iterable[Standing]) -> None:
+    def __init__(self, known: Iterable[SequenceStatus]) -> None:
         self._left: dict[int, int] = {}
         self._caches: dict[int, BlockCache] = {}
         for number, each in enumerate(known):
@@ -43,12 +45,12 @@ class FreeBlocks:
         """Caches in which the texts have too few."""
         return [self._caches[number] for number, left in self._left.items() if left < 0]
 
-    def has(self, standing: Standing) -> bool:
-        """Whether all of a prompt fits."""
-        left = self._left.get(id(standing.cache))
-        return left is None or standing.wants <= left
+    def has(self, status: SequenceStatus) -> bool:
+        """True if all of a prompt fits."""
+        left = self._left.get(id(status.cache))
+        return left is None or status.wants <= left
 
-    def take(self, standing: Standing) -> None:
+    def take(self, status: SequenceStatus) -> None:
         """Keep them for this prompt."""
-        if id(standing.cache) in self._left:
-            self._left[id(standing.cache)] -= standing.wants
+        if id(status.cache) in self._left:
+            self._left[id(status.cache)] -= status.wants

@@ -1,0 +1,53 @@
+"""Contract of an executor."""
+
+from collections import abc
+from typing import TYPE_CHECKING, Protocol
+from weakref import ref
+
+from draftwood.engine.task import StepBudget
+from draftwood.models.model import ModelInput, Output
+from draftwood.stats import Step
+
+if TYPE_CHECKING:
+    from draftwood.engine.sequence import Sequence
+
+
+class Executor(Protocol):
+    """Makes the steps of one text, pass by pass: plan what to run, commit what came of it."""
+
+    def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
+        """Draft, and say what to run next."""
+        ...
+
+    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+        """Verify what was planned and keep what is accepted.
+
+        Args:
+            outputs: of the inputs that ``plan`` gave.
+            seconds: that running them took.
+
+        Returns:
+            The step, or None where it needs another pass.
+        """
+        ...
+
+    def preempt(self) -> None:
+        """Take note that the cache is given back between two passes."""
+        ...
+
+    def close(self) -> None:
+        """End the drafter's session."""
+        ...
+
+
+class TextHolder:
+    """Refers to a text without keeping it alive: no ring of references outlives a text."""
+
+    def __init__(self, text: "Sequence") -> None:
+        self._text = ref(text)
+
+    @property
+    def text(self) -> "Sequence":
+        text = self._text()
+        assert text is not None  # it owns whoever asks
+        return text

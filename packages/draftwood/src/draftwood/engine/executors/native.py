@@ -1,0 +1,61 @@
+"""Whole steps in one call of the library."""
+
+from collections import abc
+from typing import TYPE_CHECKING
+
+from draftwood.engine.executors.executor import TextHolder
+from draftwood.engine.executors.in_turn import InTurn
+from draftwood.engine.stopwatch import Stopwatch
+from draftwood.engine.task import StepBudget
+from draftwood.models.model import ModelInput, Output
+from draftwood.models.step import Stepper
+from draftwood.sampling import undrawable
+from draftwood.stats import Step
+
+if TYPE_CHECKING:
+    from draftwood.engine.sequence import Sequence
+
+
+class NativeSteps(TextHolder):
+    """Lets the library draft, run, draw and learn in one call; implements ``Executor``.
+
+    Steps that the drafter leaves to Python are made in turn.
+    """
+
+    def __init__(self, text: "Sequence", stepper: Stepper) -> None:
+        super().__init__(text)
+        self.stepper, self.in_turn = stepper, InTurn(text)
+        self._rows = 1  # of the last step
+
+    def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
+        text = self.text
+        context = text.context_for(budget)
+        draft = text.draft.native(context)
+        if draft is None:
+            return self.in_turn.plan(budget)
+        place = text.rng.next_draw[1]
+        return [self.stepper.step(draft, text.root, place, context.max_draft_len, self._rows)]
+
+    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+        made = outputs[0].step
+        if made is None:
+            return self.in_turn.commit(outputs, seconds)
+        text, path = self.text, made.path
+        if made.undrawable is not None:
+            raise undrawable(made.undrawable, text.emitted + len(path))
+        watch = Stopwatch(made.seconds)
+        self._rows = len(made.tokens)
+        text.rng.skip(len(path))
+        accepted = [made.tokens[node] for node in path]
+        text.keep(path, accepted, made.next_token)
+        tree = text.draft.commit_native(made)
+        tokens = text.emit([*accepted[1:], made.next_token])
+        kept = min(len(path) - 1, len(tokens))
+        watch.lap("verify")
+        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(path[1 : 1 + kept]))
+
+    def preempt(self) -> None:
+        """Nothing is kept in the cache between two steps."""
+
+    def close(self) -> None:
+        self.in_turn.close()

@@ -1,0 +1,45 @@
+"""Choice of the executor of a text."""
+
+from typing import TYPE_CHECKING
+
+from draftwood.drafters.drafter import DraftRequest
+from draftwood.engine.executors.executor import Executor
+from draftwood.engine.executors.in_turn import InTurn
+from draftwood.engine.executors.native import NativeSteps
+from draftwood.engine.executors.overlapped import Overlapped
+from draftwood.models.step import Stepper, stepper_of
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling, is_masked
+from draftwood.verifiers.verifier import follows_draws
+
+if TYPE_CHECKING:
+    from draftwood.engine.sequence import Sequence
+
+
+def start_executor(text: "Sequence") -> Executor:
+    """Start the drafter of a text, and choose what makes its steps.
+
+    Texts under a grammar are drafted in turn, as are those whose randomness is enumerated.
+    """
+    sampler, overlap = text.options.sampler, text.drafter.overlap
+    if overlap is not None and type(text.rng) is Rng and not is_masked(sampler):
+        return Overlapped(text, overlap)
+    request = DraftRequest(sampler, text.rng, text.session, text.sessions)
+    text.draft = text.drafter.start(request)
+    stepper = _stepper(text)
+    return InTurn(text) if stepper is None else NativeSteps(text, stepper)
+
+
+def _stepper(text: "Sequence") -> Stepper | None:
+    """Look for what makes whole steps, where nothing is wanted that only Python can do.
+
+    Wanted are the target's own draws, of logits that are but divided by a temperature.
+    """
+    options, sampler = text.options, text.options.sampler
+    if type(sampler) is not Sampling or not sampler.only_temperature or type(text.rng) is not Rng:
+        return None
+    if options.logprobs is not None or options.bound is not None:
+        return None
+    if not follows_draws(text.verifier) or not text.drafter.draws <= text.verifier.exact_for:
+        return None
+    return stepper_of(text.session, text.rng.next_draw[0], sampler.temperature)

@@ -1,1 +1,0 @@
-"""Every protocol, and the frozen dataclasses that the two sides of it exchange."""

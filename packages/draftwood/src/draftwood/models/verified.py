@@ -1,0 +1,68 @@
+"""A request, and each tree as the target verified it: all that drafters and sources are given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.models.model import Model, ModelSession, Output
+from draftwood.rng import Rng
+from draftwood.sampling import Sampler
+from draftwood.tree import DraftTree
+
+
+@dataclass(frozen=True, eq=False)
+class VerifiedTree:
+    """A tree after verification, as drafters learn of it.
+
+    The first one is the prompt, as a chain that is all kept.
+
+    Attributes:
+        tree: what the forward pass read.
+        path: nodes that are now part of the sequence, root included, in order.
+        output: logits (and hidden states, where asked for) of every node of the forward pass, kept
+            or not; None where the drafter said that it reads neither, and of tokens of a prompt
+            that nothing was computed of, where it does not need that.
+    """
+
+    tree: DraftTree
+    path: Sequence[int]
+    output: Output | None = None
+
+    @cached_property
+    def tokens(self) -> list[int]:
+        """The tokens that are now part of the sequence."""
+        return [self.tree.token_list[node] for node in self.path]
+
+    @property
+    def logits(self) -> Float[Tensor, "nodes vocab"]:
+        """The target's logits at every node of the tree."""
+        if self.output is None:
+            raise ValueError("a drafter that reads logits must say so in reads")
+        return self.output.logits
+
+
+@dataclass(frozen=True, eq=False)
+class DraftRequest:
+    """The request that a drafter drafts for, as far as it may know it.
+
+    Attributes:
+        sampler: how the target's logits become probabilities; drafting with the same options
+            accepts most.
+        rng: the request's only source of randomness.
+        target: the target's own session, for drafters that read the target's cache.
+        started: sessions of other models, which are closed with the request.
+    """
+
+    sampler: Sampler
+    rng: Rng
+    target: ModelSession
+    started: list[ModelSession] = field(default_factory=list)
+
+    def start(self, model: Model) -> ModelSession:
+        """A session of a model that drafts."""
+        session = model.start()
+        self.started.append(session)
+        return session
