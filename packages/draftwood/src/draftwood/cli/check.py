@@ -27,7 +27,7 @@ TITLES = {
     help="Which to check.  [default: all that are lossless]",
 )
 @options.model_options
-@options.max_new_tokens(24)
+@options.text_option("max_new_tokens", 24)
 @options.as_json
 @click.pass_context
 def check(
