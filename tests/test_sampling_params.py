@@ -20,6 +20,7 @@ from draftwood_serve.schemas.sampling import CREATIVE, SERVED, read_options
 DEFAULTS = {each.name: each.default for each in fields(SamplingParams)}
 BAD = {
     "max_new_tokens": [0, 1.5, True, None],
+    "min_tokens": [-1, 0.5, 129],
     "temperature": [-0.1, 1e-40, 1e31, float("nan"), "warm", None],
     "top_k": [-1, 0.5],
     "top_p": [0.0, 1.1],

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
-from draftwood.sampling_params import SamplingParams, require_option
+from draftwood.sampling_params import OPTIONS, SamplingParams, require_option
 from draftwood.tree import UNBOUNDED, DraftTree
 
 
@@ -94,6 +94,7 @@ class Sampling:
     Args:
         temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule
             of its own.
+        min_tokens: of the answer, before which ``end_tokens`` have no probability.
         repetition_penalty: divides positive and multiplies negative logits of tokens in prompt and
             answer (Keskar et al. 2019, arXiv:1909.05858).
 
@@ -110,16 +111,20 @@ class Sampling:
     presence_penalty: float = SamplingParams.presence_penalty
     frequency_penalty: float = SamplingParams.frequency_penalty
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens: int = SamplingParams.min_tokens
+    end_tokens: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            require_option(each.name, getattr(self, each.name))
+            if each.name in OPTIONS:
+                require_option(each.name, getattr(self, each.name))
 
     @classmethod
-    def of(cls, params: SamplingParams) -> "Sampling":
-        """How a text with these options is sampled."""
-        shared = {each.name: getattr(params, each.name) for each in fields(cls)}
-        return cls(**shared | {"logit_bias": params.logit_bias or {}})
+    def of(cls, params: SamplingParams, end_tokens: frozenset[int] = frozenset()) -> "Sampling":
+        """Sample a text with these options, which ends with any of these tokens."""
+        names = [each.name for each in fields(cls) if each.name in OPTIONS]
+        shared = {name: getattr(params, name) for name in names}
+        return cls(**shared | {"logit_bias": params.logit_bias or {}}, end_tokens=end_tokens)
 
     @property
     def greedy(self) -> bool:
@@ -131,6 +136,7 @@ class Sampling:
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
             or self.frequency_penalty != 0.0
+            or self.min_tokens > 0
         )
 
     @property
@@ -213,6 +219,8 @@ class Sampling:
         if len(answer) and (self.presence_penalty or self.frequency_penalty):
             said, times = answer.unique(return_counts=True)
             scores[said] -= self.presence_penalty + self.frequency_penalty * times
+        if len(answer) < self.min_tokens:
+            scores[list(self.end_tokens)] = -torch.inf
         return scores
 
 

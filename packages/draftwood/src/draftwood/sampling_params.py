@@ -136,7 +136,8 @@ class SamplingParams:
     """Options of a text: its length, how its tokens are drawn, and what it must satisfy.
 
     Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias,
-    repetition, presence and frequency penalty, temperature, top-k, top-p, min-p.
+    repetition, presence and frequency penalty, end tokens before ``min_tokens``, temperature,
+    top-k, top-p, min-p.
 
     Raises:
         TypeError: for a value of another type.
@@ -151,6 +152,13 @@ class SamplingParams:
         least=1,
         places=("command line",),
         transformers="max_new_tokens",
+    )
+    min_tokens: int = _option(
+        0,
+        "whole",
+        "Let no end token or stop string end the text before so many tokens.",
+        least=0,
+        transformers="min_new_tokens",
     )
     temperature: float = _option(
         0.0, "number", "0 is greedy decoding.", least=0, transformers="temperature"
@@ -241,6 +249,15 @@ class SamplingParams:
             option.require(name, getattr(self, name))
         require_temperature(self.temperature)
         require_one_grammar(self.json_schema, self.grammar)
+        if self.min_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"min_tokens ({self.min_tokens}) must be at most max_new_tokens"
+                f" ({self.max_new_tokens})"
+            )
+        if self.min_tokens and (self.json_schema is not None or self.grammar is not None):
+            raise ValueError(
+                "a json_schema or grammar says itself where a text may end; leave min_tokens out"
+            )
 
     @property
     def stops(self) -> list[str]:

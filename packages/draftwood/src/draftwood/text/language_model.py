@@ -197,13 +197,14 @@ class LanguageModel(InProcess):
         """
         wanted = sampling_params(params, options)
         constraint = self._constraint(wanted)
+        ends = frozenset() if wanted.ignore_eos else self.end_tokens
         request = Options(
-            Sampling.of(wanted),
+            Sampling.of(wanted, ends),
             wanted.max_new_tokens,
-            frozenset() if wanted.ignore_eos else self.end_tokens,
+            ends,
             wanted.seed,
             wanted.exact,
-            stop=[StopStrings(self.tokenizer, wanted.stops)],
+            stop=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
             logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,

@@ -42,7 +42,7 @@ OPTIONS: Mapping[str, Option] = {
     # that a text has here, too
     **{each.transformers: _RIGHT for each in OF_TEXTS.values() if each.transformers},
     # length
-    **dict.fromkeys(("max_length", "min_length", "min_new_tokens", "max_time"), _RIGHT),
+    **dict.fromkeys(("max_length", "min_length", "max_time"), _RIGHT),
     "stop_strings": Option("right", "with `tokenizer`"),
     "early_stopping": _BEAMS,
     # strategy
