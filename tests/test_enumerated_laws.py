@@ -95,6 +95,17 @@ def test_law_under_every_subset_of_options(shape: Shape, rule: Verifier, off: Wr
         assert off(target, DraftModel(draft, shape), rule, sampling) < TOLERANCE, name
 
 
+@pytest.mark.parametrize(("shape", "rule"), PAIRS)
+def test_law_before_min_tokens(
+    shape: Shape, rule: Verifier, off: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, draft = tables()
+    sampling = Sampling(0.9, min_tokens=3, end_tokens=frozenset({1}))
+    assert off(target, DraftModel(draft, shape), rule, sampling) < TOLERANCE
+    method, asked = Method(DraftModel(draft, shape), rule), Options(sampling, 12)
+    assert text_distance(monkeypatch, method, target, asked, Sampling(0.9)) > 0.1
+
+
 @pytest.mark.parametrize("rule", [Rejection(), Traversal(), Block()], ids=lambda rule: rule.name)
 def test_law_of_two_steps(rule: Verifier, off: Written) -> None:
     target, draft = tables()

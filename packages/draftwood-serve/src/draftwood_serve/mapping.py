@@ -11,7 +11,6 @@ from draftwood_serve.schemas.common import (
     JsonObjectFormat,
     JsonSchemaFormat,
     NamedToolChoice,
-    SamplingBody,
     SpeculativeOptions,
 )
 from draftwood_serve.schemas.completions import CompletionBody
@@ -24,8 +23,8 @@ from draftwood_serve.schemas.responses import (
     ResponsesBody,
     TextPart,
 )
+from draftwood_serve.schemas.sampling import read_options
 
-LARGEST = 2**31 - 1
 COMPLETION_TOKENS = 16  # OpenAI's own default
 ANY_OBJECT = {"type": "object"}
 
@@ -39,7 +38,7 @@ def of_chat(body: ChatBody) -> TextRequest:
     return TextRequest(
         [[message.as_message() for message in body.messages]],
         {
-            **sampling_options(body),
+            **read_options(body),
             "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
         },
         n=body.n or 1,
@@ -60,7 +59,7 @@ def of_completion(body: CompletionBody) -> TextRequest:
         raise bad_request("max_tokens: 0 needs echo: true", "max_tokens")
     return TextRequest(
         prompts_of(body.prompt),
-        {**sampling_options(body), "logprobs": body.logprobs},
+        {**read_options(body), "logprobs": body.logprobs},
         n=n,
         seed=body.seed,
         max_tokens=max(length, 1),
@@ -84,34 +83,12 @@ def of_responses(body: ResponsesBody) -> TextRequest:
         raise bad_request("input holds no message", "input")
     return TextRequest(
         [messages],
-        {
-            "temperature": _or(body.temperature, 1.0),
-            "top_p": _or(body.top_p, 1.0),
-            "logprobs": body.top_logprobs,
-        },
+        {**read_options(body), "logprobs": body.top_logprobs},
         seed=body.seed,
         max_tokens=body.max_output_tokens,
         **response_constraints(body),
         speculation=speculation(body.speculative),
     )
-
-
-def sampling_options(body: SamplingBody) -> dict[str, Any]:
-    """Options of ``LanguageModel.stream`` that every endpoint of texts has."""
-    bias = body.logit_bias or {}
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    return {
-        "temperature": _or(body.temperature, 1.0),
-        "top_p": _or(body.top_p, 1.0),
-        "top_k": min(max(_or(body.top_k, 0), 0), LARGEST),
-        "min_p": _or(body.min_p, 0.0),
-        "repetition_penalty": _or(body.repetition_penalty, 1.0),
-        "presence_penalty": _or(body.presence_penalty, 0.0),
-        "frequency_penalty": _or(body.frequency_penalty, 0.0),
-        "logit_bias": {int(token): value for token, value in bias.items()},
-        "stop": stops,
-        "ignore_eos": bool(body.ignore_eos),
-    }
 
 
 def constraints(body: ChatBody) -> dict[str, Any]:
@@ -202,7 +179,3 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
 
 def _text(content: str | Sequence[TextPart]) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from draftwood.methods import Method
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
+    from draftwood.sampling_params import SamplingParams
     from draftwood.stats import Stats, Step
     from draftwood.text.hooks import custom_generate
     from draftwood.text.language_model import LanguageModel, load
@@ -26,6 +27,7 @@ _HOMES = {
     "draftwood.methods": ("Method",),
     "draftwood.rng": ("Rng",),
     "draftwood.sampling": ("Sampling",),
+    "draftwood.sampling_params": ("SamplingParams",),
     "draftwood.stats": ("Stats", "Step"),
     "draftwood.text.stream": ("Generation", "Stream"),
     "draftwood.tree": ("DraftTree",),
@@ -39,6 +41,7 @@ __all__ = [
     "Options",
     "Rng",
     "Sampling",
+    "SamplingParams",
     "Sequence",
     "Stats",
     "Step",

@@ -1,8 +1,8 @@
 """From logits to the distribution to sample from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
+from draftwood.sampling_params import OPTIONS, SamplingParams, require_option
 from draftwood.tree import UNBOUNDED, DraftTree
-from draftwood.validation import require, require_number, require_sampling, require_whole
 
 
 @dataclass(frozen=True)
@@ -112,46 +112,42 @@ def is_masked(sampler: Sampler) -> bool:
 class Sampling:
     """How to sample, by the rules of Transformers' logits processors.
 
-    Options, order and results are theirs. The order is: logit bias, repetition penalty, presence
-    and frequency penalty, temperature, top-k, top-p, min-p.
+    Options, order and results are theirs; ``SamplingParams`` tells of each.
 
     Args:
         temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule
-            of its own; else between 1e-30 and 1e30, so that logits over it stay numbers in 32 bits.
-        top_k: keep the k likeliest tokens and what ties with the last of them; 0 keeps all.
-        top_p: keep the likeliest tokens whose probabilities reach this sum.
-        min_p: keep tokens at least this fraction as likely as the likeliest one.
+            of its own.
+        min_tokens: of the answer, before which ``end_tokens`` have no probability.
         repetition_penalty: divides positive and multiplies negative logits of tokens in prompt and
             answer (Keskar et al. 2019, arXiv:1909.05858).
-        presence_penalty: taken off the logit of each token of the answer so far.
-        frequency_penalty: taken off once for each time the token occurs in the answer so far.
-        logit_bias: added to the logits of single tokens; minus infinity bans a token.
 
     Raises:
         TypeError: for a value that is no number.
         ValueError: for a value outside its range, naming the range.
     """
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    temperature: float = SamplingParams.temperature
+    top_k: int = SamplingParams.top_k
+    top_p: float = SamplingParams.top_p
+    min_p: float = SamplingParams.min_p
+    repetition_penalty: float = SamplingParams.repetition_penalty
+    presence_penalty: float = SamplingParams.presence_penalty
+    frequency_penalty: float = SamplingParams.frequency_penalty
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens: int = SamplingParams.min_tokens
+    end_tokens: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        require_sampling(
-            self.temperature,
-            self.top_k,
-            self.top_p,
-            self.min_p,
-            self.repetition_penalty,
-            self.presence_penalty,
-            self.frequency_penalty,
-        )
-        _require_bias(self.logit_bias)
+        for each in fields(self):
+            if each.name in OPTIONS:
+                require_option(each.name, getattr(self, each.name))
+
+    @classmethod
+    def of(cls, params: SamplingParams, end_tokens: frozenset[int] = frozenset()) -> "Sampling":
+        """Sample a text with these options, which ends with any of these tokens."""
+        names = [each.name for each in fields(cls) if each.name in OPTIONS]
+        shared: dict[str, Any] = {name: getattr(params, name) for name in names}
+        return cls(**shared | {"logit_bias": params.logit_bias or {}}, end_tokens=end_tokens)
 
     @property
     def greedy(self) -> bool:
@@ -163,6 +159,7 @@ class Sampling:
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
             or self.frequency_penalty != 0.0
+            or self.min_tokens > 0
         )
 
     @property
@@ -245,6 +242,8 @@ class Sampling:
         if len(answer) and (self.presence_penalty or self.frequency_penalty):
             said, times = answer.unique(return_counts=True)
             scores[said] -= self.presence_penalty + self.frequency_penalty * times
+        if len(answer) < self.min_tokens:
+            scores[list(self.end_tokens)] = -torch.inf
         return scores
 
 
@@ -333,20 +332,6 @@ def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
     else:
         what = "logit_bias, a grammar or another logits processor leaves no token to choose from"
     return ValueError(f"token {place} of the text cannot be chosen: {what}")
-
-
-def _require_bias(bias: object) -> None:
-    if not isinstance(bias, Mapping):
-        raise TypeError(f"logit_bias must be a dict from token ids to numbers, got {bias!r}")
-    for token, value in bias.items():
-        require_whole("each token of logit_bias", token)
-        require_number(f"logit_bias of token {token}", value)
-        require(
-            value < float("inf"),
-            f"logit_bias of token {token}",
-            "finite, or minus infinity to ban it",
-            value,
-        )
 
 
 def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:

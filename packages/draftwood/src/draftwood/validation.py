@@ -4,7 +4,6 @@ A refusal is one line that names the option, what it must be, and what came.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -35,51 +34,6 @@ def require_flag(name: str, value: object) -> None:
     """Raise TypeError unless this is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
-
-
-def require(holds: bool, name: str, wanted: str, got: object) -> None:
-    """Raise ValueError unless the condition holds."""
-    if not holds:
-        raise ValueError(f"{name} must be {wanted}, got {got}")
-
-
-def require_sampling(
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
-    presence_penalty: float = 0.0,
-    frequency_penalty: float = 0.0,
-) -> None:
-    """Refuse what ``Sampling`` cannot be; see there for the options.
-
-    Raises:
-        TypeError: for a value that is no number.
-        ValueError: for a value outside its range, naming the range.
-    """
-    penalties = {"presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty}
-    numbers = {"temperature": temperature, "top_p": top_p, "min_p": min_p}
-    for name, value in (numbers | {"repetition_penalty": repetition_penalty} | penalties).items():
-        require_number(name, value)
-    require_whole("top_k", top_k, "a whole number >= 0 (0 keeps every token)")
-    require(
-        temperature == 0.0 or 1e-30 <= temperature <= 1e30,
-        "temperature",
-        "0 (the likeliest token) or a number from 1e-30 to 1e30",
-        temperature,
-    )
-    require(top_k >= 0, "top_k", "a whole number >= 0 (0 keeps every token)", top_k)
-    require(0.0 < top_p <= 1.0, "top_p", "above 0 and at most 1", top_p)
-    require(0.0 <= min_p <= 1.0, "min_p", "between 0 and 1", min_p)
-    require(
-        0.0 < repetition_penalty < float("inf"),
-        "repetition_penalty",
-        "finite and above 0 (1 turns it off)",
-        repetition_penalty,
-    )
-    for name, value in penalties.items():
-        require(math.isfinite(value), name, "a finite number (0 turns it off)", value)
 
 
 def stop_strings(stop: str | Sequence[str] | None) -> list[str]:

@@ -47,16 +47,8 @@ def run_options(temperature: str, tokens: int) -> Callable[[options.Command], op
 
     def add(command: options.Command) -> options.Command:
         decoding = (
-            click.option(
-                "--ignore-eos", is_flag=True, help="Go on after the model's own end of text."
-            ),
-            click.option(
-                "--seed",
-                type=int,
-                default=0,
-                show_default=True,
-                help="The first of the requests' seeds.",
-            ),
+            options.text_option("ignore_eos"),
+            options.text_option("seed", 0, "The first of the requests' seeds."),
             click.option(
                 "--rounds",
                 type=COUNT,
@@ -72,7 +64,7 @@ def run_options(temperature: str, tokens: int) -> Callable[[options.Command], op
                 callback=numbers(float),
                 help="One or more, with commas between.",
             ),
-            options.max_new_tokens(tokens),
+            options.text_option("max_new_tokens", tokens),
         )
         for option in (*_workers(), *_proof(), *decoding, *_prompts(), *_models()):
             command = option(command)

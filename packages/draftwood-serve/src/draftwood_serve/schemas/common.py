@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from draftwood_serve.settings import CHOICES, STOP_CHARACTERS, STOPS
+from draftwood_serve.schemas.sampling import with_options
+from draftwood_serve.settings import CHOICES
 
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-StopString = Annotated[str, Field(min_length=1, max_length=STOP_CHARACTERS)]
-TokenName = Annotated[str, Field(pattern="^[0-9]{1,9}$")]
-Bias = Annotated[FiniteFloat, Field(ge=-100, le=100)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 
 # who asks, and what a server that keeps answers should do with them
@@ -114,22 +111,14 @@ class SpeculativeOptions(Strict):
     trace: bool | Literal["tree"] = False
 
 
-class SamplingBody(RequestBody):
-    """How tokens are chosen, and where texts end."""
+TextOptions = with_options("TextOptions", RequestBody)
+
+
+class SamplingBody(TextOptions):
+    """How texts are written, and how they are told."""
 
     model: Annotated[str, Field(max_length=1024)] | None = None
-    temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] | None = None
-    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None
-    presence_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] | None = None
-    frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] | None = None
-    logit_bias: Annotated[dict[TokenName, Bias], Field(max_length=1024)] | None = None
-    seed: Seed | None = None
     n: Annotated[int, Field(ge=1, le=CHOICES)] | None = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=STOPS)] | None = None
-    ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     speculative: bool | SpeculativeOptions | None = None

@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import ConfigDict, Field
 
 from draftwood_serve.schemas.common import (
     IGNORED,
     RequestBody,
-    Seed,
     SpeculativeOptions,
     Strict,
     TopLogprobs,
 )
+from draftwood_serve.schemas.sampling import with_options
 
 
 class TextPart(Strict):
@@ -100,7 +100,10 @@ class NamedResponseTool(Strict):
     name: str
 
 
-class ResponsesBody(RequestBody):
+ResponseOptions = with_options("ResponseOptions", RequestBody, ("temperature", "top_p", "seed"))
+
+
+class ResponsesBody(ResponseOptions):
     """A conversation in items; nothing of it is kept."""
 
     ignored: ClassVar[frozenset[str]] = IGNORED | {"include", "reasoning", "max_tool_calls"}
@@ -109,10 +112,7 @@ class ResponsesBody(RequestBody):
     model: Annotated[str, Field(max_length=1024)] | None = None
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] | None = None
-    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_logprobs: TopLogprobs | None = None
-    seed: Seed | None = None
     text: ResponseText | None = None
     tools: Annotated[list[ResponseTool], Field(max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None

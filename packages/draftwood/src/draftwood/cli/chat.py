@@ -41,9 +41,7 @@ HELP = {
     show_default=True,
     help="How to decode; see 'draftwood methods'.",
 )
-@options.max_new_tokens(512)
-@options.sampling_options
-@click.option("--stop", multiple=True, help="End an answer before this string. Repeatable.")
+@options.text_options(without=("raw", "json_schema", "grammar"), max_new_tokens=512)
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @click.option(
     "--show-tree",

@@ -33,7 +33,7 @@ TITLES = {
     help="Name the part that changes the answer to this prompt, by switching parts off in turn.",
 )
 @options.model_options
-@options.max_new_tokens(24)
+@options.text_option("max_new_tokens", 24)
 @options.as_json
 @click.pass_context
 def check(

@@ -61,14 +61,10 @@ class Result:
 @options.model_options
 @options.datastore
 @options.overlap
-@options.max_new_tokens(64)
-@options.temperature
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="The same seed gives the same texts."
-)
-@click.option(
-    "--raw", is_flag=True, help="Go on with the prompts as they stand, without the chat template."
-)
+@options.text_option("max_new_tokens", 64)
+@options.text_option("temperature")
+@options.text_option("seed", 0)
+@options.text_option("raw")
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @options.as_json
 @click.pass_context

@@ -22,7 +22,7 @@ RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slo
 @click.command(short_help="See one text written twice, plainly and with draft trees.")
 @options.model_options
 @click.option("--prompt", default=PROMPT, help="Another prompt than the built-in one.")
-@options.max_new_tokens(64)
+@options.text_option("max_new_tokens", 64)
 def demo(
     model: str,
     draft_model: str | None,

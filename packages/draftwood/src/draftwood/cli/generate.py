@@ -29,30 +29,13 @@ if TYPE_CHECKING:
     help="How to decode; see 'draftwood methods'.",
 )
 @options.overlap
-@options.max_new_tokens(128)
-@options.sampling_options
+@options.text_options()
 @click.option(
     "--answers",
     type=click.IntRange(1),
     default=1,
     show_default=True,
     help="So many texts for the prompt, which is run once; with --seed S the seeds S, S + 1, ...",
-)
-@click.option("--stop", multiple=True, help="End the text before this string. Repeatable.")
-@click.option(
-    "--json-schema",
-    type=options.TextFile(),
-    metavar="FILE",
-    help="Write JSON of the schema in this file.",
-)
-@click.option(
-    "--grammar",
-    type=options.TextFile(),
-    metavar="FILE",
-    help="Write a text of the Lark grammar in this file.",
-)
-@click.option(
-    "--raw", is_flag=True, help="Go on with the prompt as it stands, without the chat template."
 )
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @click.option("--stats", "show_stats", is_flag=True, help="Say on stderr what the text took.")

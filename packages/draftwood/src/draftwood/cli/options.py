@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from draftwood.text.arguments import (
-    DEFAULT_MODEL,
-    require_weights,
-)
+from draftwood.sampling_params import OPTIONS, SamplingParams
+from draftwood.text.arguments import DEFAULT_MODEL, require_weights
 
 if TYPE_CHECKING:
     from draftwood.heads.folder import TrainedHead
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
 
 
 class TextFile(click.ParamType):
@@ -33,14 +32,47 @@ class TextFile(click.ParamType):
             self.fail(f"{value} is not UTF-8 text", param, ctx)
 
 
-temperature = click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="0 is greedy decoding.",
-)
-seed = click.option("--seed", type=int, help="The same seed gives the same text.")
+def text_option(name: str, default: Any = None, help: str | None = None) -> Decorator:
+    """An option of a text, with the type, range and help that its field declares.
+
+    Args:
+        name: of a field of ``SamplingParams``.
+        default: where a command has one of its own.
+        help: likewise.
+    """
+    option = OPTIONS[name]
+    flag = f"--{name.replace('_', '-')}"
+    default = getattr(SamplingParams, name) if default is None else default
+    more: dict[str, Any] = {"help": help or option.help}
+    if option.kind == "flag":
+        return click.option(flag, is_flag=True, **more)
+    if option.kind == "stops":
+        return click.option(flag, multiple=True, **more)
+    if option.kind in ("schema", "grammar"):
+        return click.option(flag, type=TextFile(), metavar="FILE", **more)
+    kind = click.IntRange if option.kind == "whole" else click.FloatRange
+    span = kind(option.least, option.most, min_open=option.above)  # type: ignore[arg-type]
+    return click.option(flag, type=span, default=default, show_default=default is not None, **more)
+
+
+def text_options(without: Sequence[str] = (), **defaults: Any) -> Decorator:
+    """Every option of a text that the command line takes.
+
+    Args:
+        without: names that mean nothing to the command.
+        defaults: of the command's own.
+    """
+    taken = [name for name, option in OPTIONS.items() if "command line" in option.places]
+    names = [name for name in taken if name not in without]
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            command = text_option(name, defaults.get(name))(command)
+        return command
+
+    return add
+
+
 tp = click.option(
     "--tp",
     type=click.IntRange(min=1),
@@ -62,17 +94,6 @@ overlap = click.option(
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
-
-
-def max_new_tokens(default: int) -> Callable[[Command], Command]:
-    """Most tokens to write."""
-    return click.option(
-        "--max-new-tokens",
-        type=click.IntRange(min=1),
-        default=default,
-        show_default=True,
-        help="Most tokens to write.",
-    )
 
 
 def model_options(command: Command) -> Command:
@@ -108,52 +129,6 @@ def model_options(command: Command) -> Command:
             show_default=True,
             help="A built-in name, a folder, a GGUF file or a Hugging Face id.",
         ),
-    ):
-        command = option(command)
-    return command
-
-
-def sampling_options(command: Command) -> Command:
-    """How the next token is chosen."""
-    for option in (
-        seed,
-        click.option(
-            "--frequency-penalty",
-            type=float,
-            default=0.0,
-            help="Taken off for each time a token was said.",
-        ),
-        click.option(
-            "--presence-penalty",
-            type=float,
-            default=0.0,
-            help="Taken off the logits of tokens said.",
-        ),
-        click.option(
-            "--repetition-penalty",
-            type=click.FloatRange(min=0, min_open=True),
-            default=1.0,
-            help="Above 1 makes tokens of prompt and answer less likely.",
-        ),
-        click.option(
-            "--min-p",
-            type=click.FloatRange(0, 1),
-            default=0.0,
-            help="Drop tokens below this share of the best.",
-        ),
-        click.option(
-            "--top-p",
-            type=click.FloatRange(0, 1, min_open=True),
-            default=1.0,
-            help="Keep this much of the mass.",
-        ),
-        click.option(
-            "--top-k",
-            type=click.IntRange(min=0),
-            default=0,
-            help="Keep the k likeliest tokens; 0 keeps all.",
-        ),
-        temperature,
     ):
         command = option(command)
     return command

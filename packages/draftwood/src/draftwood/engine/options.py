@@ -7,8 +7,9 @@ from typing import Literal, Protocol, runtime_checkable
 from draftwood.engine.constraint import Constraint
 from draftwood.models.model import PrefixStore
 from draftwood.sampling import Sampler, Sampling
+from draftwood.sampling_params import SamplingParams, require_option
 from draftwood.tree import DraftTree
-from draftwood.validation import require_kind, require_whole
+from draftwood.validation import require_kind
 from draftwood.verifiers.verifier import NodeProbs
 
 FinishReason = Literal["stop", "length"]
@@ -58,28 +59,19 @@ class Options:
     """
 
     sampler: Sampler = field(default_factory=Sampling)
-    max_new_tokens: int = 128
+    max_new_tokens: int = SamplingParams.max_new_tokens
     stop_tokens: frozenset[int] = frozenset()
-    seed: int | None = None
-    exact: bool = True
+    seed: int | None = SamplingParams.seed
+    exact: bool = SamplingParams.exact
     bound: Bound | None = None
     stop: Sequence[StopRule] = ()
-    logprobs: int | None = None
+    logprobs: int | None = SamplingParams.logprobs
     constraint: Constraint | None = None
     prefixes: PrefixStore | None = None
-    salt: str = ""
+    salt: str = SamplingParams.salt
 
     def __post_init__(self) -> None:
-        require_whole("max_new_tokens", self.max_new_tokens, "a whole number >= 1")
-        if self.seed is not None:
-            require_whole("seed", self.seed, "a whole number or None")
+        for name in ("max_new_tokens", "seed", "exact", "logprobs", "salt"):
+            require_option(name, getattr(self, name))
         require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
         require_kind("prefixes", self.prefixes, PrefixStore, "a Prefixes or None")
-        if not isinstance(self.salt, str):
-            raise TypeError(f"salt must be a text, got {self.salt!r:.80}")
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        if self.logprobs is not None:
-            require_whole("logprobs", self.logprobs, "a whole number >= 0 or None")
-            if self.logprobs < 0:
-                raise ValueError(f"logprobs must be at least 0, got {self.logprobs}")

@@ -9,25 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.heads.places import named, require_folder
 from draftwood.loading.names import require_cache, require_device, require_dtype, require_model
+from draftwood.sampling_params import OPTIONS, SamplingParams
 from draftwood.storage.datastores import require_datastore
-from draftwood.validation import (
-    require_one_grammar,
-    require_sampling,
-    require_small,
-    schema_text,
-    stop_strings,
-)
 
 if TYPE_CHECKING:
     import torch
 
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_METHOD = "auto"
-
-SAMPLING = (
-    *("temperature", "top_k", "top_p", "min_p"),
-    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
-)
 
 
 def require_weights(
@@ -70,11 +59,4 @@ def require_decoding(given: Mapping[str, Any]) -> None:
         TypeError: for a value of another type.
         ValueError: for a value out of range, and a schema that is none.
     """
-    require_sampling(**{name: given[name] for name in SAMPLING if name in given})
-    stop_strings(given.get("stop"))
-    schema, grammar = given.get("json_schema"), given.get("grammar")
-    require_one_grammar(schema, grammar)
-    if schema is not None:
-        schema_text(schema)
-    if isinstance(grammar, str):
-        require_small("the Lark grammar", grammar)
+    SamplingParams(**{name: given[name] for name in OPTIONS if name in given})

@@ -14,6 +14,7 @@ class TextBuilder:
         tokenizer: decodes tokens.
         stop: strings that end the text; they are not part of it. A special token, which has no text
             of its own, may be one of them.
+        min_tokens: no string ends the text before so many.
 
     Raises:
         ValueError: for a stop string that holds a special token and more.
@@ -21,6 +22,7 @@ class TextBuilder:
 
     tokenizer: PreTrainedTokenizerBase
     stop: Sequence[str] = ()
+    min_tokens: int = 0
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stopped: bool = False
@@ -47,6 +49,8 @@ class TextBuilder:
             self.tokens.append(token)
             before = len(self.text)
             self._decode(final=token in self._ends)
+            if len(self.tokens) <= self.min_tokens:
+                continue
             if self._find_stop(before) or token in self._ends:
                 self.stopped = True
                 return taken
@@ -57,7 +61,8 @@ class TextBuilder:
         if not self.stopped:
             before = len(self.text)
             self._decode(final=True)
-            self._find_stop(before)
+            if len(self.tokens) > self.min_tokens:
+                self._find_stop(before)
 
     def new_text(self, final: bool = False) -> str:
         """Text not handed out yet; until the end it holds back what may become a stop string."""
@@ -98,13 +103,15 @@ class StopStrings:
     Args:
         tokenizer: decodes tokens.
         strings: that end a text; there may be none.
+        min_tokens: no string ends a text before so many.
     """
 
     tokenizer: PreTrainedTokenizerBase
     strings: Sequence[str] = ()
+    min_tokens: int = 0
 
     def start(self) -> TextBuilder:
-        return TextBuilder(self.tokenizer, self.strings)
+        return TextBuilder(self.tokenizer, self.strings, self.min_tokens)
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

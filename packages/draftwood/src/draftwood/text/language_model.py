@@ -1,6 +1,6 @@
 """A model, its tokenizer and a method: text in, text out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
+from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.text.arguments import DEFAULT_METHOD, DEFAULT_MODEL, require_weights
@@ -47,13 +48,7 @@ from draftwood.text.prompts import (
     usual_text,
 )
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import (
-    require_flag,
-    require_kind,
-    require_one_grammar,
-    require_whole,
-    stop_strings,
-)
+from draftwood.validation import require_kind, require_whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -174,117 +169,101 @@ class LanguageModel(InProcess):
             )
         return encode_text(self.tokenizer, prompt)
 
+    @takes_options
     def stream(
         self,
         prompt: Prompt | Tokens,
+        params: SamplingParams | None = None,
         *,
-        max_new_tokens: int = 128,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = (),
-        raw: bool = False,
-        exact: bool = True,
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        json_schema: Mapping[str, Any] | str | None = None,
-        grammar: Constraint | str | None = None,
         prefixes: PrefixStore | None = None,
-        salt: str = "",
+        **options: Any,
     ) -> Stream:
         """Decode a prompt; iterate over the result for text as it is accepted.
 
         Args:
             prompt: a text, a list of messages with ``role`` and ``content``, or the token ids of
                 one text: numbers, a tensor or an array, or what the tokenizer gives.
-            max_new_tokens: most tokens to emit.
-            temperature: 0 is greedy decoding; see ``Sampling`` for this and the options up to
-                ``logit_bias``.
-            seed: the same seed gives the same text.
-            stop: strings that end the text; None for none.
-            raw: do not wrap the prompt in the chat template.
-            exact: False allows methods that change what the model says.
-            ignore_eos: go on after the model's own end of text.
-            logprobs: likeliest tokens whose log-probabilities are told beside that of each emitted
-                token, 0 for its own alone; None for none. They are the model's own, before
-                temperature and penalties.
-            json_schema: the text is JSON of this schema, a dict or JSON itself, unless
-                ``max_new_tokens`` or a stop string cuts it. It needs ``draftwood[serve]``.
-            grammar: the text is one of this grammar: Lark, or what ``grammars`` compiled.
+            params: options of the text.
             prefixes: what earlier texts have computed of their prompts and answers, for instance a
                 ``models.native.prefixes.Prefixes``; what is known of it is not computed again.
-            salt: texts with different ones share nothing there.
+            options: fields of ``SamplingParams``, in place of ``params`` or over it.
 
         Raises:
             ImportError: for a schema or grammar where ``llguidance`` is missing.
-            TypeError: for a prompt or an option of another type.
+            TypeError: for a prompt or an option of another type, and an unknown option.
             ValueError: for a prompt that is empty or too long, for options out of range, and for a
                 schema or grammar that cannot be followed.
         """
-        constraint = self._constraint(json_schema, grammar)
-        stops = stop_strings(stop)
-        for name, flag in (("raw", raw), ("exact", exact), ("ignore_eos", ignore_eos)):
-            require_flag(name, flag)
-        sampling = Sampling(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            logit_bias={} if logit_bias is None else logit_bias,
-        )
-        options = Options(
-            sampling,
-            max_new_tokens,
-            frozenset() if ignore_eos else self.end_tokens,
-            seed,
-            exact,
-            stop=[StopStrings(self.tokenizer, stops)],
-            logprobs=logprobs,
+        wanted = sampling_params(params, options)
+        constraint = self._constraint(wanted)
+        ends = frozenset() if wanted.ignore_eos else self.end_tokens
+        request = Options(
+            Sampling.of(wanted, ends),
+            wanted.max_new_tokens,
+            ends,
+            wanted.seed,
+            wanted.exact,
+            stop=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
+            logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,
-            salt=salt,
+            salt=wanted.salt,
         )
         tokens = token_ids(prompt)
         if tokens is None:
-            tokens = self.encode(prompt, raw)  # type: ignore[arg-type]
+            tokens = self.encode(prompt, wanted.raw)  # type: ignore[arg-type]
         method = self.method
-        sequence = engine.Sequence(self.model, method.drafter, method.verifier, tokens, options)
+        sequence = engine.Sequence(self.model, method.drafter, method.verifier, tokens, request)
         return Stream(sequence, self.name, method.name)
 
-    def _constraint(
-        self, json_schema: Mapping[str, Any] | str | None, grammar: Constraint | str | None
-    ) -> Constraint | None:
-        require_one_grammar(json_schema, grammar)
-        if json_schema is None:
-            return self.grammars.lark(grammar) if isinstance(grammar, str) else grammar
-        return self.grammars.json_schema(json_schema)
-
-    @overload
-    def generate(self, prompt: Prompt | Tokens, *, n: int = 1, **options: Any) -> Generation: ...
+    def _constraint(self, params: SamplingParams) -> Constraint | None:
+        if params.json_schema is not None:
+            return self.grammars.json_schema(params.json_schema)
+        grammar = params.grammar
+        return self.grammars.lark(grammar) if isinstance(grammar, str) else grammar
 
     @overload
     def generate(
-        self, prompt: Sequence[Prompt] | Sequence[Sequence[int]], *, n: int = 1, **options: Any
+        self,
+        prompt: Prompt | Tokens,
+        params: SamplingParams | None = None,
+        *,
+        n: int = 1,
+        prefixes: PrefixStore | None = None,
+        **options: Any,
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt] | Sequence[Sequence[int]],
+        params: SamplingParams | None = None,
+        *,
+        n: int = 1,
+        prefixes: PrefixStore | None = None,
+        **options: Any,
     ) -> list[Generation]: ...
 
-    def generate(self, prompt: Any, *, n: int = 1, **options: Any) -> Any:
+    @takes_options
+    def generate(
+        self,
+        prompt: Any,
+        params: SamplingParams | None = None,
+        *,
+        n: int = 1,
+        prefixes: PrefixStore | None = None,
+        **options: Any,
+    ) -> Any:
         """Decode a prompt to its end, or several prompts in one batch.
 
         Args:
             prompt: as for ``stream``; a list of texts, of messages' lists or of token ids' lists
                 is a batch, and gives a list. Each text is the one that the prompt gives alone.
+            params: options of each text.
             n: answers to each prompt, which is run once; ``result.answers`` holds them all. Answer
                 i is the text of seed + i.
-            options: those of ``stream``.
+            prefixes: as for ``stream``.
+            options: fields of ``SamplingParams``, in place of ``params`` or over it.
 
         Raises:
             TypeError: as ``stream``, and for a list that mixes kinds of prompts.
@@ -293,22 +272,24 @@ class LanguageModel(InProcess):
         require_whole("n", n, "a whole number >= 1")
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
+        wanted = sampling_params(params, options)
         prompts = several_prompts(prompt)
         if prompts is None:
-            return self._written([prompt], n, options)[0]
-        return self._written(prompts, n, options)
+            return self._written([prompt], n, wanted, prefixes)[0]
+        return self._written(prompts, n, wanted, prefixes)
 
-    def _written(self, prompts: Sequence[Any], n: int, options: dict[str, Any]) -> list[Generation]:
+    def _written(
+        self, prompts: Sequence[Any], n: int, params: SamplingParams, prefixes: PrefixStore | None
+    ) -> list[Generation]:
         """``n`` answers to each prompt, all in one batch."""
-        seed = options.pop("seed", None)
-        if seed is not None:
-            require_whole("seed", seed, "a whole number or None")
-        constraint = self._constraint(options.pop("json_schema", None), options.get("grammar"))
-        options = {**options, "grammar": constraint}  # compiled once
+        # compiled once
+        params = replace(params, json_schema=None, grammar=self._constraint(params))
+        seed = params.seed
         seeds = [None if seed is None else seed + number for number in range(n)]
-        firsts = [self.stream(prompt, seed=seeds[0], **options) for prompt in prompts]
+        own = [replace(params, seed=each) for each in seeds]
+        firsts = [self.stream(prompt, own[0], prefixes=prefixes) for prompt in prompts]
         texts = [  # a prompt is encoded once
-            [one, *(self.stream(one.sequence.prompt, seed=own, **options) for own in seeds[1:])]
+            [one, *(self.stream(one.sequence.prompt, of, prefixes=prefixes) for of in own[1:])]
             for one in firsts
         ]
         several = n > 1

@@ -10,6 +10,7 @@ from transformers.generation.configuration_utils import GenerationMode
 
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
+from draftwood.sampling_params import OPTIONS as OF_TEXTS
 from draftwood.text.hooks.call import Call
 from draftwood.text.hooks.prefill import plain_cache
 from draftwood.text.hooks.processors import strangers
@@ -38,10 +39,10 @@ _ASSISTANT = Option("not for this", "read in Transformers' assisted decoding alo
 _OTHER_LOOP = Option("refused", "another decoding loop; leave out one of the two")
 
 OPTIONS: Mapping[str, Option] = {
+    # that a text has here, too
+    **{each.transformers: _RIGHT for each in OF_TEXTS.values() if each.transformers},
     # length
-    **dict.fromkeys(
-        ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time"), _RIGHT
-    ),
+    **dict.fromkeys(("max_length", "min_length", "max_time"), _RIGHT),
     "stop_strings": Option("right", "with `tokenizer`"),
     "early_stopping": _BEAMS,
     # strategy
@@ -63,29 +64,15 @@ OPTIONS: Mapping[str, Option] = {
     "max_cache_len": Option("without drafts", "with a static cache"),
     "prefill_chunk_size": _RIGHT,
     # logits processors
-    **dict.fromkeys(
-        (
-            "temperature",
-            "top_k",
-            "top_p",
-            "min_p",
-            "top_h",
-            "typical_p",
-            "epsilon_cutoff",
-            "eta_cutoff",
-        ),
-        _RIGHT,
-    ),
-    **dict.fromkeys(
-        ("repetition_penalty", "encoder_repetition_penalty", "renormalize_logits"), _RIGHT
-    ),
+    **dict.fromkeys(("top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"), _RIGHT),
+    **dict.fromkeys(("encoder_repetition_penalty", "renormalize_logits"), _RIGHT),
     **dict.fromkeys(
         ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"), _RIGHT
     ),
     **dict.fromkeys(
         ("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"), _RIGHT
     ),
-    **dict.fromkeys(("exponential_decay_length_penalty", "sequence_bias"), _RIGHT),
+    "exponential_decay_length_penalty": _RIGHT,
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), _RIGHT),
     "token_healing": Option("right", "with `tokenizer`"),
     "guidance_scale": Option("without drafts", "it keeps a second cache between steps"),

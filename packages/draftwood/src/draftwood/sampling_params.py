@@ -1,0 +1,321 @@
+"""Every option of a text, declared once.
+
+The command line, the server, the hook into Transformers and ``LanguageModel`` take their options,
+defaults, ranges and help from the fields of ``SamplingParams``. Imports no PyTorch, so that bad
+values are refused in no time.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from draftwood.validation import (
+    require_flag,
+    require_number,
+    require_one_grammar,
+    require_small,
+    require_whole,
+    schema_text,
+    stop_strings,
+)
+
+if TYPE_CHECKING:
+    from draftwood.engine.constraint import Constraint
+
+Kind = Literal["number", "whole", "flag", "text", "stops", "biases", "schema", "grammar"]
+Place = Literal["command line", "server"]
+Called = TypeVar("Called", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class TextOption:
+    """An option of a text, as its field in ``SamplingParams`` declares it.
+
+    Attributes:
+        help: one sentence for ``--help``, the server's schema and the docstring.
+        kind: of its values.
+        least: smallest value; None for no bound.
+        above: True where ``least`` itself is too small.
+        most: largest value; None for no bound.
+        optional: None is a value too.
+        places: where users may give it, besides ``LanguageModel``.
+        transformers: its name in ``GenerationConfig``; None where there is none.
+    """
+
+    help: str
+    kind: Kind
+    least: float | None = None
+    above: bool = False
+    most: float | None = None
+    optional: bool = False
+    places: frozenset[Place] = frozenset(("command line", "server"))
+    transformers: str | None = None
+
+    @property
+    def range(self) -> str:
+        """Values that are taken, in words."""
+        kind = {"whole": "whole number", "number": "finite number"}[self.kind]
+        more = " or None" if self.optional else ""
+        if self.most is not None:
+            opening = "above" if self.above else "from"
+            closing = "and at most" if self.above else "to"
+            return f"a {kind} {opening} {self.least:g} {closing} {self.most:g}{more}"
+        bound = "" if self.least is None else f" {'>' if self.above else '>='} {self.least:g}"
+        return f"a {kind}{bound}{more}"
+
+    def require(self, name: str, value: Any) -> None:
+        """Refuse a value that no text can have.
+
+        Raises:
+            TypeError: for a value of another type.
+            ValueError: for a value outside the range, naming the range.
+        """
+        if value is None and self.optional:
+            return
+        _CHECKS[self.kind](self, name, value)
+
+    def _require_in_range(self, name: str, value: Any) -> None:
+        checked = require_whole if self.kind == "whole" else require_number
+        checked(name, value, self.range)
+        low = self.least is not None and (value <= self.least if self.above else value < self.least)
+        high = self.most is not None and value > self.most
+        if low or high or not abs(value) < float("inf"):
+            raise ValueError(f"{name} must be {self.range}, got {value}")
+
+
+def _require_text(option: TextOption, name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {value!r:.80}")
+
+
+def _require_biases(option: TextOption, name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict from token ids to numbers, got {value!r:.80}")
+    for token, bias in value.items():
+        require_whole(f"each token of {name}", token)
+        require_number(f"{name} of token {token}", bias)
+        if not bias < float("inf"):
+            raise ValueError(
+                f"{name} of token {token} must be finite, or minus infinity to ban it, got {bias}"
+            )
+
+
+def _require_grammar(option: TextOption, name: str, value: object) -> None:
+    if isinstance(value, str):
+        require_small("the Lark grammar", value)
+        return
+    from draftwood.engine.constraint import Constraint
+
+    if not isinstance(value, Constraint):
+        raise TypeError(f"{name} must be Lark or a compiled grammar, got {value!r:.80}")
+
+
+_CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
+    "number": TextOption._require_in_range,
+    "whole": TextOption._require_in_range,
+    "flag": lambda option, name, value: require_flag(name, value),
+    "text": _require_text,
+    "stops": lambda option, name, value: stop_strings(value),
+    "biases": _require_biases,
+    "schema": lambda option, name, value: schema_text(value),
+    "grammar": _require_grammar,
+}
+
+
+def _option(default: Any, kind: Kind, help: str, **more: Any) -> Any:
+    more["optional"] = more.get("optional", default is None)
+    if "places" in more:
+        more["places"] = frozenset(more["places"])
+    return field(default=default, metadata={"option": TextOption(help, kind, **more)})
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Options of a text: its length, how its tokens are drawn, and what it must satisfy.
+
+    Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias,
+    repetition, presence and frequency penalty, end tokens before ``min_tokens``, temperature,
+    top-k, top-p, min-p.
+
+    Raises:
+        TypeError: for a value of another type.
+        ValueError: for a value outside its range, naming the range, and for options that exclude
+            each other.
+    """
+
+    max_new_tokens: int = _option(
+        128,
+        "whole",
+        "Most tokens to write.",
+        least=1,
+        places=("command line",),
+        transformers="max_new_tokens",
+    )
+    min_tokens: int = _option(
+        0,
+        "whole",
+        "Let no end token or stop string end the text before so many tokens.",
+        least=0,
+        transformers="min_new_tokens",
+    )
+    temperature: float = _option(
+        0.0, "number", "0 is greedy decoding.", least=0, transformers="temperature"
+    )
+    top_k: int = _option(
+        0,
+        "whole",
+        "Keep the k likeliest tokens and ties with the last; 0 keeps all.",
+        least=0,
+        transformers="top_k",
+    )
+    top_p: float = _option(
+        1.0,
+        "number",
+        "Keep the likeliest tokens that reach this sum of probabilities.",
+        least=0,
+        above=True,
+        most=1,
+        transformers="top_p",
+    )
+    min_p: float = _option(
+        0.0,
+        "number",
+        "Drop tokens below this share of the likeliest one's probability.",
+        least=0,
+        most=1,
+        transformers="min_p",
+    )
+    repetition_penalty: float = _option(
+        1.0,
+        "number",
+        "Above 1 makes tokens of prompt and answer less likely.",
+        least=0,
+        above=True,
+        transformers="repetition_penalty",
+    )
+    presence_penalty: float = _option(
+        0.0, "number", "Taken off the logits of tokens that the answer holds."
+    )
+    frequency_penalty: float = _option(
+        0.0, "number", "Taken off for each time that the answer holds a token."
+    )
+    logit_bias: Mapping[int, float] | None = _option(
+        None,
+        "biases",
+        "Added to the logits of single tokens; minus infinity bans one.",
+        places=("server",),
+        transformers="sequence_bias",
+    )
+    seed: int | None = _option(None, "whole", "The same seed gives the same text.")
+    stop: str | Sequence[str] | None = _option(
+        (),
+        "stops",
+        "End the text before this string. Repeatable.",
+        optional=True,
+        transformers="stop_strings",
+    )
+    ignore_eos: bool = _option(False, "flag", "Go on after the model's own end of text.")
+    logprobs: int | None = _option(
+        None,
+        "whole",
+        "Tell log-probabilities, before temperature and penalties, of so many likeliest tokens"
+        " beside each emitted one; 0 tells its own alone.",
+        least=0,
+        places=(),
+    )
+    json_schema: Mapping[str, Any] | str | None = _option(
+        None, "schema", "Write JSON of this schema.", places=("command line",)
+    )
+    grammar: "Constraint | str | None" = _option(  # noqa: RUF009  a field, as above
+        None, "grammar", "Write a text of this Lark grammar.", places=("command line",)
+    )
+    raw: bool = _option(
+        False,
+        "flag",
+        "Go on with the prompt as it stands, without the chat template.",
+        places=("command line",),
+    )
+    exact: bool = _option(
+        True, "flag", "Refuse methods that change what the model says.", places=()
+    )
+    salt: str = _option(
+        "", "text", "Texts with different ones share no computed prefix.", places=()
+    )
+
+    def __post_init__(self) -> None:
+        for name, option in OPTIONS.items():
+            option.require(name, getattr(self, name))
+        require_temperature(self.temperature)
+        require_one_grammar(self.json_schema, self.grammar)
+        if self.min_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"min_tokens ({self.min_tokens}) must be at most max_new_tokens"
+                f" ({self.max_new_tokens})"
+            )
+        if self.min_tokens and (self.json_schema is not None or self.grammar is not None):
+            raise ValueError(
+                "a json_schema or grammar says itself where a text may end; leave min_tokens out"
+            )
+
+    @property
+    def stops(self) -> list[str]:
+        """Stop strings as a list."""
+        return stop_strings(self.stop)
+
+
+OPTIONS: Mapping[str, TextOption] = {
+    each.name: each.metadata["option"] for each in fields(SamplingParams)
+}
+"""Every option of a text, by name."""
+
+
+def require_option(name: str, value: object) -> None:
+    """Refuse a value that no text can have; see ``TextOption.require``."""
+    OPTIONS[name].require(name, value)
+    if name == "temperature":
+        require_temperature(value)  # type: ignore[arg-type]
+
+
+def require_temperature(value: float) -> None:
+    """Raise ValueError for a temperature over which logits are no numbers in 32 bits."""
+    if value != 0.0 and not 1e-30 <= value <= 1e30:
+        raise ValueError(
+            "temperature must be 0 (the likeliest token) or a number from 1e-30 to 1e30, got"
+            f" {value}"
+        )
+
+
+def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) -> SamplingParams:
+    """Options as an object, as keywords, or both: keywords replace the object's fields.
+
+    Raises:
+        TypeError: for a keyword that is no option, naming the one that is meant.
+    """
+    unknown = next((name for name in options if name not in OPTIONS), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, OPTIONS, 1)
+        cure = f"did you mean {near[0]}?" if near else f"the options are {', '.join(OPTIONS)}"
+        raise TypeError(f"{unknown} is no option of a text; {cure}")
+    if given is not None and not isinstance(given, SamplingParams):
+        raise TypeError(f"params must be a SamplingParams, got {given!r:.80}")
+    return SamplingParams(**options) if given is None else replace(given, **options)
+
+
+def takes_options(function: Called) -> Called:
+    """Show every option of a text in a function's signature, for ``help`` and editors."""
+    signature = inspect.signature(function)
+    own = [
+        each
+        for each in signature.parameters.values()
+        if each.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    options = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
+        )
+        for each in fields(SamplingParams)
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return function
