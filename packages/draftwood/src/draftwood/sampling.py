@@ -147,7 +147,8 @@ class Sampling:
         """Sample a text with these options, which ends with any of these tokens."""
         names = [each.name for each in fields(cls) if each.name in OPTIONS]
         shared: dict[str, Any] = {name: getattr(params, name) for name in names}
-        return cls(**shared | {"logit_bias": params.logit_bias or {}}, end_tokens=end_tokens)
+        shared["logit_bias"] = params.logit_bias or {}
+        return cls(**shared, end_tokens=end_tokens)
 
     @property
     def greedy(self) -> bool:

@@ -1,6 +1,6 @@
 """Options of a text as fields of a request, made from ``SamplingParams``."""
 
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, Field, FiniteFloat, create_model
 
@@ -39,7 +39,8 @@ def field_of(name: str) -> Any:
     """A field's type for an option, which may be left out; its default is None."""
     option = OPTIONS[name]
     limits: dict[str, Any] = {**_bounds(option), **NARROWER.get(name, {})}
-    return Optional[Annotated[KINDS[option.kind], Field(description=option.help, **limits)]], None
+    kind = Annotated[KINDS[option.kind], Field(description=option.help, **limits)]
+    return Union[kind, None], None  # noqa: UP007  ``|`` does not take what Annotated gives
 
 
 def _bounds(option: TextOption) -> dict[str, Any]:
