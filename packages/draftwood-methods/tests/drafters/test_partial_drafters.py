@@ -8,12 +8,12 @@ import torch
 
 from draftwood import methods
 from draftwood.drafters import FourBitShadow
-from draftwood.drafters.lazy_resources import LazyResources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
 from draftwood.heads.exits import Exits
 from draftwood.interfaces.drafter import Drafter
 from draftwood.interfaces.model import ForwardInput, Layers, Output
+from draftwood.interfaces.resources import Resources
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
@@ -269,4 +269,4 @@ def test_models_of_4_bits_have_no_shadow() -> None:
         with pytest.raises(ValueError, match=r"keeps its weights in more than 4 bits.*'shadow'"):
             written(model, FourBitShadow(), Match())
         with pytest.raises(ValueError, match="'shadow'"):
-            FourBitShadow.build(LazyResources(model))
+            FourBitShadow.build(Resources(model))

@@ -54,7 +54,7 @@ EXPORTED = {
 
 
 class MovedWarning(FutureWarning):
-    """A module is imported by the path that it had before."""
+    """A module is imported by the path, or an option given by the name, that it had before."""
 
 
 class OldPaths:
@@ -98,6 +98,13 @@ def moved_name(package: str, name: str) -> object:
     if name not in EXPORTED.get(axis, ()):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return getattr(_import(f"{package}.{name}", f"draftwood_methods.{axis}"), name)
+
+
+def renamed(old: str, new: str, stacklevel: int = 4) -> None:
+    """Warn that an option has another name now."""
+    import warnings
+
+    warnings.warn(f"{old} is {new} now", MovedWarning, stacklevel=stacklevel)
 
 
 def _import(old: str, new: str) -> "ModuleType":

@@ -86,7 +86,7 @@ class Configuration:
     @property
     def draft_steps(self) -> int | None:
         """Forward passes of what drafts per tree; None where no other network does."""
-        other = methods.needs_draft_model(self.varied) or methods.needs_drafter(self.varied)
+        other = {"draft-model", "head"} & self.drafts_with.needs
         return self.tree.depth if other and self.tree is not None else None
 
 
@@ -251,7 +251,7 @@ def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
     It makes them in the method's shape, or else of like draws and with no part that the method
     has not got. What needs a trained drafter drafts for methods of its own alone.
     """
-    if "drafter" in drafter.needs:  # a folder holds a network of one kind
+    if "head" in drafter.needs:  # a folder holds a network of one kind
         return drafter is recipe.drafter
     if "shape" in drafter.uses:
         grows = recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)

@@ -15,7 +15,7 @@ from draftwood.drafters.draft_model import (
 )
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.interfaces.model import Model, Output, extend_in_chunks
-from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.resources import Resources, needed
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.source import TargetUpdate
 from draftwood.sampling import Context
@@ -80,7 +80,7 @@ class Cascade(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.draft_model)
+        return cls(needed(resources.draft_model))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

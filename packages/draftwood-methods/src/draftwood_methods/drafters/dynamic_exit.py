@@ -17,7 +17,8 @@ from draftwood.interfaces.drafter import (
     VerifiedTree,
 )
 from draftwood.interfaces.model import ForwardInput, Layers
-from draftwood.interfaces.resources import ExitMaps, Resources
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.source import ExitMaps
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from draftwood.drafters.partial import ExitPasses, require_exits
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.interfaces.resources import ExitMaps, Resources
+from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.source import ExitMaps
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw

@@ -18,8 +18,9 @@ from draftwood.interfaces.drafter import (
     VerifiedTree,
 )
 from draftwood.interfaces.model import Layers, Model
-from draftwood.interfaces.resources import ExitMaps, Resources
+from draftwood.interfaces.resources import Resources
 from draftwood.interfaces.shape import Shape
+from draftwood.interfaces.source import ExitMaps
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Context
 from draftwood.shapes import Paths

@@ -27,7 +27,7 @@ from draftwood.interfaces.drafter import (
     VerifiedTree,
 )
 from draftwood.interfaces.model import CHUNK, Model
-from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.resources import Resources, needed
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.rng import Rng
@@ -66,7 +66,7 @@ class CtcDrafter(Drafter):
     """
 
     name: ClassVar[str] = "ctc"
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
     uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     trained: TrainedHead
     target: Model
@@ -97,7 +97,7 @@ class CtcDrafter(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape)
+        return cls(needed(resources.head), resources.target, resources.shape)
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _CtcSession(self, request)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from draftwood.interfaces.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.interfaces.model import Model, extend_in_chunks
-from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.resources import Resources, needed
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
@@ -51,7 +51,7 @@ class DraftModel(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.draft_model, resources.shape or Widths())
+        return cls(needed(resources.draft_model), resources.shape or Widths())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

@@ -14,7 +14,7 @@ from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.interfaces.drafter import Drafter, Need
 from draftwood.interfaces.model import Model, require_ability
-from draftwood.interfaces.resources import Resources
+from draftwood.interfaces.resources import Resources, needed
 from draftwood.interfaces.shape import Shape
 from draftwood.interfaces.trained import TrainedHead
 from draftwood.models.native import NativeModel
@@ -156,7 +156,7 @@ class HeadDrafter(Drafter):
         shape: the tree to grow.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
     uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     trained: TrainedHead
     target: Model
@@ -165,7 +165,7 @@ class HeadDrafter(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape or small_tree())
+        return cls(needed(resources.head), resources.target, resources.shape or small_tree())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

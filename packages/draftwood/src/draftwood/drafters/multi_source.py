@@ -64,7 +64,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
-    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "drafter", "datastore"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "head", "datastore"})
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -84,8 +84,8 @@ class MultiSource(Drafter):
             known = (*known, prior)
         if resources.datastore is not None:
             known = (*known, resources.datastore)
-        if resources.has_drafter:
-            known = (*known, TrainedHeadSource.of(resources.drafter, resources.target))
+        if resources.head is not None:
+            known = (*known, TrainedHeadSource.of(resources.head, resources.target))
         return cls(known, Budget.of(resources.curve))
 
     @classmethod

@@ -15,7 +15,7 @@ from draftwood.interfaces.model import (
     require_ability,
     require_layers,
 )
-from draftwood.interfaces.resources import ExitMaps
+from draftwood.interfaces.source import ExitMaps
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound

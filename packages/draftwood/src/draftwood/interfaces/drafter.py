@@ -4,20 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.interfaces.model import Model, ModelSession, Output
+from draftwood.interfaces.resources import Need, Resources
 from draftwood.interfaces.shape import Shape
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
 from draftwood.tree import DraftTree, Draw
-
-if TYPE_CHECKING:
-    from draftwood.interfaces.resources import Resources
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +144,6 @@ class DraftSession(ABC):
         """
 
 
-Need = Literal["draft-model", "drafter", "shape", "curve", "prior", "datastore", "exits", "layers"]
-"""A part of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
-
-
 class Drafter(ABC):
     """Settings and weights, shared by all requests.
 
@@ -168,7 +162,7 @@ class Drafter(ABC):
     drafts_ahead: ClassVar[bool] = False
 
     @classmethod
-    def build(cls, resources: "Resources") -> "Drafter":
+    def build(cls, resources: Resources) -> "Drafter":
         """The drafter for a target, with the settings of its paper.
 
         Raises:

@@ -1,84 +1,159 @@
-"""What a drafter is built of: models, a shape, and what was measured of machine and model."""
+"""What a drafter is built of; refusals of methods that lack a resource, and of unused ones.
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Protocol
+Nothing that runs a model is imported, so that refusals take no time.
+"""
 
-from jaxtyping import Float
-from torch import Tensor
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
-from draftwood.interfaces.model import Model
-from draftwood.interfaces.shape import Shape
-from draftwood.interfaces.source import Prior, Source
-from draftwood.interfaces.trained import TrainedHead
+if TYPE_CHECKING:
+    from draftwood.interfaces.model import Model
+    from draftwood.interfaces.shape import Shape
+    from draftwood.interfaces.source import ExitMaps, Prior, Source
+    from draftwood.interfaces.trained import TrainedHead
+
+Value = TypeVar("Value")
+
+Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "exits", "layers"]
+"""A field of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
+
+GIVEN: "Mapping[Need, tuple[str, str]]" = {
+    "draft-model": (
+        "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"
+        " (draft_model= in Python), or choose auto, which needs none",
+        "draft model; leave it out, or choose a method that drafts with one, for instance rsd-s",
+    ),
+    "head": (
+        "drafts with a trained head; name its folder with --draft-model (draft_model= in Python),"
+        " or choose auto, which needs none",
+        "trained head; leave it out, or choose a method that drafts with one, for instance eagle",
+    ),
+    "datastore": (
+        "copies from a datastore; name one with --datastore (datastore= in Python)",
+        "datastore; leave it out, or choose a method that copies from one, for instance auto or"
+        " suffix",
+    ),
+}
+"""Resources that the user gives: what to say of a method that lacks one, and of one not used."""
 
 
-class ExitMaps(Protocol):
-    """What a model would say after some of its layers."""
+class Spec(Protocol):
+    """What a method says of its needs: a ``Listing``, a ``Recipe``, or a drafter's class."""
 
     @property
-    def maps(self) -> Mapping[int, Float[Tensor, "dim dim"]]:
-        """By layer."""
-        ...
+    def needs(self) -> Set[Need]: ...
 
-    def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-        """What the output head reads after hidden states of a layer that has a map."""
-        ...
+    @property
+    def uses(self) -> Set[Need]: ...
+
+    @property
+    def drafts_ahead(self) -> bool: ...
 
 
-class Resources(ABC):
-    """Everything that ``Drafter.build`` may ask for.
+@dataclass(frozen=True)
+class Later(Generic[Value]):
+    """A resource that is measured or read when it is first asked for."""
 
-    Each is measured or loaded when it is first asked for. A drafter asks only for what its
-    ``needs`` and ``uses`` name, so that no other method pays for it.
+    make: Callable[[], Value]
+
+
+class _Lazy(Generic[Value]):
+    """A field of a dataclass that may be given as ``Later``; None where it is left out."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.place = f"_{name}"
+
+    def __get__(self, resources: object, owner: type) -> Value | None:
+        if resources is None:
+            return None
+        found = vars(resources)[self.place]
+        if isinstance(found, Later):
+            found = vars(resources)[self.place] = found.make()
+        return found
+
+    def __set__(self, resources: object, value: Value | Later[Value] | None) -> None:
+        vars(resources)[self.place] = value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Resources:
+    """Everything that ``Drafter.build`` may ask for; None where it was not given.
+
+    A drafter asks only for what its ``needs`` and ``uses`` name, so that no other method pays for
+    what is measured or read first.
+
+    Attributes:
+        target: the model whose text is written.
+        draft_model: a smaller model of the same vocabulary.
+        head: a trained head of this target.
+        shape: the tree to grow; None leaves the choice to the drafter.
+        curve: seconds of a forward pass of the target by nodes.
+        prior: the target's likeliest successors of every token.
+        exits: what the target would say after some of its layers.
+        datastore: texts of a file that drafts may be copied from.
     """
 
-    @property
-    @abstractmethod
-    def target(self) -> Model:
-        """The model whose text is written."""
+    target: "Model"
+    draft_model: "Model | None" = None
+    head: "TrainedHead | None" = None
+    shape: "Shape | None" = None
+    curve: "_Lazy[Callable[[int], float]]" = _Lazy()
+    prior: "_Lazy[Prior]" = _Lazy()
+    exits: "_Lazy[ExitMaps]" = _Lazy()
+    datastore: "Source | None" = None
 
-    @property
-    @abstractmethod
-    def draft_model(self) -> Model:
-        """A smaller model; raises ValueError where none was given."""
 
-    @property
-    @abstractmethod
-    def has_draft_model(self) -> bool:
-        """Whether one was given; for drafters that only use one."""
+def needed(resource: Value | None) -> Value:
+    """A resource that a drafter needs; raises ValueError where it was not given."""
+    if resource is None:
+        raise ValueError("this was not given; a drafter that asks for it must name it in needs")
+    return resource
 
-    @property
-    @abstractmethod
-    def drafter(self) -> TrainedHead:
-        """A trained drafter of this target; raises ValueError where none was given."""
 
-    @property
-    @abstractmethod
-    def has_drafter(self) -> bool:
-        """Whether one was given; for drafters that only use one."""
+def lacking(spec: Spec, given: Collection[Need]) -> Need | None:
+    """The resource that a method cannot do without and does not get; None where it can be built."""
+    return next((need for need in GIVEN if need in spec.needs and need not in given), None)
 
-    @property
-    @abstractmethod
-    def shape(self) -> Shape | None:
-        """The tree to grow; None leaves the choice to the drafter."""
 
-    @property
-    @abstractmethod
-    def curve(self) -> Callable[[int], float] | None:
-        """Seconds of a forward pass of the target by nodes; None where nobody measured it."""
+def require(specs: Mapping[str, Spec], given: Collection[Need]) -> None:
+    """Refuse methods that lack a resource, and resources that no method uses.
 
-    @property
-    @abstractmethod
-    def prior(self) -> Prior | None:
-        """The target's likeliest successors of every token; None where nobody measured them."""
+    Args:
+        specs: by method.
+        given: resources that the user gives.
 
-    @property
-    @abstractmethod
-    def exits(self) -> ExitMaps | None:
-        """What the target would say after some of its layers; None where nobody fitted it."""
+    Raises:
+        ValueError: with what is wrong and how to mend it.
+    """
+    for need, (missing, _) in GIVEN.items():
+        for name, spec in specs.items():
+            if need in spec.needs and need not in given:
+                raise ValueError(f"method {name!r} {missing}")
+    for need, (_, unused) in GIVEN.items():
+        if need in given and not any(need in spec.needs | spec.uses for spec in specs.values()):
+            one = len(specs) == 1
+            subject = f"method{'' if one else 's'} {', '.join(map(repr, specs))}"
+            raise ValueError(f"{subject} use{'s' if one else ''} no {unused}")
 
-    @property
-    @abstractmethod
-    def datastore(self) -> Source | None:
-        """Texts of a file that drafts may be copied from; None where none was given."""
+
+def require_ahead(name: str, spec: Spec) -> None:
+    """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    if spec.drafts_ahead:
+        return
+    if "layers" in spec.needs:
+        why = "drafts with parts of the target itself, which are at work in its passes"
+    elif "head" in spec.needs:
+        why = "reads the target's hidden states, which are there only after its passes"
+    elif "draft-model" in spec.needs:
+        why = "learns from its drafts, so that none can be taken back"
+    else:
+        why = "has drafts that cost next to nothing, so that there is nothing to hide"
+    raise ValueError(
+        f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
+        " model alone, for instance rsd-s"
+    )

@@ -1,7 +1,7 @@
 """What a merged tree needs of a source: it learns from every forward pass and names candidates."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -201,4 +201,17 @@ class Prior(Source, Protocol):
     @property
     def probs(self) -> Float[Tensor, "known ranks"]:
         """Their probabilities."""
+        ...
+
+
+class ExitMaps(Protocol):
+    """What a model would say after some of its layers."""
+
+    @property
+    def maps(self) -> Mapping[int, Float[Tensor, "dim dim"]]:
+        """By layer."""
+        ...
+
+    def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+        """What the output head reads after hidden states of a layer that has a map."""
         ...

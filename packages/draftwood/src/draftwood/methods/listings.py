@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from draftwood.engine.method import Promise
-    from draftwood.interfaces.drafter import Need
+    from draftwood.interfaces.resources import Need
     from draftwood.methods.composition import Recipe
 
 GROUP = "draftwood"
