@@ -70,7 +70,7 @@ bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours
 
 bench-rsd-trained: $(READY)  ## the same with the trained drafters that come with draftwood (resumable)
 	for drafter in eagle lm; do \
-		$(BIN)/draftwood bench rsd --drafter smollm2-135m-$$drafter --prompts spec-bench --per-category 2 \
+		$(BIN)/draftwood bench rsd --draft-model smollm2-135m-$$drafter --prompts spec-bench --per-category 2 \
 			--category math_reasoning --category qa --category translation --category rag \
 			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
 			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
@@ -97,7 +97,7 @@ bench-spec: $(READY)  ## every method that needs no second model, on the built-i
 
 bench-head: $(READY)  ## auto with the trained head that comes with draftwood, and without it
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
-		--drafter smollm2-135m-eagle --output $(BENCH)/benchmarks/results/head
+		--draft-model smollm2-135m-eagle --output $(BENCH)/benchmarks/results/head
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 2 --temperature 0,1 --methods auto \
 		--output $(BENCH)/benchmarks/results/no-head
 

@@ -30,7 +30,7 @@ STATED = "head"  # the run whose figures of `auto` stand in front and in the tab
 
 
 def methods_page() -> str:
-    from draftwood.methods import known, needs_draft_model, needs_drafter
+    from draftwood.methods import known
 
     rows = [
         (
@@ -45,8 +45,8 @@ def methods_page() -> str:
         for recipe in known().values()
     ]
     second, learnt = (
-        ", ".join(f"`{recipe.name}`" for recipe in known().values() if needs(recipe))
-        for needs in (needs_draft_model, needs_drafter)
+        ", ".join(f"`{recipe.name}`" for recipe in known().values() if need in recipe.needs)
+        for need in ("draft-model", "head")
     )
     head = ("method", "what it does", "drafter", "shape", "verifier", "promise", "source")
     return (
@@ -55,7 +55,7 @@ def methods_page() -> str:
         " one, any verifier with any shape for which it is exact.\n\n"
         + markdown(head, rows)
         + f"\n\nA second, smaller model of the same vocabulary, `--draft-model`, need:\n{second}."
-        f"\nA trained drafter of the model, `--drafter FOLDER`, need:\n{learnt}."
+        f"\nA trained head of the model, `--draft-model NAME`, need:\n{learnt}."
         "\n`draft-model` and `lm` methods draft while the target runs where"
         " `--overlap` asks for it, as in PEARL (Liu et\nal. 2024, arXiv:2408.11850):"
         " [how it works](how-it-works.md#drafting-while-the-target-runs).\n\nTwo published methods"

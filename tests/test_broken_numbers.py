@@ -224,8 +224,8 @@ def test_a_text_goes_on_without_a_broken_drafter(
     """The first weight overflows, so all that is said behind it does."""
     target, given = LeanModel(tiny_llama(0, layers=4)), dict[str, Any]()
     if method in HEADS:
-        given["drafter"] = HEADS[method](target)
-        overflow(given["drafter"].head, value)
+        given["head"] = HEADS[method](target)
+        overflow(given["head"].head, value)
     else:
         draft = tiny_llama(1)
         overflow(draft.model.layers, value)
@@ -273,7 +273,7 @@ def test_a_broken_head_leaves_the_other_sources_of_auto_as_they_are(temperature:
         trained = None if value is None else tiny_eagle(target)
         if trained is not None:
             overflow(trained.head, torch.nan)
-        told = methods.build("auto", target, drafter=trained)
+        told = methods.build("auto", target, head=trained)
         options = Options(Sampling(temperature), 60, seed=3)
         steps = list(generate(target, told.drafter, told.verifier, [1, 5, 7, 3, 5, 7], options))
         found.append(

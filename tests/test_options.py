@@ -211,7 +211,7 @@ def test_what_a_text_goes_by_is_refused_by_name(
 @pytest.mark.usefixtures("unchecked")
 def test_parts_of_another_type_are_refused_by_name(lm: draftwood.LanguageModel) -> None:
     model = tiny_llama(0)
-    for name in ("drafter", "datastore", "draft_model"):
+    for name in ("drafter", "datastore", "draft_model"):  # the first is an old name of the last
         method = "speculative" if name == "draft_model" else "auto"
         with pytest.raises(TypeError, match=f"^{name} must be .*, got 5$"):
             draftwood.load(model, lm.tokenizer, method=method, **{name: 5})  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -158,5 +159,18 @@ def test_a_speculative_config_that_means_nothing_is_refused(text: str) -> None:
 
 
 def test_a_speculative_config_may_name_the_draft_model_as_vllm_does() -> None:
-    wanted = {"method": "rsd-s", "draft_model": "x"}
+    wanted = {"method": "rsd-s", "draft_model": ("x",)}
     assert speculative_config('{"method": "rsd-s", "model": "x"}') == wanted
+    assert speculative_config('{"method": "rsd-s", "draft_model": "x"}') == wanted
+    both = speculative_config('{"model": "x", "drafter": "smollm2-135m-ctc"}')
+    drafts = ServeSettings(**both).drafts
+    assert (drafts.model, drafts.head) == ("x", "smollm2-135m-ctc")
+
+
+def test_the_first_method_follows_from_what_drafts() -> None:
+    assert ServeSettings().first_method == "auto"
+    head = ServeSettings(draft_model="smollm2-135m-ctc")  # type: ignore[arg-type]
+    assert head.first_method == "ctc"
+    assert replace(head, method="plain").first_method == "plain"
+    with pytest.raises(ValueError, match="two language models are given"):
+        ServeSettings(draft_model=("x", "y"))

@@ -78,7 +78,7 @@ def answers(lm: LanguageModel, prompts: Sequence[Sequence[int]], tokens: int) ->
 
 
 def run(records: Records) -> None:
-    lm = loaded("smollm2-135m").with_method("auto", drafter="none")
+    lm = loaded("smollm2-135m").with_method("auto", draft_model="none")
     run_edits(records, lm)
     run_alike(records, lm)
     run_categories(records, lm)

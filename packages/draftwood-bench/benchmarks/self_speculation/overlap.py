@@ -20,14 +20,13 @@ from typing import Any
 
 import torch
 
-import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import print_table
 from draftwood import methods
 from draftwood.engine import Overlap
-from draftwood.models.model import Model
+from draftwood.model_set import ModelSet
 from draftwood.shapes import Shape, Widths
-from draftwood.text.language_model import LanguageModel, load_draft_model
+from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
 from draftwood_bench.plan.prompts import Prompt, load_prompts
 from draftwood_bench.records.files import Record
@@ -64,28 +63,20 @@ CHAIN = Widths((1, 1, 1, 1))
 def arms(pair: str, names: Sequence[str], shape: Shape) -> dict[str, LanguageModel]:
     """The target, decoded in each way."""
     target_name, drafter_name, method, _ = PAIRS[pair]
-    plain = draftwood.load(target_name, method="plain")
-    draft: Model | None = None
-    trained: str | None = drafter_name
-    if methods.needs_draft_model(method):
-        draft, trained = load_draft_model(drafter_name, plain.tokenizer), None
+    models = ModelSet.load(target_name, draft_model=drafter_name)
+    plain = LanguageModel.of(models, "plain")
     found = {}
     for name in names:
         if name == "plain":
             found[name] = plain
             continue
         overlap = OVERLAPS[name] or False
-        found[name] = with_shape(plain, method, draft, trained, shape, overlap)
+        found[name] = with_shape(plain, method, shape, overlap)
     return found
 
 
 def with_shape(
-    plain: LanguageModel,
-    method: str,
-    draft: Model | None,
-    trained: str | None,
-    shape: Shape,
-    overlap: bool | Overlap,
+    plain: LanguageModel, method: str, shape: Shape, overlap: bool | Overlap
 ) -> LanguageModel:
     """A method whose drafter grows another tree."""
     recipe = methods.recipe(method)
@@ -94,7 +85,7 @@ def with_shape(
         Rejection() if shape.draw != "chosen" else Match(),
         recipe.otherwise,
     )
-    return plain.with_method(own, draft, drafter=trained, overlap=overlap)
+    return plain.with_method(own, overlap=overlap)
 
 
 def given(lm: LanguageModel, prompt: Prompt) -> Any:

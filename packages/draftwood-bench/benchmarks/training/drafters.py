@@ -236,7 +236,7 @@ class Measurement:
             for nodes, temperature in ((1, 0.0), (8, 0.0), (8, 1.0)):
                 own = kind == "ctc"
                 shape = None if own else BestFirst(min(nodes, 6), min(nodes, 4), nodes)
-                method = build(arm.recipe.name, self.lm.model, shape=shape, drafter=head)
+                method = build(arm.recipe.name, self.lm.model, shape=shape, head=head)
                 if own:
                     changed = {"nodes": nodes, **({"search": search} if search else {})}
                     method = replace(method, drafter=replace(method.drafter, **changed))

@@ -50,7 +50,7 @@ def arms(folder: Path) -> dict[str, LanguageModel]:
     found = {"vanilla": target}
     for name, place in HEADS.items():
         shape = None if name == "ctc" else BestFirst(NODES, NODES, NODES)
-        method = build(name, target.model, shape=shape, drafter=load(folder / place))
+        method = build(name, target.model, shape=shape, head=load(folder / place))
         if name == "ctc":
             drafter: Any = method.drafter
             method = replace(method, drafter=replace(drafter, nodes=NODES))

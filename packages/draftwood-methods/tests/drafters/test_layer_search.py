@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwood.drafters import Nothing
-from draftwood.drafters.lazy_resources import LazyResources
+from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
@@ -225,7 +225,7 @@ def test_models_of_few_layers_are_refused() -> None:
 
 
 def test_a_method_begins_with_what_the_model_misses_least_alone() -> None:
-    drafter = LayerSearch.build(LazyResources(uneven()))
+    drafter = LayerSearch.build(Resources(uneven()))
     assert isinstance(drafter, LayerSearch)
     assert drafter.first is not None
     layers = drafter.units(uneven()).layers(np.array(drafter.first))

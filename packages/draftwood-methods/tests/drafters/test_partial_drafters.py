@@ -9,7 +9,7 @@ import torch
 from draftwood import methods
 from draftwood.drafters import Int4SelfDraft
 from draftwood.drafters.drafter import Drafter
-from draftwood.drafters.lazy_resources import LazyResources
+from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
 from draftwood.heads.exits import Exits
@@ -270,4 +270,4 @@ def test_models_of_4_bits_do_not_draft_with_them() -> None:
         with pytest.raises(ValueError, match=r"keeps its weights in more than 4 bits.*'int4'"):
             written(model, Int4SelfDraft(), Match())
         with pytest.raises(ValueError, match="'int4'"):
-            Int4SelfDraft.build(LazyResources(model))
+            Int4SelfDraft.build(Resources(model))

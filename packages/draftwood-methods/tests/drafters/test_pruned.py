@@ -10,7 +10,7 @@ import torch
 from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, TokenRecycling
-from draftwood.drafters.lazy_resources import LazyResources
+from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate, generate_batch
 from draftwood.heads.exits import Exits
 from draftwood.models.model import Layers
@@ -155,7 +155,7 @@ def test_what_cannot_be_is_refused(model: NativeModel) -> None:
         Pruned(TokenRecycling(), 2, least=2)
     table = TableModel(torch.eye(8))
     with pytest.raises(ValueError, match="pruned needs a model of at least 4 layers"):
-        Pruned.build(LazyResources(table))
+        Pruned.build(Resources(table))
     with pytest.raises(ValueError, match="pruned needs a model of at least 4 layers"):
         steps_of(table, Pruned(TokenRecycling(), 1))
     with pytest.raises(ValueError, match="rejection verification changes what the model would say"):

@@ -4,16 +4,17 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import notes
-from draftwood.text.arguments import DEFAULT_METHOD
 
 if TYPE_CHECKING:
+    from draftwood.model_set import ModelNames
     from draftwood_serve.replicas import ReplicaSet
     from draftwood_serve.service import TextService
     from draftwood_serve.settings import ServeSettings
@@ -42,21 +43,13 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     show_default=True,
     help="0 takes a free one.",
 )
-@click.option(
-    "--method",
-    help=f"How to decode; see 'draftwood methods'.  [default: {DEFAULT_METHOD}]",
-)
-@click.option("--draft-model", help="A smaller model of the same vocabulary.")
-@click.option("--drafter", metavar="FOLDER", help="A trained drafter's folder or name, or none.")
+@options.method
 @click.option(
     "--speculative-config",
     metavar="JSON",
-    help='The three options above as one, for instance {"method": "rsd-s", "model": "..."}.',
+    help=('--method and --draft-model as one, for instance {"method": "rsd-s", "model": "..."}.'),
 )
-@options.datastore
-@click.option("--dtype", help="int8, int4, bfloat16, float32, ...")
-@click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]")
-@click.option("--cache", help="int8 rounds keys and values to 8 bits, on CPUs.")
+@options.drafting_options
 @click.option(
     "--max-batch",
     type=click.IntRange(min=1),
@@ -116,14 +109,12 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--ray-address", metavar="HOST:PORT", help="Start the replicas on this Ray cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print where it listens as a JSON object.")
 def serve(
-    method: str | None,
-    draft_model: str | None,
-    drafter: str | None,
+    names: "ModelNames",
     speculative_config: str | None,
     replicas: int | None,
     ray_address: str | None,
     as_json: bool,
-    **given: object,
+    **given: Any,
 ) -> None:
     """Serve MODEL to OpenAI's clients: chat completions, completions and responses.
 
@@ -139,16 +130,14 @@ def serve(
     with _needing("serve"):
         from draftwood_serve.settings import ServeSettings
         from draftwood_serve.settings import speculative_config as config_of
-    drafting = {"method": method, "draft_model": draft_model, "drafter": drafter}
-    drafting = {name: value for name, value in drafting.items() if value is not None}
     if speculative_config is not None:
-        if drafting:
+        if given["method"] is not None or names.draft_model:
             raise ValueError(
-                "--speculative-config says what --method, --draft-model and --drafter say; give"
-                " one or the other"
+                "--speculative-config says what --method and --draft-model say; give one or the"
+                " other"
             )
-        drafting = config_of(speculative_config)
-    settings = ServeSettings(**given, **drafting)  # type: ignore[arg-type]
+        given |= config_of(speculative_config)
+    settings = ServeSettings(**{**asdict(names), **given})
 
     if replicas is not None and settings.tp > 1:
         raise ValueError("--replicas and --tp do not go together; leave one of them out")
@@ -166,12 +155,13 @@ def serve(
     def ready(service: "TextService", address: str) -> None:
         target = service.target
         length = target.plain.model.context_length
-        tell(_facts(settings, address, length, target.instructions))
+        tell(_facts(settings, target.method, address, length, target.instructions))
 
     def replicas_ready(started: "ReplicaSet", address: str) -> None:
         first = started.facts
         more = {"replicas": replicas, "threads": started.needs["CPU"]}
-        tell(_facts(settings, address, first.context_length, first.instructions) | more)
+        about = first.method, address, first.context_length, first.instructions
+        tell(_facts(settings, *about) | more)
 
     if replicas is not None:
         with _needing("serve,ray"):
@@ -185,15 +175,10 @@ def _check(settings: "ServeSettings") -> None:
     """Refuse settings that cannot be served, before slow imports."""
     from draftwood import methods
 
-    method, draft_model = methods.listing(settings.method), settings.draft_model
-    options.check_methods(
-        [method.name],
-        draft_model if methods.uses_draft_model(method) else None,
-        settings.inexact,
-        settings.drafter if methods.uses_drafter(method) else None,
-    )
-    weights = (settings.drafter, settings.datastore, settings.dtype, settings.device)
-    options.check_weights(settings.model, draft_model, *weights, settings.cache)
+    method = methods.spec(settings.first_method)
+    used = settings.given & (method.needs | method.uses)
+    options.check_methods([method.name], used, settings.inexact)
+    settings.require()
 
 
 @contextmanager
@@ -212,13 +197,17 @@ def _needing(extra: str) -> Iterator[None]:
 
 
 def _facts(
-    settings: "ServeSettings", address: str, length: int | None, instructions: str | None
+    settings: "ServeSettings",
+    method: str,
+    address: str,
+    length: int | None,
+    instructions: str | None,
 ) -> dict[str, object]:
     return {
         "address": address,
         "api": f"{address}/v1",
         "models": list(settings.names),
-        "method": settings.method,
+        "method": method,
         "context_length": length,
         "max_batch": settings.max_batch,
         "instructions": instructions,
@@ -239,7 +228,7 @@ def _welcome(settings: "ServeSettings", told: dict[str, object]) -> None:
     facts.add_column()
     facts.add_row("address", f"{address}/v1")
     facts.add_row("model", ", ".join(settings.names))
-    facts.add_row("method", settings.method)
+    facts.add_row("method", str(told["method"]))
     if "replicas" in told:
         count, threads = told["replicas"], told["threads"]
         facts.add_row("replicas", f"{count}, with {threads} CPU thread{'s' * (threads != 1)} each")

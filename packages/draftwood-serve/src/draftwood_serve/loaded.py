@@ -7,14 +7,12 @@ from typing import Any
 from draftwood import methods
 from draftwood.engine import Limits, Method
 from draftwood.engine.pace import Pace
-from draftwood.heads.folder import TrainedHead, named, open_folder
 from draftwood.models.cache.blocks import PLACES
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.storage.memory import available_memory
-from draftwood.text.datastore import open_datastore
-from draftwood.text.language_model import LanguageModel, load, load_draft_model
+from draftwood.text.language_model import LanguageModel
 from draftwood_serve.jobs import Speculation
 from draftwood_serve.settings import ServeSettings
 
@@ -33,20 +31,9 @@ class LoadedTarget:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
-        self._draft: Model | None = None
-        self._trained: TrainedHead | str | None = settings.drafter
-        given = named(settings.drafter)
-        stored = None if given is None else open_folder(given)
-        self._texts = open_datastore(settings.datastore)
-        self._require(settings.method)
-        where: dict[str, Any] = {
-            name: getattr(settings, name) for name in ("dtype", "device", "cache")
-        }
-        self.plain = load(settings.model, method="plain", tp=settings.tp, **where)
-        if stored is not None:
-            self._trained = stored.read()
-        if settings.draft_model is not None:
-            self._draft = load_draft_model(settings.draft_model, self.plain.tokenizer, **where)
+        self._require(settings.first_method)
+        self.plain = LanguageModel.of(settings.load(), "plain")
+        self.method = settings.method or self.plain.models.default_method()
         self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
         self.curve = self.plain.calibration.followed()
@@ -63,21 +50,16 @@ class LoadedTarget:
             ValueError: for an unknown method, one that lacks a part, a lossy one and a budget that
                 it does not take.
         """
-        name = wanted.method or self.settings.method
+        name = wanted.method or self.method
         self._require(name)
         if (owner, name) not in self._known:
-            draft = self._draft if methods.uses_draft_model(name) else None
-            trained = self._trained if methods.uses_drafter(name) else None
-            texts = self._texts if methods.uses_datastore(name) else None
-            self._known[owner, name] = self.plain.with_method(
-                name, draft, drafter=trained, datastore=texts
-            )
+            self._known[owner, name] = self.plain.with_method(name)
         found = self._known[owner, name]
         return found if wanted.budget is None else _with_budget(found, wanted.budget)
 
     def knows(self, owner: str, wanted: Speculation) -> bool:
         """Whether the method is built already, so that any thread may ask for it at once."""
-        return (owner, wanted.method or self.settings.method) in self._known
+        return (owner, wanted.method or self.method) in self._known
 
     @property
     def recipes(self) -> list[methods.Recipe]:
@@ -142,12 +124,11 @@ class LoadedTarget:
 def require_method(name: str, settings: ServeSettings) -> None:
     """Raise ValueError for an unknown method, one that lacks a part, and a lossy one."""
     recipe = methods.recipe(name)
-    lacking = methods.lacking(
-        recipe, settings.draft_model is not None, named(settings.drafter) is not None
-    )
+    lacking = methods.lacking(recipe, settings.given)
     if lacking is not None:
+        option = "draft-model" if lacking == "head" else lacking
         raise ValueError(
-            f"method {name!r} needs a {lacking}, and this server was started without --{lacking}"
+            f"method {name!r} needs a {lacking}, and this server was started without --{option}"
         )
     if recipe.promise == "trades quality" and not settings.inexact:
         raise ValueError(

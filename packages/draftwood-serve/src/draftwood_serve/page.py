@@ -71,6 +71,6 @@ def page_facts(service: TextService) -> dict[str, Any]:
         "model": service.settings.names[0],
         "machine": device_name(model.device),
         "context_length": model.context_length,
-        "method": service.settings.method,
+        "method": service.target.method,
         "methods": methods,
     }

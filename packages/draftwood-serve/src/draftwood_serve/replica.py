@@ -21,12 +21,14 @@ class ReplicaFacts:
         process: number of the process on its machine.
         context_length: of the model; None for no limit.
         instructions: what its CPU multiplies matrices with; None where PyTorch does.
+        method: of requests that name none.
     """
 
     address: str
     process: int
     context_length: int | None
     instructions: str | None
+    method: str = ""
 
 
 class Replica:
@@ -55,7 +57,9 @@ class Replica:
         while not self.server.started and self.thread.is_alive():
             time.sleep(0.01)
         length = target.plain.model.context_length
-        return ReplicaFacts(address_of(bound), os.getpid(), length, target.instructions)
+        return ReplicaFacts(
+            address_of(bound), os.getpid(), length, target.instructions, target.method
+        )
 
     def run(self) -> None:
         """Block until the replica can answer no more; raises the reason."""

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -127,13 +126,9 @@ class ReplicaSet:
 
     def _of_each(self, settings: ServeSettings) -> ServeSettings:
         """Settings of a replica, which may run in another directory, with a GPU that Ray chose."""
-        files = ("model", "draft_model", "drafter", "datastore")
-        named = {name: getattr(settings, name) for name in files}
-        paths = {name: Path(value).expanduser() for name, value in named.items() if value}
-        found = {name: str(path.resolve()) for name, path in paths.items() if path.exists()}
         return replace(
             settings,
-            **found,
+            **settings.from_anywhere(),
             host="127.0.0.1",
             device="cuda" if self.needs["GPU"] else settings.device,
             threads=self.needs["CPU"],
@@ -275,9 +270,9 @@ def serve_replicas(
         ValueError: as ``draftwood.load``, and where so many replicas find no place.
         KeyboardInterrupt: after Ctrl-C, once all is closed.
     """
-    require_method(settings.method, settings)
+    require_method(settings.first_method, settings)
     if address is None:  # elsewhere other files may lie
-        for name in filter(None, (settings.model, settings.draft_model)):
+        for name in filter(None, (settings.model, settings.drafts.model)):
             described(name)
     bound = bind(settings.host, settings.port)
     try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from draftwood.model_set import ModelNames
 from draftwood.validation import require_whole
 
 BODY_BYTES = 2 * 2**20
@@ -20,19 +21,14 @@ DRAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class ServeSettings:
-    """Settings of a server.
+class ServeSettings(ModelNames):
+    """Settings of a server: its models, see ``ModelNames``, and the way it runs.
 
     Args:
-        model: a built-in name, a folder, a GGUF file or a Hugging Face id.
         host: where to listen; other than this machine's own addresses needs an API key.
         port: 0 takes a free one.
-        method: how texts are decoded where a request does not say.
-        draft_model: for methods that draft with a second model, as ``model``.
-        drafter: for methods that draft with a trained drafter: its folder or name.
-        datastore: for methods that copy from texts of files: what ``draftwood datastore build``
-            made of them. All requests copy from it.
-        dtype: as for ``draftwood.load``, as are the device and the cache.
+        method: how texts are decoded where a request does not say; None takes the one that follows
+            from what drafts, see ``draftwood.load``.
         max_batch: texts that are written at the same time.
         max_queue: requests that wait for a place; further ones are sent away.
         max_step_ms: milliseconds that a step with prompts in it may take, if the measured cost of
@@ -43,24 +39,17 @@ class ServeSettings:
         api_keys: one of them must come with each request; empty asks for none.
         served_names: names under which requests may ask for the model; empty takes its own.
         inexact: allow methods that change what the model says.
-        tp: processes that hold the model in parts.
         threads: of the CPU; None leaves it to PyTorch.
         replicas: servers among which memory is shared out where ``cache_memory`` is None.
 
     Raises:
-        ValueError: for a number out of range, and an open address without an API key.
+        ValueError: for a number out of range, an open address without an API key, and as
+            ``ModelNames``.
     """
 
-    model: str = "smollm2-135m"
     host: str = "127.0.0.1"
     port: int = 8000
-    method: str = "auto"
-    draft_model: str | None = None
-    drafter: str | None = None
-    datastore: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    cache: str | None = None
+    method: str | None = None
     max_batch: int = 16
     max_queue: int = 64
     max_step_ms: float = 40.0
@@ -69,11 +58,11 @@ class ServeSettings:
     api_keys: tuple[str, ...] = ()
     served_names: tuple[str, ...] = ()
     inexact: bool = False
-    tp: int = 1
     threads: int | None = None
     replicas: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         least_of = {"max_batch": 1, "max_queue": 0, "port": 0, "tp": 1, "replicas": 1}
         if self.threads is not None:
             least_of["threads"] = 1
@@ -93,6 +82,13 @@ class ServeSettings:
             )
 
     @property
+    def first_method(self) -> str:
+        """The method where a request does not say, as far as it is known before models are loaded:
+        what a second language model costs may decide for another one.
+        """
+        return self.method or self.drafts.method
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names under which requests may ask for the model; answers carry the first."""
         return self.served_names or (self.model,)
@@ -108,13 +104,13 @@ def is_own_address(host: str) -> bool:
         return False
 
 
-SPECULATIVE_KEYS = {"method": str, "draft_model": str, "model": str, "drafter": str}
+SPECULATIVE_KEYS = ("method", "draft_model", "model", "drafter")
 
 
-def speculative_config(text: str) -> dict[str, str]:
+def speculative_config(text: str) -> dict[str, Any]:
     """Settings from vLLM's JSON form, such as ``{"method": "rsd-s", "model": "..."}``.
 
-    ``model`` is another name of ``draft_model``.
+    ``model`` and ``drafter`` are other names of ``draft_model``, which takes one of each kind.
 
     Raises:
         ValueError: for what is no JSON object, and for keys that mean nothing here.
@@ -125,12 +121,15 @@ def speculative_config(text: str) -> dict[str, str]:
         raise ValueError(f"--speculative-config is not JSON: {error}") from None
     if not isinstance(given, Mapping):
         raise ValueError('--speculative-config must be a JSON object, such as {"method": "auto"}')
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for key, value in given.items():
         if key not in SPECULATIVE_KEYS or not isinstance(value, str):
             raise ValueError(
                 f"--speculative-config knows method, draft_model (or model) and drafter, all of"
                 f" them texts; got {key!r}: {value!r}"
             )
-        found["draft_model" if key == "model" else key] = value
+        if key == "method":
+            found[key] = value
+        else:
+            found["draft_model"] = (*found.get("draft_model", ()), value)
     return found

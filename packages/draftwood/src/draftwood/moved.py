@@ -56,7 +56,7 @@ MOVED = {
     "draftwood.interfaces.drafter": "draftwood.drafters.drafter",
     "draftwood.interfaces.fingerprint": "draftwood.models.fingerprint",
     "draftwood.interfaces.model": "draftwood.models.model",
-    "draftwood.interfaces.resources": "draftwood.drafters.build_resources",
+    "draftwood.interfaces.resources": "draftwood.drafters.resources",
     "draftwood.interfaces.shape": "draftwood.shapes.shape",
     "draftwood.interfaces.size": "draftwood.models.size",
     "draftwood.interfaces.source": "draftwood.sources.source",
@@ -98,7 +98,7 @@ RENAMED = {
 
 
 class MovedWarning(FutureWarning):
-    """A module is imported by the path that it had before."""
+    """A module is imported by the path, or an option given by the name, that it had before."""
 
 
 class OldPaths:
@@ -146,6 +146,13 @@ def moved_name(package: str, name: str) -> object:
     if name not in EXPORTED.get(axis, ()):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return getattr(_import(old, f"draftwood_methods.{axis}"), name)
+
+
+def renamed(old: str, new: str, stacklevel: int = 4) -> None:
+    """Warn that an option has another name now."""
+    import warnings
+
+    warnings.warn(f"{old} is {new} now", MovedWarning, stacklevel=stacklevel)
 
 
 def _import(old: str, new: str, named: str = "") -> "ModuleType":

@@ -13,7 +13,9 @@ from thinning import thinned
 options = ("--max-new-tokens", "8")
 pytestmark = pytest.mark.usefixtures("unchecked")  # thousands of tiny trees
 # on a table trained heads are a draft model's stand-ins, which other methods try too
-without_a_head = [name for name in methods.lossless_names() if not methods.needs_drafter(name)]
+without_a_head = [
+    name for name in methods.lossless_names() if "head" not in methods.spec(name).needs
+]
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_those_that_pay_or_need_something_are_shown_first_with_their_figures():
     }
     assert {"auto", "plain", "rsd-s", "eagle", "typical"} <= shown.keys()
     for name, recipe in methods.known().items():
-        if recipe.lossless and not methods.needs_draft_model(name) | methods.needs_drafter(name):
+        if recipe.lossless and not {"draft-model", "head"} & recipe.needs:
             assert (name in shown) == (name == "plain" or pays(name)), name
     for name in shown.keys() & speeds.keys():
         assert " ".join(speeds[name]) in " ".join(shown[name].split()), name

@@ -40,7 +40,24 @@ REFUSALS = {
     "draft model": ("generate hi --method rsd-s --draft-model nowhere", "no model is named"),
     "method": ("generate hi --method recyclin", "did you mean recycling"),
     "need": ("generate hi --method rsd-s", "--draft-model"),
-    "drafter": ("generate hi --method eagle --drafter nowhere", "no drafter's folder nowhere"),
+    "head": ("generate hi --draft-model smollm2-135m-ct", "did you mean smollm2-135m-ctc"),
+    "two heads": (
+        "generate hi --draft-model smollm2-135m-ctc --draft-model smollm2-135m-lm",
+        "two trained heads are given",
+    ),
+    "unused head": (
+        "generate hi --draft-model smollm2-135m-ctc --method lookup",
+        "uses no trained head",
+    ),
+    "another kind of head": (
+        "generate hi --draft-model smollm2-135m-ctc --method auto",
+        "is for method 'ctc'; choose that method",
+    ),
+    "no overlap": ("generate hi --draft-model smollm2-135m-ctc --overlap", "leave overlap out"),
+    "config": (
+        ("serve", "--speculative-config", '{"drafter": "nowhere"}'),
+        "no model is named 'nowhere'",
+    ),
     "lossy": ("generate hi --method typical --draft-model stories-15m", "--inexact"),
     "overlap": ("generate hi --method lookup --overlap", "leave overlap out"),
     "datastore": ("generate hi --datastore nowhere", "there is no datastore nowhere"),

@@ -20,7 +20,7 @@ from draftwood.storage.home import home
 TRAINING_FREE = [
     recipe.name
     for recipe in methods.known().values()
-    if recipe.lossless and methods.lacking(recipe, False, False) is None and recipe.name != "plain"
+    if recipe.lossless and methods.lacking(recipe, ()) is None and recipe.name != "plain"
 ]
 
 

@@ -380,7 +380,7 @@ def seconds_of(lm: draftwood.LanguageModel) -> object:
 WEIGHING = [
     name
     for name, recipe in methods.known().items()
-    if "curve" in recipe.drafter.uses and not methods.needs_layers(name)
+    if "curve" in recipe.drafter.uses and "layers" not in recipe.needs
 ]
 
 
@@ -401,8 +401,8 @@ def test_methods_that_weigh_costs_get_the_curve(name: str, measured: list[float]
 def test_other_methods_pay_nothing(measured: list[float]) -> None:
     tokenizer = words()
     for name in methods.known():
-        given = methods.needs_drafter(name) or methods.needs_draft_model(name)
-        if name not in WEIGHING and not given and not methods.needs_layers(name):
+        given = {"draft-model", "head", "layers"} & methods.spec(name).needs
+        if name not in WEIGHING and not given:
             draftwood.load(tiny_llama(), tokenizer, method=name)
     assert measured == []
 

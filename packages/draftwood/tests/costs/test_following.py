@@ -11,7 +11,7 @@ import torch
 
 from draftwood import engine, methods
 from draftwood.costs.budget import Budget
-from draftwood.costs.calibration import Calibration, Unmeasured
+from draftwood.costs.calibration import Calibration
 from draftwood.costs.curve import Curve
 from draftwood.costs.following import ENOUGH, LONGEST, SHORTEST, SIZES, Following
 from draftwood.drafters import MultiSource
@@ -350,7 +350,7 @@ def test_methods_that_weigh_a_curve_write_texts_that_no_tree_changes() -> None:
 
 def test_a_method_that_may_not_measure_begins_with_what_is_assumed(tmp_path: Path) -> None:
     calibration = Calibration(TableModel(torch.eye(4)), tmp_path, "float32")  # type: ignore[arg-type]
-    followed = Unmeasured(calibration).followed()
+    followed = calibration.followed(measures=False)
     assert isinstance(followed, Following)
     assert followed(1) == pytest.approx(0.02)
     assert not followed.is_good

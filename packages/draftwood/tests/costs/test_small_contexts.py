@@ -53,7 +53,7 @@ def test_auto_drafts_in_any_context(context: int) -> None:
     assert curve(4) >= curve(1) > 0.0
     prior = StoredPrior(model, TEXT)
     assert len(prior.table.tokens) == (VOCAB if context > 1 else 0)
-    auto = methods.build("auto", model, curve=curve, prior=prior)
+    auto = methods.build("auto", model, curve=curve, prior=prior.table)
     for prompt in {1, context // 2, context - 1} & set(range(1, context)):
         wanted = tokens_of(generate(model, Nothing(), Match(), TEXT[:prompt], options))
         found = tokens_of(generate(model, auto.drafter, auto.verifier, TEXT[:prompt], options))

@@ -41,7 +41,7 @@ def trained(target: NativeModel) -> TrainedHead:
 
 
 def auto(target: NativeModel, trained: TrainedHead | None) -> Method:
-    return methods.build("auto", target, drafter=trained)
+    return methods.build("auto", target, head=trained)
 
 
 def sequence(
@@ -143,6 +143,6 @@ def _trees(requests: list[list[Step]]) -> list[tuple[object, ...]]:
 def test_other_targets_and_heads_are_refused(target: NativeModel, trained: TrainedHead) -> None:
     lean = LeanModel(tiny_llama(0, layers=6))
     with pytest.raises(ValueError, match="runs natively"):
-        methods.build("auto", lean, drafter=replace(trained))
+        methods.build("auto", lean, head=replace(trained))
     with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'ctc'"):
-        methods.build("auto", target, drafter=tiny_ctc(target))
+        methods.build("auto", target, head=tiny_ctc(target))

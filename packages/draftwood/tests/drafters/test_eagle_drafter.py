@@ -305,7 +305,7 @@ def test_what_does_not_fit_is_refused(target: Model) -> None:
     with pytest.raises(ValueError, match=r"reads layers \[1, 2, 4\], the target has 0\.\.2"):
         Eagle(trained, LeanModel(tiny_llama(0, layers=2)))
     with pytest.raises(ValueError, match="other weights"):
-        methods.build("eagle", LeanModel(tiny_llama(1, layers=4)), drafter=trained)
+        methods.build("eagle", LeanModel(tiny_llama(1, layers=4)), head=trained)
     with pytest.raises(ValueError, match="needs a model that gives hidden states"):
         Eagle(trained, TableModel(torch.zeros(64, 64)))
     with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'Linear'"):
@@ -315,7 +315,7 @@ def test_what_does_not_fit_is_refused(target: Model) -> None:
 def test_methods_take_shapes(target: Model) -> None:
     trained = tiny_eagle(target)
     for name, shape in (("eagle", BestFirst(2, 2, 3)), ("eagle-rsd", StochasticBeam(2, 2))):
-        built = methods.build(name, target, shape=shape, drafter=trained)
+        built = methods.build(name, target, shape=shape, head=trained)
         assert isinstance(built.drafter, Eagle)
         assert built.drafter.shape == shape
         assert len(text(target, built.drafter, 1.0)) == 24

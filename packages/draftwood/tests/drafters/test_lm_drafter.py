@@ -44,7 +44,7 @@ def test_greedy_texts_are_the_models_own_on_every_path(path: str) -> None:
 
     def text(name: str, shape: Shape | None = None) -> list[int]:
         drafter = None if name == "plain" else tiny_lm(target)
-        built = methods.build(name, target, shape=shape, drafter=drafter)
+        built = methods.build(name, target, shape=shape, head=drafter)
         options = Options(Sampling(), 12)
         steps = list(generate(target, built.drafter, built.verifier, PROMPT, options))
         assert any(step.drafted for step in steps) == (name != "plain")

@@ -173,4 +173,4 @@ def test_what_does_not_fit_is_refused(target: Model) -> None:
         Medusa(tiny_eagle(target), target)
     other = LeanModel(tiny_llama(1, layers=4))
     with pytest.raises(ValueError, match="other weights"):
-        methods.build("medusa", other, drafter=trained)
+        methods.build("medusa", other, head=trained)

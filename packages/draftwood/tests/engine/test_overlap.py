@@ -151,7 +151,7 @@ def test_models_with_caches_write_the_same(path: str, overlap: Overlap, temperat
 @pytest.mark.parametrize("overlap", [NEVER, ALWAYS], ids=lambda each: each.pre_verify)
 def test_a_draft_lm_drafts_ahead_too(overlap: Overlap) -> None:
     target = NativeModel(tiny_llama(0, layers=2))
-    built = methods.build("lm-rsd", target, shape=Widths((2, 1)), drafter=tiny_lm(target))
+    built = methods.build("lm-rsd", target, shape=Widths((2, 1)), head=tiny_lm(target))
     for temperature in (0.0, 1.0):
         options = Options(Sampling(temperature), 24, seed=3)
         wanted, _ = write(target, built.drafter, built.verifier, options)
@@ -518,10 +518,10 @@ def test_limits_hold_for_others_and_while_they_are_wanted() -> None:
 )
 def test_methods_with_nothing_to_overlap_are_refused(name: str, why: str) -> None:
     needs = methods.recipe(name).drafter.needs
-    draft, trained = "draft-model" in needs, "drafter" in needs
+    given = {"draft-model", "head"} & needs
     with pytest.raises(ValueError, match=f"{why}.*leave overlap out.*rsd-s"):
-        methods.require([name], draft, drafter=trained, overlap=True)
-    methods.require([name], draft, drafter=trained)
+        methods.require([name], given, overlap=True)
+    methods.require([name], given)
 
 
 def test_bad_overlaps(

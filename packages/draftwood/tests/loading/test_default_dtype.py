@@ -44,9 +44,10 @@ def language_model(path: str, method: str) -> draftwood.LanguageModel:
     words = Tokenizer(WordLevel({f"w{n}": n for n in range(64)}, unk_token="w0"))
     words.pre_tokenizer = Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0")
-    lm = draftwood.load(hf_model(0, 6), tokenizer, method="plain")
-    lm.model = PATHS[path](hf_model(0, 6))
-    draft: Model | None = PATHS[path](hf_model(1, 1)) if methods.needs_draft_model(method) else None
+    target = PATHS[path](hf_model(0, 6))
+    lm = draftwood.LanguageModel(target, tokenizer, methods.build("plain", target), "tiny")
+    needed = "draft-model" in methods.spec(method).needs
+    draft: Model | None = PATHS[path](hf_model(1, 1)) if needed else None
     return lm.with_method(method, draft)
 
 

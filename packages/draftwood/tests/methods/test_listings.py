@@ -29,16 +29,9 @@ def test_another_recipe_has_another_listing(other: dict) -> None:
 
 def test_a_name_and_its_recipe_are_asked_alike() -> None:
     for recipe in RECIPES:
-        for ask in (
-            methods.needs_draft_model,
-            methods.uses_draft_model,
-            methods.needs_drafter,
-            methods.uses_drafter,
-            methods.needs_layers,
-            methods.uses_datastore,
-            methods.drafts_ahead,
-        ):
-            assert ask(recipe.name) == ask(recipe) == ask(methods.listing(recipe.name))
+        told = methods.spec(recipe.name)
+        for name in ("needs", "uses", "drafts_ahead"):
+            assert getattr(told, name) == getattr(methods.spec(recipe), name)
         assert methods.listing(recipe.name).lossless == recipe.lossless
 
 

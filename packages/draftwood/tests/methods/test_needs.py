@@ -14,13 +14,13 @@ from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
-from draftwood.drafters.build_resources import Resources
-from draftwood.drafters.drafter import Need
-from draftwood.drafters.lazy_resources import LazyResources
+from draftwood.drafters.resources import Later, Need, Resources
+from draftwood.heads.folder import save
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Method, Recipe
 from draftwood.models.model import Model
 from draftwood.models.torch.model import LeanModel
+from draftwood.moved import MovedWarning
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior
@@ -44,10 +44,23 @@ class LoadedError(AssertionError):
 def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever loads a model or a tokenizer fails."""
 
-    def load(*given: object) -> NoReturn:
+    def load(*given: object, **more: object) -> NoReturn:
         raise LoadedError(str(given))
 
-    monkeypatch.setattr("draftwood.text.language_model.load_model", load)
+    monkeypatch.setattr("draftwood.loading.models.load_model", load)
+    monkeypatch.setattr("draftwood.loading.draft_models.load_model", load)
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trained head in a folder, of a model that nothing else is asked of."""
+    trained = tiny_drafter("eagle", LeanModel(tiny_llama(0, layers=4)))
+    assert trained is not None
+    return str(save(tmp_path_factory.mktemp("heads") / "eagle", trained, ""))
+
+
+def needs(name: str) -> frozenset[Need]:
+    return methods.spec(name).needs
 
 
 def target() -> Model:
@@ -68,20 +81,15 @@ def raised(act: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def refusals(name: str, draft: bool, drafter: bool, folder: Path) -> dict[str, str]:
-    """Refusals by each way to ask for a method, with or without a draft model and a drafter."""
-    given = (*(("--draft-model", NOWHERE) * draft), *(("--drafter", NOWHERE) * drafter))
-    model = ("--model", NOWHERE, *given)
-    names: dict[str, Any] = {
-        "draft_model": NOWHERE if draft else None,
-        "drafter": NOWHERE if drafter else None,
-    }
+def refusals(name: str, drafts: list[str], folder: Path) -> dict[str, str]:
+    """Refusals by each way to ask for a method, with these draft models and heads."""
+    model = ("--model", NOWHERE, *(word for each in drafts for word in ("--draft-model", each)))
     parts: dict[str, Any] = {
-        "draft_model": tables()[1] if draft else None,
-        "drafter": TRAINED if drafter else None,
+        "draft_model": tables()[1] if NOWHERE in drafts else None,
+        "head": TRAINED if set(drafts) - {NOWHERE} else None,
     }
     asked = {
-        "load": raised(lambda: draftwood.load(NOWHERE, method=name, **names)),
+        "load": raised(lambda: draftwood.load(NOWHERE, method=name, draft_model=drafts)),
         "build": raised(lambda: methods.build(name, target(), **parts)),
         "recipe": raised(lambda: methods.build(methods.recipe(name), target(), **parts)),
         "generate": printed("generate", "hi", "--method", name, *model),
@@ -94,69 +102,78 @@ def refusals(name: str, draft: bool, drafter: bool, folder: Path) -> dict[str, s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_or_unused_draft_model_is_refused_alike(name: str, tmp_path: Path) -> None:
-    needed = methods.needs_draft_model(name)
-    drafter = methods.needs_drafter(name)
-    said = refusals(name, draft=not needed, drafter=drafter, folder=tmp_path)
+def test_a_missing_or_unused_draft_model_is_refused_alike(
+    name: str, head: str, tmp_path: Path
+) -> None:
+    needed = "draft-model" in needs(name)
+    drafts = [head] * ("head" in needs(name)) + [NOWHERE] * (not needed)
+    said = refusals(name, drafts, tmp_path)
     assert len(set(said.values())) == 1, said
     words = f"method {name!r} drafts with a second" if needed else f"method {name!r} uses no draft"
     assert said["load"].startswith(words)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in NAMES if methods.needs_drafter(n) or not methods.uses_drafter(n)]
-)
-def test_a_missing_or_unused_drafter_is_refused_alike(name: str, tmp_path: Path) -> None:
-    needed, draft = methods.needs_drafter(name), methods.needs_draft_model(name)
-    said = refusals(name, draft=draft, drafter=not needed, folder=tmp_path)
+@pytest.mark.parametrize("name", [n for n in NAMES if "head" not in methods.spec(n).uses])
+def test_a_missing_or_unused_head_is_refused_alike(name: str, head: str, tmp_path: Path) -> None:
+    needed = "head" in needs(name)
+    drafts = [NOWHERE] * ("draft-model" in needs(name)) + [head] * (not needed)
+    said = refusals(name, drafts, tmp_path)
     assert len(set(said.values())) == 1, said
     words = (
-        f"method {name!r} drafts with a trained drafter; name its folder with --drafter (drafter="
-        " in Python)"
+        f"method {name!r} drafts with a trained head; name its folder with --draft-model"
+        " (draft_model= in Python)"
         if needed
-        else f"method {name!r} uses no trained drafter; leave --drafter out"
+        else f"method {name!r} uses no trained head; leave it out"
     )
     assert said["load"].startswith(words)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_no_drafter_is_refused_before_weights_are_loaded(tmp_path: Path) -> None:
-    said = f"there is no drafter's folder {tmp_path / 'none'}"
-    given = ("--drafter", str(tmp_path / "none"), "--model", NOWHERE)
+def test_a_head_that_is_nowhere_is_refused_before_weights_are_loaded(tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "none")
+    said = f"there is no folder and no file {nowhere}"
+    given = ("--draft-model", nowhere, "--model", NOWHERE)
     output = ("--output", str(tmp_path / "run"))
     for asked in (
-        ("generate", "hi", "--method", "eagle"),
-        ("check", "--methods", "eagle"),
-        ("tune", "--method", "eagle"),
-        ("bench", "spec-bench", "--methods", "eagle", *output),
+        ("generate", "hi", "--method", "rsd-s"),
+        ("check", "--methods", "rsd-s"),
+        ("tune", "--method", "rsd-s"),
+        ("bench", "spec-bench", "--methods", "rsd-s", *output),
     ):
         assert printed(*asked, *given).startswith(said)
-    with pytest.raises(ValueError, match="no drafter's folder"):
-        draftwood.load(NOWHERE, method="eagle", drafter=tmp_path / "none")
-    with pytest.raises(ValueError, match="no drafter's folder"):
-        draftwood.custom_generate("eagle", drafter=tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="no folder and no file"):
+        draftwood.load(NOWHERE, method="rsd-s", draft_model=tmp_path / "none")
+    for ask in (
+        lambda: draftwood.load(NOWHERE, method="eagle", drafter=nowhere),
+        lambda: draftwood.custom_generate("eagle", drafter=nowhere),
+    ):
+        with (
+            pytest.warns(MovedWarning, match="drafter is draft_model now"),
+            pytest.raises(ValueError, match="no drafter's folder"),
+        ):
+            ask()
     assert not (tmp_path / "run").exists()
 
 
 def test_what_goes_together_comes_to_loading() -> None:
     """Otherwise the refusals above might come from anything else."""
     for name in NAMES:
-        draft = NOWHERE if methods.needs_draft_model(name) else None
-        drafter = TRAINED if methods.needs_drafter(name) else None
+        draft = NOWHERE if "draft-model" in needs(name) else None
+        drafts = [draft, TRAINED if "head" in needs(name) else None]
         with pytest.raises(LoadedError):
-            draftwood.load(NOWHERE, method=name, draft_model=draft, drafter=drafter)
+            draftwood.load(NOWHERE, method=name, draft_model=[each for each in drafts if each])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unused_shape_is_refused(name: str) -> None:
     taken = methods.recipe(name).drafter
-    draft = tables()[1] if methods.needs_draft_model(name) else None
-    model = LeanModel(tiny_llama(0)) if methods.needs_drafter(name) else target()
+    draft = tables()[1] if "draft-model" in needs(name) else None
+    model = LeanModel(tiny_llama(0)) if "head" in needs(name) else target()
     trained = tiny_drafter(name, model)
 
     def build(shape: Shape) -> Method:
-        return methods.build(name, model, draft, shape, drafter=trained)
+        return methods.build(name, model, draft, shape, head=trained)
 
     if "shape" not in taken.uses:
         assert raised(lambda: build(Widths())) == f"method {name!r} takes no shape"
@@ -165,7 +182,7 @@ def test_an_unused_shape_is_refused(name: str) -> None:
             f"method {name!r} takes a Paths shape, not Widths("
         )
         assert build(Paths()).drafter.shape == Paths()  # type: ignore[attr-defined]
-    elif not methods.needs_layers(name):  # a table has none
+    elif "layers" not in needs(name):  # a table has none
         drafter: Any = build(Widths((2, 1))).drafter
         first = getattr(drafter, "near", getattr(drafter, "drafters", [drafter])[0])
         assert first.shape == Widths((2, 1))
@@ -178,29 +195,28 @@ class Either(Nothing):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return DraftModel(resources.draft_model) if resources.has_draft_model else cls()
+        return cls() if resources.draft_model is None else DraftModel(resources.draft_model)
 
 
 def test_a_draft_model_may_be_used_without_being_needed() -> None:
     either = Recipe("either", "", "", Either, None, Match())
-    assert methods.uses_draft_model(either)
-    assert not methods.needs_draft_model(either)
+    assert "draft-model" in methods.spec(either).uses
     draft = tables()[1]
     built = methods.build(either, target(), draft).drafter
     assert isinstance(built, DraftModel)
     assert built.model is draft
     assert isinstance(methods.build(either, target()).drafter, Either)
-    methods.require([either, "lookup"], draft_model=True)
+    methods.require([either, "lookup"], {"draft-model"})
     with pytest.raises(ValueError, match="uses no draft model"):
-        methods.require(["lookup"], draft_model=True)
-    with pytest.raises(ValueError, match="look at has_draft_model first"):
-        DraftModel.build(LazyResources(target()))
+        methods.require(["lookup"], {"draft-model"})
+    with pytest.raises(ValueError, match="must name it in needs"):
+        DraftModel.build(Resources(target()))
 
 
 def test_several_methods_are_refused_together() -> None:
     several = printed("compare", "hi", "--methods", "lookup,aded", "--draft-model", NOWHERE)
     assert several.startswith("methods 'lookup', 'aded' use no draft model; leave it out")
-    methods.require(["lookup", "rsd-s"], draft_model=True)  # one of them uses it
+    methods.require(["lookup", "rsd-s"], {"draft-model"})  # one of them uses it
 
 
 def test_a_method_that_is_built_takes_no_further_parts() -> None:
@@ -214,36 +230,26 @@ def test_a_method_that_is_built_takes_no_further_parts() -> None:
 class Watched(Resources):
     """Resources that note what is asked for."""
 
-    def __init__(self) -> None:
-        self.asked: set[str] = set()
-        self.inner = LazyResources(TableModel(tables()[0].logits), tables()[1])
-
-    def _take(self, name: str) -> object:
-        self.asked.add(name)
-        return getattr(self.inner, name)
-
-    target = property(lambda self: self._take("target"))  # type: ignore[assignment]
-    draft_model = property(lambda self: self._take("draft_model"))  # type: ignore[assignment]
-    has_draft_model = property(lambda self: self.inner.has_draft_model)  # type: ignore[assignment]
-    drafter = property(lambda self: self._take("drafter"))  # type: ignore[assignment]
-    has_drafter = property(lambda self: self.inner.has_drafter)  # type: ignore[assignment]
-    shape = property(lambda self: self._take("shape"))  # type: ignore[assignment]
-    curve = property(lambda self: self._take("curve"))  # type: ignore[assignment]
-    prior = property(lambda self: self._take("prior"))  # type: ignore[assignment]
-    exits = property(lambda self: self._take("exits"))  # type: ignore[assignment]
-    datastore = property(lambda self: self._take("datastore"))  # type: ignore[assignment]
+    def __getattribute__(self, name: str) -> object:
+        if name in Resources.__dataclass_fields__:
+            vars(self).setdefault("asked", set()).add(name)
+        return super().__getattribute__(name)
 
 
 def undeclared(drafter: type[Drafter]) -> set[str]:
     """Resources that a drafter asks for beyond those it declares."""
-    resources = Watched()
+    resources = Watched(TableModel(tables()[0].logits), tables()[1])
     try:
         drafter.build(resources)
     except ValueError:
-        # a table has no layers, and nobody gave a trained drafter
-        assert {"layers", "drafter"} & drafter.needs
+        # a table has no layers, and nobody gave a trained head
+        assert {"layers", "head"} & drafter.needs
     declared: frozenset[Need] = drafter.needs | drafter.uses
-    return resources.asked - {need.replace("-", "_") for need in declared} - {"target"}
+    return (
+        vars(resources).get("asked", set())
+        - {need.replace("-", "_") for need in declared}
+        - {"target"}
+    )
 
 
 class Greedy(Nothing):
@@ -288,10 +294,11 @@ def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:
     measured = {}
     for name in NAMES:
         # a table has neither layers nor hidden states
-        if not methods.needs_layers(name) and not methods.needs_drafter(name):
+        if not {"layers", "head"} & needs(name):
             curve, prior = Unmeasured(), Unread()
-            draft = tables()[1] if methods.needs_draft_model(name) else None
-            methods.build(name, target(), draft, curve=curve, prior=prior)
+            draft = tables()[1] if "draft-model" in needs(name) else None
+            later = Later(curve.followed), Later(lambda prior=prior: prior.table)
+            methods.build(name, target(), draft, curve=later[0], prior=later[1])
             measured[name] = (curve.measured, prior.made)
     assert {name: counts for name, counts in measured.items() if any(counts)} == {
         **{"auto": (1, 1), "suffix": (1, 0)}
@@ -327,8 +334,8 @@ def test_nobody_claims_to_be_lossless(claim: Callable[[], object]) -> None:
 
 def test_built_methods_promise_what_their_recipes_do() -> None:
     for name, recipe in methods.known().items():
-        if not methods.needs_layers(name):
-            draft = tables()[1] if methods.needs_draft_model(name) else None
-            model = LeanModel(tiny_llama(0)) if methods.needs_drafter(name) else target()
-            built = methods.build(name, model, draft, drafter=tiny_drafter(name, model))
+        if "layers" not in needs(name):
+            draft = tables()[1] if "draft-model" in needs(name) else None
+            model = LeanModel(tiny_llama(0)) if "head" in needs(name) else target()
+            built = methods.build(name, model, draft, head=tiny_drafter(name, model))
             assert built.promise == recipe.promise

@@ -238,11 +238,7 @@ def test_a_slot_that_comes_back_begins_empty() -> None:
 
 
 LENGTH = 28
-METHODS = [
-    name
-    for name in lossless_names()
-    if not methods.needs_drafter(name) and not methods.needs_layers(name)
-]
+METHODS = [name for name in lossless_names() if not {"head", "layers"} & methods.spec(name).needs]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -250,7 +246,7 @@ def test_greedy_texts_are_those_of_transformers(method: str) -> None:
     """With itself as the draft model, whose state is rolled back too."""
     for family in SOME:
         target = model_of(family)
-        draft = target if methods.needs_draft_model(method) else None
+        draft = target if "draft-model" in methods.spec(method).needs else None
         chosen = methods.build(method, target, draft, curve=lambda nodes: 1.0 + 0.02 * nodes)
         assert greedy(chosen, target, PROMPT) == plain_text(family, PROMPT)
 

@@ -78,9 +78,9 @@ def method_of(name: str, target: Model) -> Method:
     if name in (IN_PYTHON, CALLED_BACK):
         own = EarlierTexts() if name == IN_PYTHON else InPython(EarlierTexts())
         return Method(MultiSource((Suffix(), NGrams(), own), FREE), Match(), name)
-    draft = target if methods.needs_draft_model(name) else None
+    draft = target if "draft-model" in methods.spec(name).needs else None
     trained = tiny_drafter(name, target)
-    built = methods.build(name, target, draft, curve=FREE.seconds, drafter=trained)
+    built = methods.build(name, target, draft, curve=FREE.seconds, head=trained)
     if name == "auto":
         return Method(
             MultiSource((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name
@@ -90,7 +90,7 @@ def method_of(name: str, target: Model) -> Method:
 
 IN_PYTHON, CALLED_BACK = "auto, in Python", "auto, a source of it in Python"
 NAMES = [*(name for name in methods.known() if name != "plain"), IN_PYTHON, CALLED_BACK]
-TRAINED = {name for name in methods.known() if methods.needs_drafter(name)}
+TRAINED = {name for name in methods.known() if "head" in methods.spec(name).needs}
 SHADOWS = {"shadow", "auto-shadow"}  # which need weights that 4 bits can stand in for
 
 

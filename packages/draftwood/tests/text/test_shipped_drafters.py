@@ -51,9 +51,11 @@ def test_auto_takes_it_where_the_model_runs_natively(target: NativeModel) -> Non
     assert "trained-head" not in sources(lean.with_method("auto", measure=False))
     native = LanguageModel(target, letters(), lm.method, "native")
     assert "trained-head" in sources(native.with_method("auto", measure=False))
-    assert "trained-head" not in sources(native.with_method("auto", measure=False, drafter="none"))
+    without = native.with_method("auto", draft_model="none", measure=False)
+    assert "trained-head" not in sources(without)
+    assert "trained-head" not in sources(without.with_method("auto", measure=False))
 
 
 def test_none_is_no_drafter_for_those_that_need_one(target: NativeModel) -> None:
-    with pytest.raises(ValueError, match="name its folder with --drafter"):
-        draftwood.load(tiny_llama(0, layers=6), letters(), method="eagle", drafter="none")
+    with pytest.raises(ValueError, match="name its folder with --draft-model"):
+        draftwood.load(tiny_llama(0, layers=6), letters(), method="eagle", draft_model="none")

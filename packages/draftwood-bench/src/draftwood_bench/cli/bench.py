@@ -1,12 +1,11 @@
 """`draftwood bench`: measure methods by a protocol, and show the tables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli import options
 from draftwood_bench.cli.measurements import cost, gguf, overhead, quality
 from draftwood_bench.cli.options import SETTINGS, methods_option, numbers, peers_option, run_options
 from draftwood_bench.cli.show import show, tell, told_progress, typed
@@ -105,15 +104,14 @@ def rsd(
     \b
     Example:
       draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
-      draftwood bench rsd --drafter smollm2-135m-lm --output runs/rsd-lm
+      draftwood bench rsd --draft-model smollm2-135m-lm --output runs/rsd-lm
     """
     _check(methods, given)
     from draftwood.heads.folder import open_folder
-    from draftwood.heads.places import LEFT_OUT
     from draftwood_bench.plan.protocols import Rsd
 
-    named = given["drafter"]
-    kind = None if named in (None, LEFT_OUT) else open_folder(named).config.kind
+    head = given["names"].drafts.head
+    kind = None if head is None else open_folder(head).config.kind
     _run(
         context,
         lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings, kind),
@@ -194,16 +192,14 @@ def load(
 
 def _check(methods: Sequence[str], given: dict[str, Any]) -> None:
     """Refuse unknown names and files that are not there before anything is imported for them."""
-    from draftwood.heads.places import named
     from draftwood.methods import listing, require
     from draftwood_bench.plan.prompts import load_prompts
 
-    names = [listing(name.partition(" + ")[0]).name for name in methods]
-    if compared := [name for name in names if name != "plain"]:
-        given_parts = (given["draft_model"] is not None, None, named(given["drafter"]) is not None)
-        require(compared, *given_parts, given["datastore"] is not None)
-    weights = ("model", "draft_model", "drafter", "datastore", "dtype", "device", "cache")
-    options.check_weights(*(given[name] for name in weights))
+    found = [listing(name.partition(" + ")[0]).name for name in methods]
+    if compared := [name for name in found if name != "plain"]:
+        require(compared, given["names"].given)
+        given["names"].drafts.require_for(map(listing, compared))
+    given["names"].require()
     load_prompts(given["prompts"], given["per_category"], given["categories"], given["limit"])
 
 
@@ -219,7 +215,7 @@ def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[
         exact=not given["inexact"],
         **{name: given[name] for name in SETTINGS},
     )
-    models = Models(**{each.name: given[each.name] for each in fields(Models)})
+    models = Models(**asdict(given["names"]), threads=given["threads"])
     order = Order(
         make(settings),
         models,

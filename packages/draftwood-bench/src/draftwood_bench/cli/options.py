@@ -144,7 +144,7 @@ output_option = click.option(
 
 
 def _models() -> tuple[Callable[..., Any], ...]:
-    return (threads_option, options.datastore, options.model_options, output_option)
+    return (threads_option, options.model_options, output_option)
 
 
 def methods_option(default: str, help: str) -> Callable[[options.Command], options.Command]:

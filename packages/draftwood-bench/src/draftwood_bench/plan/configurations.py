@@ -85,8 +85,8 @@ class Configuration:
 
     @property
     def draft_steps(self) -> int | None:
-        """Forward passes of the draft model per tree; None without one."""
-        other = methods.needs_draft_model(self.varied) or methods.needs_drafter(self.varied)
+        """Forward passes of the draft model or head per tree; None without either."""
+        other = {"draft-model", "head"} & self.drafts_with.needs
         return self.tree.depth if other and self.tree is not None else None
 
 
@@ -251,7 +251,7 @@ def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
     It makes them in the method's shape, or else with the same kind of draws and without further
     parts. A drafter that needs a trained head drafts for its own methods alone.
     """
-    if "drafter" in drafter.needs:  # a folder holds a network of one kind
+    if "head" in drafter.needs:  # a folder holds a network of one kind
         return drafter is recipe.drafter
     if "shape" in drafter.uses:
         grows = recipe.shape is None or isinstance(recipe.shape, drafter.shape_type)

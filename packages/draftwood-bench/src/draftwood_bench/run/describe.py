@@ -49,7 +49,7 @@ def describe(
         command=command,
         **here(device),
         model=models.model,
-        draft_model=models.draft_model,
+        **models.recorded,
         dtype=bench.dtype,
         curve=_curve(bench) if timed(protocol) else None,
         bandwidth=bandwidth(torch.ones(READ_BYTES // 4), threads) if device.type == "cpu" else None,
@@ -64,13 +64,11 @@ def describe(
             "digest": digest(prompts),
         },
         draft_ratio=None
-        if models.draft_model is None
-        else size_ratio(models.draft_model, models.model, models.dtype),
+        if models.drafts.model is None
+        else size_ratio(models.drafts.model, models.model, models.dtype),
         weights=weights["weights"],
         draft_weights=weights["draft_weights"],
-        drafter=models.drafter,
         drafter_weights=weights["drafter_weights"],
-        datastore=models.datastore,
     )
 
 
@@ -90,12 +88,12 @@ def here(device: torch.device) -> dict[str, Any]:
 
 
 def digests(bench: Workbench) -> dict[str, str | None]:
-    """Digests of the weights of target, draft model and drafter, under the names of ``RunInfo``."""
-    draft, drafter = bench.models.draft_model, heads.named(bench.models.drafter)
+    """Digests of the weights of target, draft model and head, under the names of ``RunInfo``."""
+    draft, head = bench.models.drafts.model, bench.models.drafts.head
     folders = {
         "weights": bench.folder,
         "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
-        "drafter_weights": drafter and heads.folder_of(drafter),
+        "drafter_weights": head and heads.folder_of(head),
     }
     return {
         name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()

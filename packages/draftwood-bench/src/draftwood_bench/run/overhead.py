@@ -142,7 +142,7 @@ class OverheadBench:
 
     def _measure(self, cell: Configuration, temperature: float) -> dict[str, Any]:
         target, draft = self.models
-        needs = methods.needs_draft_model(cell.varied)
+        needs = "draft-model" in cell.drafts_with.needs
         method = methods.build(cell.varied, target, draft if needs else None)
         options = Options(Sampling(temperature), 100_000, seed=0)
         times, nodes = [], []

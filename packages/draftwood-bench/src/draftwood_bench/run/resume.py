@@ -48,9 +48,7 @@ def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) ->
     what = {
         "options": as_json(order.protocol),
         "model": order.models.model,
-        "draft_model": order.models.draft_model,
-        "drafter": order.models.drafter,
-        "datastore": order.models.datastore,
+        **order.models.recorded,
         "dtype": bench.dtype,
         "peers": list(order.peers),
     }

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from draftwood import methods
-from draftwood.heads.folder import named, open_folder
-from draftwood.text.datastore import open_datastore
+from draftwood.heads.folder import open_folder
+from draftwood.sources.stored_index import open_datastore
 from draftwood_bench.peers.systems import System, require_known
 from draftwood_bench.plan.configurations import PLAIN
 from draftwood_bench.plan.order import Order, Progress, _in_turns
@@ -129,15 +129,10 @@ def _check(order: Order) -> None:
     require_known(order.peers)
     cells, settings = order.protocol.cells(), order.protocol.settings
     compared = [cell.varied for cell in cells if cell.method != PLAIN]
-    drafter = named(order.models.drafter)
-    methods.require(
-        compared,
-        order.models.draft_model is not None,
-        drafter=drafter is not None,
-        datastore=order.models.datastore is not None,
-    )
-    if drafter is not None:
-        open_folder(drafter)
+    methods.require(compared, order.models.given)
+    order.models.drafts.require_for(compared)
+    if order.models.drafts.head is not None:
+        open_folder(order.models.drafts.head)
     open_datastore(order.models.datastore)
     lossy = [recipe.name for recipe in compared if recipe.promise == "trades quality"]
     if lossy and settings.exact:

@@ -5,27 +5,21 @@ Every worker has a workbench of its own.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from draftwood import methods
 from draftwood.costs.curve import Curve
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
-from draftwood.heads import folder
-from draftwood.heads.folder import TrainedHead
-from draftwood.heads.places import LEFT_OUT
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model
 from draftwood.sampling import Sampling
-from draftwood.sources.stored_index import StoredIndex
 from draftwood.stats import Stats, Step
-from draftwood.text.datastore import open_datastore
-from draftwood.text.language_model import LanguageModel, load, load_draft_model
+from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import encode_chat, encode_text
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.models import Models
@@ -67,37 +61,15 @@ class Workbench:
 
     @cached_property
     def plain(self) -> LanguageModel:
-        """The target, decoding plainly."""
-        return load(
-            self.models.model,
-            method=PLAIN,
-            dtype=self.models.dtype,
-            device=self.models.device,
-            cache=self.models.cache,
-        )
+        """The target, decoding plainly, and beside it what drafts."""
+        # records name all that was used, so nothing is taken that was not asked for
+        return LanguageModel.of(replace(self.models.load(), takes_shipped=False), PLAIN)
 
-    @cached_property
+    @property
     def draft(self) -> Model:
         """The draft model; that there is one was seen to before the run."""
-        assert self.models.draft_model is not None
-        return load_draft_model(
-            self.models.draft_model,
-            self.plain.tokenizer,
-            self.models.dtype,
-            self.models.device,
-            self.models.cache,
-        )
-
-    @cached_property
-    def trained(self) -> TrainedHead | None:
-        """The trained drafter; None without one."""
-        name = folder.named(self.models.drafter)
-        return None if name is None else folder.load(name)
-
-    @cached_property
-    def texts(self) -> StoredIndex | None:
-        """The datastore; None without one."""
-        return open_datastore(self.models.datastore)
+        assert self.plain.models.draft_model is not None
+        return self.plain.models.draft_model
 
     @property
     def tokenizer(self) -> Any:
@@ -136,17 +108,8 @@ class Workbench:
             )
 
     def _build(self, cell: Configuration) -> LanguageModel:
-        draft = self.draft if methods.uses_draft_model(cell.varied) else None
-        trained = self.trained if methods.uses_drafter(cell.varied) else None
         as_named = cell.shape is None and cell.verifier is None and cell.drafter is None
-        method = cell.method if as_named else cell.varied
-        # records name all that was used, so nothing is taken that was not asked for
-        return self.plain.with_method(
-            method,
-            draft,
-            drafter=trained or LEFT_OUT,
-            datastore=self.texts if methods.uses_datastore(cell.varied) else None,
-        )
+        return self.plain.with_method(cell.method if as_named else cell.varied)
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""

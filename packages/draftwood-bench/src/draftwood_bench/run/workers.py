@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,12 +121,7 @@ def _tell_of_waiting(
 
 def _found_anywhere(models: Models) -> Models:
     """The same models where folders are named from another directory than this one."""
-    files = ("model", "draft_model", "drafter", "datastore")
-    named = {name: getattr(models, name) for name in files}
-    paths = {name: Path(value).expanduser() for name, value in named.items() if value}
-    return replace(
-        models, **{name: str(path.resolve()) for name, path in paths.items() if path.exists()}
-    )
+    return replace(models, **models.from_anywhere())
 
 
 def _results(ray: Any, pool: Any, units: Sequence[Unit]) -> Iterator[list[Record]]:

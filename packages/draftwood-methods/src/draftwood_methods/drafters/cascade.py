@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import (
     DraftDistributions,
     DraftModel,
@@ -15,6 +14,7 @@ from draftwood.drafters.draft_model import (
     as_read_by,
 )
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.drafters.resources import Resources, needed
 from draftwood.models.model import Model, Output, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes.base import SoundRows, joined
@@ -89,7 +89,7 @@ class Cascade(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.draft_model)
+        return cls(needed(resources.draft_model))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from draftwood.drafters.build_resources import ExitMaps, Resources
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -17,9 +16,11 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
+from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
 
 DECAY = 0.95  # of what was seen a token ago

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.drafters.build_resources import ExitMaps, Resources
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
+from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.partial import PartialSession, require_depth
+from draftwood.drafters.resources import Resources
 from draftwood.models.model import CacheFullError, Model, require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.drafters.partial import PartialSession, require_depth
+from draftwood.drafters.resources import Resources
 from draftwood.models.model import Layers, require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw

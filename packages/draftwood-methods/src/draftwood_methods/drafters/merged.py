@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import (
     Drafter,
@@ -19,6 +18,7 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw

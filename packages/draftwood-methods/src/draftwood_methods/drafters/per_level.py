@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import (
     Drafter,
@@ -16,6 +15,7 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
+from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context, MaskedSampler
 from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.build_resources import ExitMaps, Resources
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -16,6 +15,7 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.partial import ExitPasses, require_exits
+from draftwood.drafters.resources import Resources
 from draftwood.drafters.token_recycling import TokenRecycling
 from draftwood.heads.exits import exit_layers
 from draftwood.models.model import Layers, Model
@@ -23,6 +23,7 @@ from draftwood.models.session import PooledSession
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
 from draftwood.shapes.shape import Shape
+from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
 
 MOST_NODES = 256  # whose costs are known; more are never kept

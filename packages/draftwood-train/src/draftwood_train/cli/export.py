@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from draftwood.cli import options
+from draftwood.heads.places import require_folder
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 model_option = click.option(
@@ -28,7 +29,8 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
     Example:
       draftwood train export my-drafter exported --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
-    options.check_weights(model, drafter=str(folder))
+    options.check_weights(model)
+    require_folder(folder)
     from draftwood.heads.folder import open_folder
     from draftwood.loading.models import load_model
     from draftwood_train.speculators import export as write
@@ -44,7 +46,7 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
 @model_option
 def import_head(source: Path, output: Path, model: str) -> None:
     """Write the EAGLE-3 head in SOURCE, in the layout of speculators or SafeAILab, to OUTPUT as a
-    drafter's folder, which --drafter takes.
+    head's folder, which --draft-model takes.
 
     \b
     Example:

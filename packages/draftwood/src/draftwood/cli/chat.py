@@ -14,10 +14,12 @@ from draftwood.cli.generate import details
 from draftwood.cli.race import race
 from draftwood.cli.terminal import notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
-from draftwood.text.arguments import DEFAULT_METHOD, require_decoding
+from draftwood.text.arguments import require_decoding
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
+    from draftwood.model_set import ModelNames
+    from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Stream
 
 HELP = {
@@ -33,14 +35,8 @@ HELP = {
 
 @click.command(short_help="Talk with a model.")
 @options.model_options
-@options.datastore
 @options.overlap
-@click.option(
-    "--method",
-    default=DEFAULT_METHOD,
-    show_default=True,
-    help="How to decode; see 'draftwood methods'.",
-)
+@options.method
 @options.text_options(without=("raw", "json_schema", "grammar"), max_new_tokens=512)
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @click.option(
@@ -49,15 +45,9 @@ HELP = {
     help="Draw on stderr, after each answer, the draft tree of which most was accepted.",
 )
 def chat(
-    model: str,
-    draft_model: str | None,
-    drafter: str | None,
-    datastore: str | None,
+    names: "ModelNames",
     overlap: bool,
-    dtype: str | None,
-    cache: str | None,
-    device: str | None,
-    method: str,
+    method: str | None,
     inexact: bool,
     show_tree: bool,
     **decoding: object,
@@ -74,29 +64,24 @@ def chat(
     """
     from draftwood import methods
 
-    # both may be there for a later /method
-    needed = draft_model if methods.uses_draft_model(method) else None
-    learnt = drafter if methods.uses_drafter(method) else None
-    texts = datastore if methods.uses_datastore(method) else None
-    options.check_methods([method], needed, inexact, learnt, texts)
-    idle = {
-        "--draft-model": draft_model is not None and needed is None,
-        "--drafter": drafter is not None and learnt is None,
-        "--datastore": datastore is not None and texts is None,
-        "--overlap": overlap and not methods.drafts_ahead(method),
-    }
-    if any(idle.values()):
-        options_given = ", ".join(name for name, is_idle in idle.items() if is_idle)
-        notes().print(f"{method} does without {options_given}; a /method may use it", style="dim")
+    first = methods.spec(method or names.drafts.method)
+    used = names.given & (first.needs | first.uses)
+    options.check_methods([first.name], used, inexact)
+    # what it does not use may be there for a later /method
+    idle = [options.option_of(need) for need in sorted(names.given - used)]
+    idle += ["--overlap"] * (overlap and not first.drafts_ahead)
+    if idle:
+        given = ", ".join(idle)
+        notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
     require_decoding(decoding)
-    weights = (model, draft_model, dtype, device, cache, drafter)
-    loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
+    loaded = options.load(names, overlap=overlap)
     interactive = sys.stdin.isatty()
     options_of_texts = {"exact": not inexact, **decoding}
     conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree)
     if interactive:
-        notes().print(f"{model}, {method}. /help lists commands, Ctrl-D leaves.", style="dim")
-    calibration = loaded.plain.calibration
+        model = f"{names.model}, {conversation.lm.method.name}"
+        notes().print(f"{model}. /help lists commands, Ctrl-D leaves.", style="dim")
+    calibration = loaded.calibration
     for line in _lines(interactive, calibration):
         if line.strip() and not conversation.take(line.strip()):
             break
@@ -135,15 +120,15 @@ class Conversation:
 
     def __init__(
         self,
-        loaded: options.LoadedModels,
-        method: str,
+        loaded: "LanguageModel",
+        method: str | None,
         decoding: dict[str, object],
         interactive: bool,
         show_tree: bool = False,
     ) -> None:
         from draftwood.stats import Stats
 
-        self.loaded, self.lm = loaded, loaded.using(method)
+        self.loaded, self.lm = loaded, loaded.with_method(method)
         if self.lm.tokenizer.chat_template is None:
             raise ValueError(
                 f"{self.lm.name} has no chat template, so it cannot hold a conversation; "
@@ -190,7 +175,7 @@ class Conversation:
 
     def _change_method(self, name: str) -> None:
         try:
-            self.lm = self.loaded.using(name) if name else self.lm
+            self.lm = self.loaded.with_method(name) if name else self.lm
         except ValueError as error:
             self._say(str(error))
         else:
@@ -217,7 +202,7 @@ class Conversation:
         elif self._fits(asked):
             try:
                 prompt = self.lm.encode(asked)
-                race(self.loaded.plain, self.lm, prompt, self.decoding, notes())
+                race(self.loaded, self.lm, prompt, self.decoding, notes())
             except KeyboardInterrupt:
                 if not self.interactive:
                     raise

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
-from draftwood.text.arguments import DEFAULT_METHOD
 
 if TYPE_CHECKING:
+    from draftwood.drafters.resources import Need
+    from draftwood.model_set import ModelNames
     from draftwood.testing.promises import CheckResult
+    from draftwood.text.language_model import LanguageModel
 
 TITLES = {
     "identity": "Greedy text on {model} in {dtype}: the same as plain decoding",
@@ -40,12 +43,7 @@ def check(
     context: click.Context,
     methods: list[str] | None,
     bisect: str | None,
-    model: str,
-    draft_model: str | None,
-    drafter: str | None,
-    dtype: str | None,
-    cache: str | None,
-    device: str | None,
+    names: "ModelNames",
     max_new_tokens: int,
     as_json: bool,
 ) -> None:
@@ -55,7 +53,7 @@ def check(
     The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the
     last token. In bfloat16 and float16 two texts may part where the two top logits are a tie within
     rounding, at most 4 spacings of the type apart. Methods that draft with a model or a trained
-    drafter are run on the real one only with --draft-model and --drafter.
+    head are run on the real one only with --draft-model.
 
     With --bisect one method (auto unless --methods names another) answers a single prompt in the
     type in which the model is loaded anyway. Then its parts are switched off one after the other,
@@ -71,25 +69,24 @@ def check(
     """
     from draftwood.methods import lossless_names
 
-    names = methods or (lossless_names() if bisect is None else [DEFAULT_METHOD])
-    _require_lossless(names, draft_model, drafter)
+    asked = methods or (lossless_names() if bisect is None else [names.drafts.method])
+    _require_lossless(asked, names.given)
     if bisect is not None:
-        _require_one(names)
+        _require_one(asked)
         from draftwood.cli.bisect import bisect_text
 
-        loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
-        same = bisect_text(loaded.using(names[0]), bisect, max_new_tokens, as_json)
+        lm = options.load(names).with_method(asked[0])
+        same = bisect_text(lm, bisect, max_new_tokens, as_json)
         context.exit(0 if same else 1)
-    dtype = dtype or "float32"
-    options.check_weights(model, draft_model, drafter, None, dtype, device, cache)
+    names = replace(names, dtype=names.dtype or "float32")
+    names.require()
     from draftwood.testing import promises as checking
 
-    label = dtype if cache is None else f"{dtype}, cache in {cache}"
+    label = str(names.dtype) if names.cache is None else f"{names.dtype}, cache in {names.cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
-        task = bar.add_task("wrong rules", total=2 * len(names) + checking.CONTROLS)
-        loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
-        steps = _steps(names, loaded, max_new_tokens)
+        task = bar.add_task("wrong rules", total=2 * len(asked) + checking.CONTROLS)
+        steps = _steps(asked, options.load(names), max_new_tokens)
         for following, finding in steps:
             findings.append(finding)
             bar.update(task, advance=1, description=following)
@@ -97,17 +94,17 @@ def check(
     if as_json:
         report = {
             "passed": passed,
-            "model": model,
+            "model": names.model,
             "dtype": label,
             "findings": [f.as_json() for f in findings],
         }
         click.echo(json.dumps(report))
     else:
-        _print(findings, model, label, passed)
+        _print(findings, names.model, label, passed)
     context.exit(0 if passed else 1)
 
 
-def _require_lossless(names: list[str], draft_model: str | None, drafter: str | None) -> None:
+def _require_lossless(names: list[str], given: "frozenset[Need]") -> None:
     from draftwood import methods
 
     for method in map(methods.listing, names):
@@ -116,10 +113,9 @@ def _require_lossless(names: list[str], draft_model: str | None, drafter: str | 
                 f"{method.name} changes what the model says by design, so there is nothing to"
                 " check; leave it out"
             )
-    given = draft_model is not None, drafter is not None
-    if any(given):
-        complete = [name for name in names if methods.lacking(name, *given) is None]
-        options.check_methods(complete or names, draft_model, drafter=drafter)
+    if given:
+        complete = [name for name in names if methods.lacking(name, given) is None]
+        options.check_methods(complete or names, given)
 
 
 def _require_one(names: list[str]) -> None:
@@ -130,11 +126,10 @@ def _require_one(names: list[str]) -> None:
 
 
 def _steps(
-    names: list[str], loaded: options.LoadedModels, max_new_tokens: int
+    names: list[str], plain: "LanguageModel", max_new_tokens: int
 ) -> Iterator[tuple[str, "CheckResult"]]:
     """Yield (name of the next check, finding), the quick checks first."""
     from draftwood import methods
-    from draftwood.heads.folder import named
     from draftwood.testing import promises as checking
 
     for finding in checking.check_controls():
@@ -143,15 +138,16 @@ def _steps(
         yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
     runnable = []
     for name in names:
-        need = methods.lacking(name, loaded.draft is not None, named(loaded.trained) is not None)
+        need = methods.lacking(name, plain.models.given)
         if need is not None:
-            yield "greedy texts", checking.CheckResult("identity", name, None, f"needs --{need}")
+            why = f"needs {options.option_of(need)}"
+            yield "greedy texts", checking.CheckResult("identity", name, None, why)
             continue
         try:
-            runnable.append(loaded.using(name))
+            runnable.append(plain.with_method(name))
         except ValueError as error:  # too few layers to skip any, or another kind of drafter
             yield "greedy texts", checking.CheckResult("identity", name, None, str(error))
-    for finding in checking.check_identity(loaded.plain, runnable, max_new_tokens):
+    for finding in checking.check_identity(plain, runnable, max_new_tokens):
         yield f"greedy texts, after {finding.name}", finding
 
 

@@ -16,6 +16,7 @@ from draftwood.text.arguments import require_decoding
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from draftwood.model_set import ModelNames
     from draftwood.stats import Stats
     from draftwood.testing.promises import Divergence
     from draftwood.text.language_model import LanguageModel
@@ -59,7 +60,6 @@ class Result:
     help="One prompt per line; with the ending .jsonl one object per line, with prompt or turns.",
 )
 @options.model_options
-@options.datastore
 @options.overlap
 @options.text_option("max_new_tokens", 64)
 @options.text_option("temperature")
@@ -73,14 +73,8 @@ def compare(
     prompts: tuple[str, ...],
     methods: list[str],
     prompts_file: Path | None,
-    model: str,
-    draft_model: str | None,
-    drafter: str | None,
-    datastore: str | None,
+    names: "ModelNames",
     overlap: bool,
-    dtype: str | None,
-    cache: str | None,
-    device: str | None,
     inexact: bool,
     as_json: bool,
     **decoding: object,
@@ -96,11 +90,11 @@ def compare(
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)
-    options.check_methods(methods, draft_model, inexact, drafter, datastore, overlap)
+    options.check_methods(methods, names.given, inexact, overlap, names.drafts)
     require_decoding(decoding)
-    weights = (model, draft_model, dtype, device, cache, drafter)
-    loaded = options.LoadedModels(*weights, datastore=datastore, overlap=overlap)
-    models = {name: loaded.using(name) for name in dict.fromkeys(["plain", *methods])}
+    plain = options.load(names, overlap=overlap)
+    others = {name: plain.with_method(name) for name in methods}
+    models = {"plain": plain} | others
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:
         report = {
@@ -110,7 +104,7 @@ def compare(
         click.echo(json.dumps(report))
     else:
         _print_table(results)
-        _print_divergences(results, loaded.plain.tokenizer)
+        _print_divergences(results, plain.tokenizer)
     if any(result.identical_to_plain is False for result in results.values()):
         context.exit(1)
 

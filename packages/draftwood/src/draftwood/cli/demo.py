@@ -11,6 +11,7 @@ from draftwood.cli.terminal import output, progress
 from draftwood.cli.tree_view import best_step, draw_step
 
 if TYPE_CHECKING:
+    from draftwood.model_set import ModelNames
     from draftwood.stats import Step
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation
@@ -24,33 +25,27 @@ RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slo
 @click.option("--prompt", default=PROMPT, help="Another prompt than the built-in one.")
 @options.text_option("max_new_tokens", 64)
 def demo(
-    model: str,
-    draft_model: str | None,
-    drafter: str | None,
-    dtype: str | None,
-    cache: str | None,
-    device: str | None,
+    names: "ModelNames",
     prompt: str,
     max_new_tokens: int,
 ) -> None:
     """Write one text plainly and with draft trees: the same text, both speeds, and one of the
     trees.
 
-    With --draft-model the trees are drawn from that model, by rsd-s, with --drafter they are
-    eagle's; without both they are made by the default method, from the text so far and from what
-    the model itself thought likely before.
+    With --draft-model the trees are drawn from that model, by rsd-s, or from that trained head;
+    without it they are made by the default method, from the text so far and from what the model
+    itself thought likely before.
 
     \b
     Example:
       draftwood demo
     """
     require_prompt(prompt)
-    loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
-    method = "rsd-s" if draft_model else "eagle" if drafter else "auto"
-    plain, drafted = loaded.plain, loaded.using(method)
+    plain = options.load(names)
+    drafted = plain.with_method("rsd-s" if names.drafts.model else None)
     written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
     console = output()
-    console.print(f"[bold]draftwood[/]  {model}, {_hardware(plain)}\n", soft_wrap=True)
+    console.print(f"[bold]draftwood[/]  {names.model}, {_hardware(plain)}\n", soft_wrap=True)
     console.print(prompt, style="cyan", markup=False)
     console.print(written.text.strip(), markup=False)
     console.print()

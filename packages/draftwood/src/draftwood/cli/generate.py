@@ -10,9 +10,10 @@ import click
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
-from draftwood.text.arguments import DEFAULT_METHOD, require_decoding
+from draftwood.text.arguments import require_decoding
 
 if TYPE_CHECKING:
+    from draftwood.model_set import ModelNames
     from draftwood.stats import DraftingTime, Stats
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation
@@ -21,13 +22,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a text for a prompt.")
 @click.argument("prompt")
 @options.model_options
-@options.datastore
-@click.option(
-    "--method",
-    default=DEFAULT_METHOD,
-    show_default=True,
-    help="How to decode; see 'draftwood methods'.",
-)
+@options.method
 @options.overlap
 @options.text_options()
 @click.option(
@@ -46,20 +41,13 @@ if TYPE_CHECKING:
 @options.as_json
 def generate(
     prompt: str,
-    model: str,
-    draft_model: str | None,
-    drafter: str | None,
-    datastore: str | None,
-    dtype: str | None,
-    cache: str | None,
-    device: str | None,
-    method: str,
+    names: "ModelNames",
+    method: str | None,
     overlap: bool,
     inexact: bool,
     answers: int,
     show_stats: bool,
     show_tree: bool,
-    tp: int,
     as_json: bool,
     **decoding: Any,
 ) -> None:
@@ -72,22 +60,21 @@ def generate(
       draftwood generate "Name the planets." --show-tree
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
+      draftwood generate "Name a colour." --draft-model smollm2-135m-ctc
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
-    options.check_methods([method], draft_model, inexact, drafter, datastore, overlap)
+    drafts = names.drafts
+    options.check_methods([method or drafts.method], names.given, inexact, overlap, drafts)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
-    options.check_weights(model, draft_model, drafter, datastore, dtype, device, cache)
+    names.require()
     require_decoding(decoding)
     if prompt != "-":
         require_prompt(prompt)
-    processes.run_over(tp, model, dtype, device)
+    processes.run_over(names.tp, names.model, names.dtype, names.device)
     if processes.leads():
         prompt = read_prompt(prompt)
-    loaded = options.LoadedModels(
-        model, draft_model, dtype, device, cache, drafter, tp, datastore, overlap
-    )
-    lm = loaded.using(method, measure=False)
+    lm = options.load(names, method, overlap, measure=False)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
         _print_answers(result, decoding["seed"], as_json, show_stats)

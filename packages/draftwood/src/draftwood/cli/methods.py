@@ -83,9 +83,9 @@ def describe(method: "Named") -> dict[str, object]:
         "verifier": found.verifier,
         "lossless": found.lossless,
         "promise": found.promise,
-        "needs_draft_model": methods.needs_draft_model(found),
-        "needs_drafter": methods.needs_drafter(found),
-        "needs": list(_needs(found)),
+        "needs_draft_model": "draft-model" in found.needs,
+        "needs_drafter": "head" in found.needs,
+        "needs": [need.partition(" ")[0] for need in _needs(found)],
         "measured": [asdict(each) for each in measured_speeds().get(found.name, ())],
         "summary": found.summary,
         "source": found.source,
@@ -94,14 +94,10 @@ def describe(method: "Named") -> dict[str, object]:
 
 def _needs(listing: "Listing") -> tuple[str, ...]:
     """The options without which a method does not run."""
-    from draftwood import methods
+    from draftwood.drafters.resources import GIVEN
 
-    asked = {
-        "--draft-model": methods.needs_draft_model(listing),
-        "--drafter": methods.needs_drafter(listing),
-        "--inexact": not listing.lossless,
-    }
-    return tuple(option for option, is_asked in asked.items() if is_asked)
+    asked = tuple(options.option_of(need) for need in GIVEN if need in listing.needs)
+    return asked if listing.lossless else (*asked, "--inexact")
 
 
 def _gains(listings: "Sequence[Listing]") -> "Table":

@@ -1,17 +1,21 @@
 """Options that several commands share, and what they turn into."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from draftwood.heads.drafts import Drafts
+from draftwood.loading.names import DEFAULT_MODEL as DEFAULT_MODEL
+from draftwood.model_set import ModelNames
+from draftwood.moved import renamed
 from draftwood.sampling_params import OPTIONS, SamplingParams
-from draftwood.text.arguments import DEFAULT_MODEL, require_weights
 
 if TYPE_CHECKING:
-    from draftwood.heads.folder import TrainedHead
-    from draftwood.models.model import Model
+    from draftwood.drafters.resources import Need
     from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -81,10 +85,9 @@ tp = click.option(
     metavar="N",
     help="Processes that hold the model in parts, one to a GPU where there are any.",
 )
-datastore = click.option(
-    "--datastore",
-    metavar="FILE",
-    help="Texts that auto and suffix copy from too, of 'draftwood datastore build'.",
+method = click.option(
+    "--method",
+    help="How to decode; see 'draftwood methods'.  [default: auto, or what --draft-model is for]",
 )
 overlap = click.option(
     "--overlap",
@@ -97,41 +100,33 @@ as_json = click.option(
 
 
 def model_options(command: Command) -> Command:
-    """Which weights, and how they are run."""
-    for option in (
-        click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
-        click.option(
-            "--dtype",
-            help=(
-                "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs,"
-                " else their own]"
-            ),
-        ),
-        click.option(
-            "--cache",
-            help="int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]",
-        ),
-        click.option(
-            "--drafter",
-            metavar="FOLDER",
-            help=(
-                "A trained drafter's folder or name, for methods that draft with one; none leaves"
-                " out the one that auto takes by itself."
-            ),
-        ),
-        click.option(
-            "--draft-model",
-            help="A smaller model of the same vocabulary, for methods that draft with one.",
-        ),
-        click.option(
-            "--model",
-            default=DEFAULT_MODEL,
-            show_default=True,
-            help="A built-in name, a folder, a GGUF file or a Hugging Face id.",
-        ),
-    ):
-        command = option(command)
-    return command
+    """Which weights, and how they are run; the command gets them as ``names``."""
+    return _names_options(command)
+
+
+def drafting_options(command: Command) -> Command:
+    """The same for a command whose argument is the model."""
+    return _names_options(command, "model")
+
+
+def _names_options(command: Command, *left_out: str) -> Command:
+    """An option for each field of ``ModelNames`` that says what it is."""
+
+    @wraps(command)
+    def run(*given: Any, drafter: str | None, **options: Any) -> Any:
+        if drafter is not None:
+            renamed("--drafter", "--draft-model")
+            options["draft_model"] = (*options["draft_model"], drafter)
+        own = {each.name: options.pop(each.name) for each in named if each.name in options}
+        return command(*given, names=ModelNames(**own), **options)
+
+    named = fields(ModelNames)
+    found: Any = click.option("--drafter", hidden=True)(run)
+    for each in reversed(named):
+        if each.metadata and each.name not in left_out:
+            flag = f"--{each.name.replace('_', '-')}"
+            found = click.option(flag, default=each.default, **each.metadata)(found)
+    return found
 
 
 def method_names(
@@ -150,29 +145,27 @@ def method_names(
 
 def check_methods(
     names: Sequence[str],
-    draft_model: str | None,
+    given: "Collection[Need]" = (),
     inexact: bool = False,
-    drafter: str | None = None,
-    datastore: str | None = None,
     overlap: bool = False,
+    drafts: Drafts | None = None,
 ) -> None:
-    """Refuse unknown and lossy methods, missing and unused draft models, drafters and datastores.
+    """Refuse unknown and lossy methods, and missing and unused resources.
 
     This comes before any weights are loaded.
+
+    Args:
+        given: resources that the user gives.
+        drafts: what drafts, of which the methods must use all.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
     from draftwood import methods
-    from draftwood.heads.places import named
 
-    methods.require(
-        names,
-        draft_model is not None,
-        drafter=named(drafter) is not None,
-        datastore=datastore is not None,
-        overlap=overlap,
-    )
+    methods.require(names, given, overlap)
+    if drafts is not None:
+        drafts.require_for(map(methods.spec, names))
     lossy = [name for name in names if methods.listing(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
@@ -180,21 +173,38 @@ def check_methods(
         )
 
 
+def option_of(need: "Need") -> str:
+    """The option by which a user gives a resource."""
+    return "--draft-model (a trained head)" if need == "head" else f"--{need}"
+
+
 def check_weights(
-    model: str,
-    draft_model: str | None = None,
-    drafter: str | None = None,
-    datastore: str | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    cache: str | None = None,
+    model: str, dtype: str | None = None, device: str | None = None, cache: str | None = None
 ) -> None:
     """Refuse names that mean nothing and files that are not there, in no time.
 
     Raises:
         ValueError: with what is wrong and how to mend it; OSError likewise.
     """
-    require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
+    ModelNames(model, dtype=dtype, device=device, cache=cache).require()
+
+
+def load(
+    names: ModelNames,
+    method: str | None = "plain",
+    overlap: bool = False,
+    measure: bool = True,
+) -> "LanguageModel":
+    """The target with a method, and beside it what may draft for it by others.
+
+    Args:
+        method: None takes the one that follows from what drafts.
+        measure: as ``LanguageModel.with_method`` takes it.
+    """
+    names.require()
+    from draftwood.text.language_model import LanguageModel
+
+    return LanguageModel.of(names.load(overlap), method, measure)
 
 
 def instructions(lm: "LanguageModel") -> str | None:
@@ -209,56 +219,3 @@ def cache(lm: "LanguageModel") -> str | None:
     from draftwood.models.native import NativeModel
 
     return lm.model.cache if isinstance(lm.model, NativeModel) else None
-
-
-class LoadedModels:
-    """A target by name, its draft model, and any number of methods on both.
-
-    Args:
-        model: as ``draftwood.load`` takes it.
-        draft_model: likewise; it is loaded at once, but only methods that use it get it.
-        dtype: of both, likewise, as are the device and the cache.
-        drafter: folder of a trained drafter; likewise.
-        tp: processes that hold the target in parts.
-        datastore: a file of texts, for the methods that copy from one.
-        overlap: whether methods that can draft while the target runs do so.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        draft_model: str | None,
-        dtype: str | None,
-        device: str | None,
-        cache: str | None = None,
-        drafter: str | None = None,
-        tp: int = 1,
-        datastore: str | None = None,
-        overlap: bool = False,
-    ) -> None:
-        check_weights(model, draft_model, drafter, datastore, dtype, device, cache)
-        import draftwood
-        from draftwood.heads.folder import named, open_folder
-        from draftwood.text.datastore import open_datastore
-        from draftwood.text.draft_models import load_draft_model
-
-        given = named(drafter)
-        stored = None if given is None else open_folder(given)
-        self.datastore, self.overlap = open_datastore(datastore), overlap
-        self.plain = draftwood.load(
-            model, method="plain", dtype=dtype, device=device, cache=cache, tp=tp
-        )
-        self.trained: TrainedHead | str | None = drafter if stored is None else stored.read()
-        self.draft: Model | None = None
-        if draft_model is not None:
-            self.draft = load_draft_model(draft_model, self.plain.tokenizer, dtype, device, cache)
-
-    def using(self, method: str, measure: bool = True) -> "LanguageModel":
-        """The target with this method; see ``LanguageModel.with_method``."""
-        from draftwood import methods
-
-        draft = self.draft if methods.uses_draft_model(method) else None
-        trained = self.trained if methods.uses_drafter(method) else None
-        texts = self.datastore if methods.uses_datastore(method) else None
-        overlap = self.overlap and methods.drafts_ahead(method)
-        return self.plain.with_method(method, draft, measure, trained, texts, overlap)

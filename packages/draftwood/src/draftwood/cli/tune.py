@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,9 @@ from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Key, MeasuredCurve
+    from draftwood.drafters.resources import Need
+    from draftwood.model_set import ModelNames
+    from draftwood.text.language_model import LanguageModel
 
 CURVE_SHARE = 0.5  # of the time; the methods get the rest
 NOT_STORED = 1  # exit code
@@ -33,13 +36,13 @@ def _names(
 @click.command(short_help="Measure what trees cost on this machine, and what methods gain.")
 @click.option(
     "--method",
-    "names",
+    "asked",
     multiple=True,
     callback=_names,
     metavar="A,B,C",
     help=(
         "Which to measure; repeatable.  [default: all that are lossless and lack no draft model"
-        " and no trained drafter]"
+        " and no trained head]"
     ),
 )
 @options.model_options
@@ -71,13 +74,8 @@ def _names(
 @click.pass_context
 def tune(
     context: click.Context,
-    names: list[str] | None,
-    model: str,
-    draft_model: str | None,
-    drafter: str | None,
-    dtype: str | None,
-    cache: str | None,
-    device: str | None,
+    asked: list[str] | None,
+    names: "ModelNames",
     threads: int | None,
     seconds: float,
     sizes: list[int] | None,
@@ -99,35 +97,25 @@ def tune(
       draftwood tune --phases 1,8,16
     """
     if sizes is not None:
-        if any(given is not None for given in (names, draft_model, drafter)):
+        if asked is not None or names.given:
             raise ValueError(
-                "--phases measures the model alone; leave --method, --draft-model and --drafter out"
+                "--phases measures the model alone; leave --method, --draft-model and --datastore"
+                " out"
             )
-        options.check_weights(model, dtype=dtype, device=device, cache=cache)
+        names.require()
         with _threads(threads):
-            lm = options.LoadedModels(model, None, dtype, device, cache).plain
+            lm = options.load(names)
             found = phases.measure(lm, sizes, seconds)
         if as_json:
             click.echo(json.dumps(phases.as_json(lm.name, found)))
         else:
             phases.show(lm.name, found)
         return
-    chosen = _methods(names, draft_model, drafter)
-    options.check_weights(model, draft_model, drafter, None, dtype, device, cache)
+    chosen = _methods(asked, names.given)
+    names.require()
     with _threads(threads):
-        loaded = options.LoadedModels(model, draft_model, dtype, device, cache, drafter)
-        report = _tune(loaded, chosen, names is not None, seconds)
-        report.store(
-            _command(
-                model=model,
-                draft_model=draft_model,
-                drafter=drafter,
-                dtype=dtype,
-                cache=cache,
-                device=device,
-                threads=threads,
-            )
-        )
+        report = _tune(options.load(names), chosen, asked is not None, seconds)
+        report.store(_command(names, threads))
     if as_json:
         click.echo(json.dumps(report.as_json()))
     else:
@@ -137,11 +125,13 @@ def tune(
         context.exit(NOT_STORED)
 
 
-def _command(**given: object) -> str:
+def _command(names: "ModelNames", threads: int | None) -> str:
     """Command line that repeats the measurement."""
+    given = {each.name: getattr(names, each.name) for each in fields(names) if each.metadata}
     words = [
         (f"--{name.replace('_', '-')}", str(value))
-        for name, value in given.items()
+        for name, found in (given | {"threads": threads}).items()
+        for value in (found if isinstance(found, tuple) else (found,))
         if value is not None
     ]
     return shlex.join(["draftwood", "tune", *(word for pair in words for word in pair)])
@@ -161,21 +151,20 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _methods(names: list[str] | None, draft_model: str | None, drafter: str | None) -> list[str]:
+def _methods(names: list[str] | None, given: "frozenset[Need]") -> list[str]:
     """Choose the methods to measure, before any weights are loaded."""
     from draftwood import methods
 
     if names is None:
-        given = draft_model is not None, drafter is not None
         fit = methods.lossless_names()
-        return [name for name in fit if methods.lacking(name, *given) is None]
+        return [name for name in fit if methods.lacking(name, given) is None]
     for name in names:
         if not methods.listing(name).lossless:
             raise ValueError(
                 f"method {name!r} changes what the model would say, so tune does not run it; leave"
                 " it out"
             )
-    options.check_methods(names, draft_model, drafter=drafter)
+    options.check_methods(names, given)
     return [name for name in names if name != "plain"]
 
 
@@ -187,6 +176,7 @@ class Report:
         instructions: what the CPU multiplies matrices with; None where PyTorch does that.
         costs: by method, plain decoding among them.
         skipped: methods that this model cannot be used with, and why.
+        draft: folder of the draft model; None without one.
         stored: the file; None where it could not be written, for the reason in ``refusal``.
     """
 
@@ -196,6 +186,7 @@ class Report:
     measured: "MeasuredCurve"
     costs: dict[str, Cost]
     skipped: dict[str, str]
+    draft: Path | None = None
     stored: Path | None = None
     refusal: str = ""
 
@@ -210,13 +201,29 @@ class Report:
         }
         return {name: cost.as_json(self.measured.curve, plain) for name, cost in done.items()}
 
+    @property
+    def speed_ups(self) -> dict[str, dict[str, float]]:
+        """Expected ones of the methods that draft with the draft model, by its folder."""
+        from draftwood import methods
+
+        drafted = {
+            name: found["expected_speed_up"]
+            for name, found in self.results.items()
+            if "draft-model" in methods.spec(name).needs
+        }
+        return {} if self.draft is None else {str(self.draft.resolve()): drafted}
+
     def store(self, command: str) -> None:
-        from draftwood.costs.calibration import store
+        from draftwood.costs.calibration import known_speed_ups, store
 
         drafters = {name: found["draft_seconds_per_run"] for name, found in self.results.items()}
         try:
             measured = self.measured
-            self.stored = store(self.key, measured.curve, command, drafters, busy=measured.busy)
+            self.stored = store(
+                *(self.key, measured.curve, command, drafters),
+                busy=measured.busy,
+                speed_ups=known_speed_ups(self.key) | self.speed_ups,
+            )
         except OSError as error:
             self.refusal = str(error)
 
@@ -240,13 +247,10 @@ class Report:
         }
 
 
-def _tune(
-    loaded: options.LoadedModels, names: Sequence[str], asked: bool, seconds: float
-) -> Report:
+def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float) -> Report:
     from draftwood.costs.calibration import watched
     from draftwood.costs.curve import FULL, ROUNDS, measure
 
-    lm = loaded.plain
     end = time.perf_counter() + seconds
     share = seconds * CURVE_SHARE if names else seconds
     with progress() as bar:
@@ -260,7 +264,7 @@ def _tune(
         models, skipped = {"plain": lm}, {}
         for name in names:
             try:
-                models[name] = loaded.using(name)
+                models[name] = lm.with_method(name)
             except ValueError as error:  # too few layers to skip, or another kind of drafter
                 if asked:
                     raise
@@ -268,7 +272,10 @@ def _tune(
         costs = write(models, end, bar, task) if names else {"plain": Cost()}
     key = lm.calibration.key
     assert key is not None  # a model given by name has a folder
-    return Report(lm.name, key, options.instructions(lm), measured, costs, skipped)
+    draft = lm.models.draft_calibration
+    return Report(
+        lm.name, key, options.instructions(lm), measured, costs, skipped, draft and draft.folder
+    )
 
 
 def _print(report: Report) -> None:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -108,10 +108,15 @@ class Key:
 
 @dataclass(frozen=True)
 class KnownCurve:
-    """A curve, and whether it was measured while nothing disturbed it."""
+    """A curve, and whether it was measured while nothing disturbed it.
+
+    Attributes:
+        speed_ups: over plain decoding, by folder of a draft model and then by method.
+    """
 
     curve: Curve
     is_good: bool = True
+    speed_ups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def read(key: Key) -> KnownCurve:
@@ -141,6 +146,10 @@ def read(key: Key) -> KnownCurve:
             float(record.get("seconds_per_node_and_token", 0.0)),
         )
         is_good = not (record.get("busy") or record.get("passes"))
+        speed_ups = {
+            str(draft): {str(name): float(value) for name, value in found.items()}
+            for draft, found in record.get("speed_ups_by_draft_model", {}).items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = (
             f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
@@ -151,7 +160,7 @@ def read(key: Key) -> KnownCurve:
             raise ValueError(
                 f"the curve in {path} was measured for {part} {found!r}, this is {wanted!r}"
             )
-    return KnownCurve(curve, is_good)
+    return KnownCurve(curve, is_good, speed_ups)
 
 
 def store(
@@ -162,6 +171,7 @@ def store(
     *,
     busy: bool = False,
     passes: int = 0,
+    speed_ups: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Path:
     """Write a curve, whole or not at all.
 
@@ -170,6 +180,7 @@ def store(
         drafters: seconds per step of drafting methods, for the reader.
         busy: whether other programs took much of the CPU meanwhile.
         passes: of texts that it was learnt from, where it was not measured.
+        speed_ups: of ``KnownCurve``.
 
     Returns:
         The file.
@@ -193,6 +204,8 @@ def store(
         record["passes"] = passes
     if drafters:
         record["draft_seconds_per_step"] = dict(drafters)
+    if speed_ups:
+        record["speed_ups_by_draft_model"] = {name: dict(each) for name, each in speed_ups.items()}
     path = key.path
     write_text(path, json.dumps(record, indent=2) + "\n")
     return path
@@ -223,6 +236,14 @@ def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurv
         except OSError as error:
             _warn(f"{error}; until then every load measures what a pass costs")
     return KnownCurve(measured.curve, not measured.busy)
+
+
+def known_speed_ups(key: Key) -> dict[str, Mapping[str, float]]:
+    """The measured speed-ups that are stored with a curve; see ``KnownCurve``."""
+    try:
+        return dict(read(key).speed_ups)
+    except (ValueError, OSError):
+        return {}
 
 
 class Calibration:
@@ -281,6 +302,17 @@ class Calibration:
                 self._begin(measures)
             assert self._following is not None
             return self._following
+
+    def known(self) -> Callable[[int], float] | None:
+        """The curve, where it is known without measuring it now; else None."""
+        found = self.followed(measures=False)
+        return None if self._assumed else found
+
+    def speed_ups(self, draft: "Calibration") -> dict[str, float]:
+        """Measured speed-ups over plain decoding with a draft model, by method; see ``tune``."""
+        if (key := self.key) is None or draft.folder is None:
+            return {}
+        return dict(known_speed_ups(key).get(str(draft.folder.resolve()), {}))
 
     def _begin(self, measures: bool) -> None:
         found = curve_for(self.model, self.key, measures)
@@ -382,16 +414,6 @@ class Calibration:
 
 class _DisturbedError(Exception):
     """Raised when there is other work to do."""
-
-
-@dataclass(frozen=True, eq=False)
-class Unmeasured:
-    """A calibration that must not measure anything now."""
-
-    calibration: Calibration
-
-    def followed(self) -> Callable[[int], float]:
-        return self.calibration.followed(measures=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_vocabulary import (
     DraftVocabulary,
     require_newest_state,
@@ -22,6 +21,7 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
+from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
@@ -73,7 +73,7 @@ class CtcDrafter(Drafter):
     """
 
     name: ClassVar[str] = "ctc"
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
     uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     trained: TrainedHead
     target: Model
@@ -104,7 +104,7 @@ class CtcDrafter(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape)
+        return cls(needed(resources.head), resources.target, resources.shape)
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _CtcSession(self, request)

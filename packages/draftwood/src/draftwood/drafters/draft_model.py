@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters.ahead import BranchingSession
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.drafters.resources import Resources, needed
 from draftwood.models.model import Model, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
@@ -59,7 +59,7 @@ class DraftModel(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.draft_model, resources.shape or Widths())
+        return cls(needed(resources.draft_model), resources.shape or Widths())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

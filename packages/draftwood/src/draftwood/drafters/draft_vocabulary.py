@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import Drafter, Need
+from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.trained import TrainedHead
@@ -158,7 +158,7 @@ class HeadDrafter(Drafter):
         shape: the tree to grow.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"drafter"})
+    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
     uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     trained: TrainedHead
     target: Model
@@ -167,7 +167,7 @@ class HeadDrafter(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(resources.drafter, resources.target, resources.shape or small_tree())
+        return cls(needed(resources.head), resources.target, resources.shape or small_tree())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

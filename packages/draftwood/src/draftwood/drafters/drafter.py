@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
+from draftwood.drafters.resources import Need, Resources
 from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
@@ -11,7 +12,6 @@ from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:
     from draftwood.drafters.ahead import BranchingSession
-    from draftwood.drafters.build_resources import Resources
     from draftwood.drafters.overlap import Overlap
     from draftwood.native.step import NativeDraft, NativeStep
 
@@ -92,10 +92,6 @@ class DraftSession(ABC):
         """
 
 
-Need = Literal["draft-model", "drafter", "shape", "curve", "prior", "datastore", "exits", "layers"]
-"""A part of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
-
-
 class Drafter(ABC):
     """Settings and weights, shared by all requests.
 
@@ -116,7 +112,7 @@ class Drafter(ABC):
     overlap: "Overlap | None" = None
 
     @classmethod
-    def build(cls, resources: "Resources") -> "Drafter":
+    def build(cls, resources: Resources) -> "Drafter":
         """The drafter for a target, with the settings of its paper.
 
         Raises:

@@ -6,7 +6,6 @@ from functools import cache
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -16,6 +15,7 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.drafters.resources import Resources
 from draftwood.drafters.resting import Rest
 from draftwood.models.model import require_ability
 from draftwood.native import library
@@ -77,7 +77,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
-    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "drafter", "datastore"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "head", "datastore"})
     sources: tuple[Source, ...] = (Suffix(), NGrams())
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -99,8 +99,8 @@ class MultiSource(Drafter):
             known = (*known, prior)
         if resources.datastore is not None:
             known = (*known, resources.datastore)
-        if resources.has_drafter:
-            known = (*known, TrainedHeadSource.of(resources.drafter, resources.target))
+        if resources.head is not None:
+            known = (*known, TrainedHeadSource.of(resources.head, resources.target))
         return cls(known, Budget.of(resources.curve))
 
     @classmethod

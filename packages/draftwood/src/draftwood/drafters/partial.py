@@ -5,7 +5,6 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.build_resources import ExitMaps
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import (
@@ -19,6 +18,7 @@ from draftwood.models.model import (
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound
+from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree
 
 LEAST_LAYERS = 4  # of a model that does without some of them

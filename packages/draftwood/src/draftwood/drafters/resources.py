@@ -1,68 +1,155 @@
-"""What drafters declare that they need and use.
+"""What a drafter is built of; refusals of methods that lack a resource, and of unused ones.
 
-Parts that are missing, or that would not be used, are refused here, before anything is imported
-that runs a model.
+Nothing that runs a model is imported, so that refusals take no time.
 """
 
-from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from draftwood.drafters.drafter import Drafter, Need
+    from draftwood.heads.trained import TrainedHead
+    from draftwood.models.model import Model
     from draftwood.shapes.shape import Shape
+    from draftwood.sources.source import ExitMaps, Prior, Source
+
+Value = TypeVar("Value")
+
+Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "exits", "layers"]
+"""A field of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
+
+GIVEN: "Mapping[Need, tuple[str, str]]" = {
+    "draft-model": (
+        "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"
+        " (draft_model= in Python), or choose auto, which needs none",
+        "draft model; leave it out, or choose a method that drafts with one, for instance rsd-s",
+    ),
+    "head": (
+        "drafts with a trained head; name its folder with --draft-model (draft_model= in Python),"
+        " or choose auto, which needs none",
+        "trained head; leave it out, or choose a method that drafts with one, for instance eagle",
+    ),
+    "datastore": (
+        "copies from a datastore; name one with --datastore (datastore= in Python)",
+        "datastore; leave it out, or choose a method that copies from one, for instance auto or"
+        " suffix",
+    ),
+}
+"""Resources that the user gives: what to say of a method that lacks one, and of one not used."""
 
 
-class Declared(Protocol):
-    """A drafter's class, or what is known of it without its import: see ``Drafter``."""
+class Spec(Protocol):
+    """What a method says of its needs: a ``Listing``, a ``Recipe``, or a drafter's class."""
 
     @property
-    def needs(self) -> "Set[Need]": ...
+    def needs(self) -> Set[Need]: ...
 
     @property
-    def uses(self) -> "Set[Need]": ...
+    def uses(self) -> Set[Need]: ...
 
     @property
     def drafts_ahead(self) -> bool: ...
 
 
-def needs_draft_model(drafter: Declared) -> bool:
-    """Whether a drafter cannot do without a second model."""
-    return "draft-model" in drafter.needs
+@dataclass(frozen=True)
+class Later(Generic[Value]):
+    """A resource that is measured or read when it is first asked for."""
+
+    make: Callable[[], Value]
 
 
-def uses_draft_model(drafter: Declared) -> bool:
-    """Whether a drafter takes a second model where one is given."""
-    return "draft-model" in drafter.needs | drafter.uses
+class _Lazy(Generic[Value]):
+    """A field of a dataclass that may be given as ``Later``; None where it is left out."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.place = f"_{name}"
+
+    def __get__(self, resources: object, owner: type) -> Value | None:
+        if resources is None:
+            return None
+        found = vars(resources)[self.place]
+        if isinstance(found, Later):
+            found = vars(resources)[self.place] = found.make()
+        return found
+
+    def __set__(self, resources: object, value: Value | Later[Value] | None) -> None:
+        vars(resources)[self.place] = value
 
 
-def needs_drafter(drafter: Declared) -> bool:
-    """Whether a drafter cannot do without a trained one's folder."""
-    return "drafter" in drafter.needs
+@dataclass(frozen=True, eq=False, repr=False)
+class Resources:
+    """Everything that ``Drafter.build`` may ask for; None where it was not given.
+
+    A drafter asks only for what its ``needs`` and ``uses`` name, so that no other method pays for
+    what is measured or read first.
+
+    Attributes:
+        target: the model whose text is written.
+        draft_model: a smaller model of the same vocabulary.
+        head: a trained head of this target.
+        shape: the tree to grow; None leaves the choice to the drafter.
+        curve: seconds of a forward pass of the target by nodes.
+        prior: the target's likeliest successors of every token.
+        exits: what the target would say after some of its layers.
+        datastore: texts of a file that drafts may be copied from.
+    """
+
+    target: "Model"
+    draft_model: "Model | None" = None
+    head: "TrainedHead | None" = None
+    shape: "Shape | None" = None
+    curve: "_Lazy[Callable[[int], float]]" = _Lazy()
+    prior: "_Lazy[Prior]" = _Lazy()
+    exits: "_Lazy[ExitMaps]" = _Lazy()
+    datastore: "Source | None" = None
 
 
-def uses_drafter(drafter: Declared) -> bool:
-    """Whether a drafter takes a trained one's folder where it is given."""
-    return "drafter" in drafter.needs | drafter.uses
+def needed(resource: Value | None) -> Value:
+    """A resource that a drafter needs; raises ValueError where it was not given."""
+    if resource is None:
+        raise ValueError("this was not given; a drafter that asks for it must name it in needs")
+    return resource
 
 
-def needs_layers(drafter: Declared) -> bool:
-    """Whether a drafter runs parts of its target."""
-    return "layers" in drafter.needs
+def lacking(spec: Spec, given: Collection[Need]) -> Need | None:
+    """The resource that a method cannot do without and does not get; None where it can be built."""
+    return next((need for need in GIVEN if need in spec.needs and need not in given), None)
 
 
-def require_ahead(name: str, drafter: Declared) -> None:
+def require(specs: Mapping[str, Spec], given: Collection[Need]) -> None:
+    """Refuse methods that lack a resource, and resources that no method uses.
+
+    Args:
+        specs: by method.
+        given: resources that the user gives.
+
+    Raises:
+        ValueError: with what is wrong and how to mend it.
+    """
+    for need, (missing, _) in GIVEN.items():
+        for name, spec in specs.items():
+            if need in spec.needs and need not in given:
+                raise ValueError(f"method {name!r} {missing}")
+    for need, (_, unused) in GIVEN.items():
+        if need in given and not any(need in spec.needs | spec.uses for spec in specs.values()):
+            one = len(specs) == 1
+            subject = f"method{'' if one else 's'} {', '.join(map(repr, specs))}"
+            raise ValueError(f"{subject} use{'s' if one else ''} no {unused}")
+
+
+def require_ahead(name: str, spec: Spec) -> None:
     """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
 
     Raises:
         ValueError: with the reason.
     """
-    if drafter.drafts_ahead:
+    if spec.drafts_ahead:
         return
-    if "layers" in drafter.needs:
+    if "layers" in spec.needs:
         why = "drafts with parts of the target itself, which are at work in its passes"
-    elif "drafter" in drafter.needs:
+    elif "head" in spec.needs:
         why = "reads the target's hidden states, which are there only after its passes"
-    elif "draft-model" in drafter.needs:
+    elif "draft-model" in spec.needs:
         why = "learns from its drafts, so that none can be taken back"
     else:
         why = "has drafts that cost next to nothing, so that there is nothing to hide"
@@ -70,84 +157,3 @@ def require_ahead(name: str, drafter: Declared) -> None:
         f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
         " model alone, for instance rsd-s"
     )
-
-
-def lacking(drafter: Declared, draft_model: bool, trained: bool) -> "Need | None":
-    """What a drafter cannot do without and does not get; None where it can be built."""
-    if needs_draft_model(drafter) and not draft_model:
-        return "draft-model"
-    return "drafter" if needs_drafter(drafter) and not trained else None
-
-
-def require(
-    drafters: Mapping[str, Declared],
-    draft_model: bool,
-    trained: bool = False,
-    datastore: bool = False,
-) -> None:
-    """Refuse methods that lack a part, and parts that no method uses.
-
-    Called before weights are loaded.
-
-    Args:
-        drafters: by method.
-        draft_model: whether one is given.
-        trained: whether a trained drafter is given.
-        datastore: whether one is given.
-
-    Raises:
-        ValueError: with what is wrong and how to mend it.
-    """
-    _require_models(drafters, draft_model, trained)
-    if datastore and not any("datastore" in drafter.uses for drafter in drafters.values()):
-        raise ValueError(
-            f"{_subject(drafters)} no datastore; leave it out, or choose a method that copies from"
-            " one, for instance auto or suffix"
-        )
-
-
-def require_shape(drafters: "Mapping[str, type[Drafter]]", shape: "Shape") -> None:
-    """Refuse a shape that one of these methods does not take.
-
-    Raises:
-        ValueError: naming the method.
-    """
-    for name, drafter in drafters.items():
-        if "shape" not in drafter.uses:
-            raise ValueError(f"method {name!r} takes no shape")
-        if not isinstance(shape, drafter.shape_type):
-            raise ValueError(
-                f"method {name!r} takes a {drafter.shape_type.__name__} shape, not {shape}"
-            )
-
-
-def _require_models(drafters: Mapping[str, Declared], draft_model: bool, trained: bool) -> None:
-    drafting = [name for name, drafter in drafters.items() if needs_draft_model(drafter)]
-    if drafting and not draft_model:
-        raise ValueError(
-            f"method {drafting[0]!r} drafts with a second, smaller model of the same vocabulary;"
-            " name one with --draft-model (draft_model= in Python), or choose auto, which needs"
-            " none"
-        )
-    learnt = [name for name, drafter in drafters.items() if needs_drafter(drafter)]
-    if learnt and not trained:
-        raise ValueError(
-            f"method {learnt[0]!r} drafts with a trained drafter; name its folder with --drafter"
-            " (drafter= in Python), or choose auto, which needs none"
-        )
-    subject = _subject(drafters)
-    if draft_model and not any(map(uses_draft_model, drafters.values())):
-        raise ValueError(
-            f"{subject} no draft model; leave it out, or choose a method that drafts with one, for"
-            " instance rsd-s"
-        )
-    if trained and not any(map(uses_drafter, drafters.values())):
-        raise ValueError(
-            f"{subject} no trained drafter; leave --drafter out, or choose a method that drafts"
-            " with one, for instance eagle"
-        )
-
-
-def _subject(drafters: Mapping[str, Declared]) -> str:
-    names = ", ".join(map(repr, drafters))
-    return f"method {names} uses" if len(drafters) == 1 else f"methods {names} use"

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.drafters.multi_source import MultiSource
+from draftwood.drafters.resources import Resources
 from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.earlier_texts import EarlierTexts

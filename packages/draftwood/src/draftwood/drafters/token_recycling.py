@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.drafters.build_resources import Resources
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -16,6 +15,7 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
+from draftwood.drafters.resources import Resources
 from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Paths

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from draftwood.heads.kinds import KINDS, config_of, described, require_parts
 from draftwood.heads.places import (
     CONFIG,
+    FORMAT,
     WEIGHTS,
     folder_of,
-    named,
     require_folder,
     shipped,
 )
@@ -32,13 +32,12 @@ __all__ = [
     "TrainedHead",
     "folder_of",
     "load",
-    "named",
     "open_folder",
     "save",
     "shipped",
 ]
 
-FORMAT, VERSION = "draftwood-drafter", 1
+VERSION = 1
 CARD = "card.md"
 
 DRAFT_TOKENS = "draft_tokens"

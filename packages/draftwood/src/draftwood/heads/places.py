@@ -1,16 +1,16 @@
 """Find the folders of trained drafters, without PyTorch."""
 
+import json
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
+FORMAT = "draftwood-drafter"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """The built-in model's own drafter, in a folder."""
 GROUP = "draftwood.heads"
 """Entry points that name packages with further drafters, a folder each."""
-
-Named = TypeVar("Named")
 
 LEFT_OUT = "none"
 """Name that means no drafter, not even one that comes with draftwood."""
@@ -37,22 +37,23 @@ def places_of_packages() -> tuple[Path, ...]:
     return tuple(Path(at) for spec in found if spec for at in spec.submodule_search_locations or ())
 
 
-def named(drafter: Named) -> Named | None:
-    """Return a drafter as given; None for ``LEFT_OUT``.
-
-    Raises:
-        TypeError: for anything that is no drafter and names none.
-    """
-    if not (drafter is None or isinstance(drafter, (str, Path)) or hasattr(drafter, "target")):
-        wanted = "a drafter's folder or name, or what heads.folder.load gave"
-        raise TypeError(f"drafter must be {wanted}, got {drafter!r:.80}")
-    return None if drafter == LEFT_OUT else drafter
-
-
 def folder_of(name: str | Path) -> Path:
     """A path as it is, or the folder of a drafter that comes with draftwood."""
     path = Path(name)
     return path if path.exists() else shipped_folders().get(str(name), path)
+
+
+def config_in(name: str | Path) -> dict[str, Any]:
+    """Read the config.json of a trained head; empty for what is none.
+
+    Args:
+        name: a folder, or the name of a head that comes with draftwood.
+    """
+    try:
+        says = json.loads((folder_of(name) / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return says if isinstance(says, dict) and says.get("format") == FORMAT else {}
 
 
 def require_folder(drafter: str | Path) -> Path:

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m")
+DEFAULT_MODEL = BUILTIN_NAMES[0]
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 DEVICES = (
     *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "ipu", "hip", "ve", "fpga", "maia"),
@@ -24,8 +26,11 @@ def builtin_names() -> tuple[str, ...]:
     return BUILTIN_NAMES
 
 
-def require_model(name: str) -> None:
+def require_model(name: str, others: Sequence[str] = ()) -> None:
     """Refuse a name that no model can have, and a path that does not exist.
+
+    Args:
+        others: names to be told among those that are accepted.
 
     Raises:
         ValueError: for a name that means nothing.
@@ -34,7 +39,7 @@ def require_model(name: str) -> None:
     if (name and Path(name).expanduser().exists()) or name in BUILTIN_NAMES:
         return
     if not is_hub_id(name):
-        raise unknown(name)
+        raise unknown(name, others)
     from draftwood.loading.repositories import require_repository
 
     require_repository(name)
@@ -97,14 +102,18 @@ def is_hub_id(name: str) -> bool:
     )
 
 
-def unknown(name: str) -> ValueError | FileNotFoundError:
-    """Error for a name that means nothing."""
+def unknown(name: str, others: Sequence[str] = ()) -> ValueError | FileNotFoundError:
+    """Error for a name that means nothing.
+
+    Args:
+        others: names that are accepted too.
+    """
     accepted = (
         "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
-        f" {', '.join(builtin_names())}"
+        f" {', '.join((*builtin_names(), *others))}"
     )
     if "/" in name or name.endswith(".gguf"):
         return FileNotFoundError(f"there is no folder and no file {name}; a model is {accepted}")
-    near = difflib.get_close_matches(name.lower(), builtin_names(), n=2, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), (*builtin_names(), *others), n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return ValueError(f"no model is named {name!r}; {hint}accepted are {accepted}")

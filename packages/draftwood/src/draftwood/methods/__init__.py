@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 from draftwood.lazy import importer
 from draftwood.methods.listings import Listing, listing, listings, lossless_names
-from draftwood.methods.needs import (
-    drafts_ahead,
-    lacking,
-    needs_draft_model,
-    needs_drafter,
-    needs_layers,
-    require,
-    uses_datastore,
-    uses_draft_model,
-    uses_drafter,
-)
+from draftwood.methods.needs import lacking, require, spec
 
 if TYPE_CHECKING:
     from draftwood.engine.method import Method, Promise
@@ -40,21 +30,15 @@ __all__ = [
     "Promise",
     "Recipe",
     "build",
-    "drafts_ahead",
     "known",
     "known_parts",
     "lacking",
     "listing",
     "listings",
     "lossless_names",
-    "needs_draft_model",
-    "needs_drafter",
-    "needs_layers",
     "recipe",
     "require",
-    "uses_datastore",
-    "uses_draft_model",
-    "uses_drafter",
+    "spec",
 ]
 
 __getattr__ = importer(__name__, _HOMES)

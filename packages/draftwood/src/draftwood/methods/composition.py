@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from draftwood.drafters import Drafter
+from draftwood.drafters.resources import Need
 from draftwood.engine.method import Lossy, Promise, promise_of, require_lossy
 from draftwood.shapes import Shape
 from draftwood.verifiers import Verifier
@@ -35,6 +36,21 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_lossy(self.otherwise)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What its drafter cannot do without."""
+        return self.drafter.needs
+
+    @property
+    def uses(self) -> frozenset[Need]:
+        """What its drafter takes where it is there."""
+        return self.drafter.uses
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Whether it can draft while the target runs."""
+        return self.drafter.drafts_ahead
 
     @property
     def promise(self) -> Promise:

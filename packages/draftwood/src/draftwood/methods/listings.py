@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Union
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from draftwood.drafters.drafter import Need
+    from draftwood.drafters.resources import Need
     from draftwood.engine.method import Promise
     from draftwood.methods.composition import Recipe
 

@@ -1,20 +1,18 @@
 """Methods by name: found and built."""
 
-from draftwood.costs.budget import Seconds
-from draftwood.costs.calibration import Calibration, Unmeasured
-from draftwood.drafters.lazy_resources import LazyResources
+from typing import Any
+
 from draftwood.drafters.overlap import Overlap, require_places
+from draftwood.drafters.resources import GIVEN, Need, Resources
 from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TargetFingerprint
 from draftwood.methods.composition import Recipe
 from draftwood.methods.listings import unknown
 from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
 from draftwood.models.model import Model, require_ability
 from draftwood.shapes import Shape
-from draftwood.sources.source import Prior, Source
-from draftwood.sources.stored_prior import StoredPrior
 from draftwood.validation import require_kind, require_like_size
 from draftwood.verifiers import Verifier
 
@@ -44,11 +42,9 @@ def build(
     draft_model: Model | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
-    curve: Seconds | Calibration | Unmeasured | None = None,
-    prior: Prior | StoredPrior | None = None,
-    drafter: TrainedHead | None = None,
-    datastore: Source | None = None,
+    *,
     overlap: Overlap | None = None,
+    **resources: Any,
 ) -> Method:
     """A method for a target.
 
@@ -57,39 +53,45 @@ def build(
         draft_model: for the methods that draft with one, some of which do without it.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
-        curve: seconds of a forward pass by nodes, for methods that weigh it, or what measures them
-            when such a method asks; None assumes a machine where draft tokens are dear.
-        prior: the model's bigrams, or what measures them, for methods that draft with them; they do
-            without where it is None.
-        drafter: a trained drafter of the target, for the methods that draft with one.
-        datastore: texts of a file, for the methods that copy from them.
         overlap: how to draft while the target runs; None drafts in turn.
+        resources: further fields of ``Resources``, such as ``head`` or ``curve``.
 
     Raises:
         TypeError: for a draft model that is none.
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
-            missing drafter or one of another target, for parts that would not be used, and for an
+            missing head or one of another target, for resources that would not be used, and for an
             overlap where nothing can be drafted while the target runs.
     """
-    given = draft_model is not None, shape, drafter is not None, datastore is not None
-    require([method], *given, overlap is not None)
+    usual = None if isinstance(method, Method) else recipe(method).shape
+    found = Resources(target, draft_model, shape=shape or usual, **resources)
+    given: set[Need] = {"shape"} if shape is not None else set()
+    given |= {need for need in GIVEN if getattr(found, need.replace("-", "_")) is not None}
+    require([method], given, overlap is not None)
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
+    if shape is not None:
+        _require_shape(wanted, shape)
     require_kind("draft_model", draft_model, Model, "a model of draftwood")
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
-    if drafter is not None:
-        drafter.target.require(TargetFingerprint.of(target, "this model"))
-    found = LazyResources(
-        target, draft_model, shape or wanted.shape, curve, prior, drafter, datastore
-    )
+    if found.head is not None:
+        found.head.target.require(TargetFingerprint.of(target, "this model"))
     if overlap is not None:
         _require_places(target, draft_model, overlap)
     built, judge = wanted.drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
         built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
+
+
+def _require_shape(wanted: Recipe, shape: Shape) -> None:
+    """Refuse a shape that a method does not take."""
+    if "shape" not in wanted.uses:
+        raise ValueError(f"method {wanted.name!r} takes no shape")
+    if not isinstance(shape, wanted.drafter.shape_type):
+        kind = wanted.drafter.shape_type.__name__
+        raise ValueError(f"method {wanted.name!r} takes a {kind} shape, not {shape}")
 
 
 def _require_places(target: Model, draft_model: Model | None, overlap: Overlap) -> None:

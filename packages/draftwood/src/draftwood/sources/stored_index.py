@@ -18,6 +18,7 @@ from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.datastores import require_datastore
 from draftwood.storage.private import private_copy
 from draftwood.storage.safetensors import is_cut_short, read_header
+from draftwood.validation import require_kind
 
 FORMAT, VERSION = "draftwood-datastore", 1
 AGAIN = "build it again with 'draftwood datastore build'"
@@ -57,6 +58,19 @@ class StoredIndex:
     facts: StoreFacts
     index: TokenIndex
 
+    def require(self, vocabulary: str, vocab_size: int) -> None:
+        """Raise ValueError where these are tokens of another tokenizer.
+
+        Args:
+            vocabulary: digest of that of the model to draft for.
+            vocab_size: of that model.
+        """
+        if self.facts.vocabulary != vocabulary or self.index.largest >= vocab_size:
+            raise ValueError(
+                f"the datastore holds tokens of another tokenizer, that of {self.facts.model};"
+                " build one with 'draftwood datastore build' and the --model that it is for"
+            )
+
 
 def write_index(path: Path, stored: StoredIndex) -> None:
     """Write a datastore's file; it takes the place of one that is there.
@@ -72,6 +86,18 @@ def write_index(path: Path, stored: StoredIndex) -> None:
     told = json.dumps({**says, CHECKSUM: _checksum(says, arrays)})
     _remove_leftovers(path)
     write_file(path, lambda partial: save_file(arrays, partial, {SAYS: told}), _explained)
+
+
+def open_datastore(datastore: str | Path | StoredIndex | None) -> StoredIndex | None:
+    """The datastore in a file; one that was opened stays as it is, and None is none.
+
+    Raises:
+        TypeError: for what names no file.
+        FileNotFoundError, ValueError: as ``read_index``.
+    """
+    wanted = "a datastore's file, or what open_datastore gave"
+    require_kind("datastore", datastore, (str, Path, StoredIndex), wanted)
+    return read_index(Path(datastore)) if isinstance(datastore, (str, Path)) else datastore
 
 
 def read_index(path: Path) -> StoredIndex:

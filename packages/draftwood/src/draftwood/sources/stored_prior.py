@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from draftwood.models.model import Model
 from draftwood.sources import BigramPrior
@@ -12,6 +13,13 @@ from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+QUESTION, ANSWER = (
+    "Explain it to me, please.",
+    "Certainly! Here is what you asked for, in a few words. ",
+)
 STORED_SECONDS = 6.0  # for a prior that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
 
@@ -80,3 +88,20 @@ class StoredPrior:
                 write_file(path, table.save)
         self._table = table
         return table
+
+
+def usual_text(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """The beginning of a text such as the model usually writes.
+
+    It is an answer in a chat where the model can chat.
+    """
+    if tokenizer.chat_template is not None:
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": QUESTION}], tokenize=False, add_generation_prompt=True
+        )
+        start = list(tokenizer(str(asked), add_special_tokens=False)["input_ids"])
+    else:
+        # what a text starts with, or what is between texts
+        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        start = [token for token in edges if isinstance(token, int)][:1]
+    return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]

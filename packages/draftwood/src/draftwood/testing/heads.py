@@ -91,7 +91,7 @@ def _tiny(
 def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
     """A random head for a method; None for methods that need none."""
     recipe = methods.recipe(method)
-    return TINY[recipe.drafter.name](target) if methods.needs_drafter(recipe) else None
+    return TINY[recipe.drafter.name](target) if "head" in recipe.needs else None
 
 
 TINY: dict[str, Callable[[Model], TrainedHead]] = {

@@ -253,9 +253,10 @@ def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
     """
     if recipe.drafter is TokenRecycling:
         return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
-    if methods.needs_layers(recipe) or methods.needs_drafter(recipe):
+    if {"layers", "head"} & recipe.needs:
         recipe = replace(recipe, drafter=DraftModel, shape=recipe.shape or Widths((1, 1)))
-    return methods.build(recipe, target, draft if methods.uses_draft_model(recipe) else None)
+    takes = recipe.needs | recipe.uses
+    return methods.build(recipe, target, draft if "draft-model" in takes else None)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from draftwood.loading.vocabulary import vocabulary_digest
-from draftwood.sources.datastore import Datastore
-from draftwood.sources.stored_index import StoredIndex, StoreFacts, read_index, write_index
+from draftwood.sources.stored_index import StoredIndex, StoreFacts, write_index
 from draftwood.sources.token_index import TokenIndex
-from draftwood.validation import require_kind
 
 PIECE = 1 << 15
 """Characters that are tokenized at once, up to the end of their line."""
@@ -58,42 +56,6 @@ def build_datastore(
     )
     write_index(Path(output), StoredIndex(facts, index))
     return facts
-
-
-def open_datastore(datastore: str | Path | StoredIndex | None) -> StoredIndex | None:
-    """The datastore in a file; one that was opened stays as it is, and None is none.
-
-    Raises:
-        FileNotFoundError: where there is none.
-        TypeError: for what names no file.
-        ValueError: for one that is not whole or was changed.
-    """
-    wanted = "a datastore's file, or what open_datastore gave"
-    require_kind("datastore", datastore, (str, Path, StoredIndex), wanted)
-    if datastore is None or isinstance(datastore, StoredIndex):
-        return datastore
-    return read_index(Path(datastore))
-
-
-def datastore_for(
-    stored: StoredIndex, tokenizer: PreTrainedTokenizerBase, vocab_size: int
-) -> Datastore:
-    """A datastore as a source of drafts.
-
-    Args:
-        tokenizer: of the model that it shall draft for.
-        vocab_size: of that model.
-
-    Raises:
-        ValueError: for one that was built for another tokenizer.
-    """
-    facts = stored.facts
-    if facts.vocabulary != vocabulary_digest(tokenizer) or stored.index.largest >= vocab_size:
-        raise ValueError(
-            f"the datastore holds tokens of another tokenizer, that of {facts.model}; build one"
-            " with 'draftwood datastore build' and the --model that it is for"
-        )
-    return Datastore(stored.index)
 
 
 def _read(path: Path) -> str:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Union, overload
 
 import torch
-from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from draftwood import engine, methods
-from draftwood.costs.calibration import Calibration, Unmeasured
+from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
+from draftwood.drafters.resources import Need
 from draftwood.engine.constraint import Constraint
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
@@ -21,22 +21,17 @@ from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.tools import Tool, ToolChoice
-from draftwood.heads.eagle import EagleConfig
-from draftwood.heads.folder import StoredHead, TrainedHead, named, open_folder, shipped_for
-from draftwood.heads.native_eagle import why_not
-from draftwood.loading.models import load_model
+from draftwood.heads.drafts import Drafts
+from draftwood.heads.trained import TrainedHead
+from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import Recipe
+from draftwood.model_set import ModelSet, given_resources
 from draftwood.models.model import InProcess, Model, PrefixStore
-from draftwood.models.native import NativeModel
-from draftwood.models.shared import shared_passes
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
 from draftwood.sources.stored_index import StoredIndex
-from draftwood.sources.stored_prior import StoredPrior
-from draftwood.text.arguments import DEFAULT_METHOD, DEFAULT_MODEL, require_weights
+from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.text.builder import StopStrings
-from draftwood.text.datastore import datastore_for, open_datastore
-from draftwood.text.draft_models import in_transformers, load_draft_model, require_name
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
@@ -45,13 +40,17 @@ from draftwood.text.prompts import (
     require_prompt,
     several_prompts,
     token_ids,
-    usual_text,
 )
 from draftwood.text.stream import Generation, Stream
-from draftwood.validation import require_kind, require_whole
+from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+One = Union[str, Path, TrainedHead, Model, "PreTrainedModel"]
+Drafting = One | Sequence[One] | None
+"""What drafts: a model or a trained head, by name or in memory, or one of each."""
 
 
 class LanguageModel(InProcess):
@@ -86,62 +85,68 @@ class LanguageModel(InProcess):
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
         self.prior = prior or StoredPrior(model, usual_text(tokenizer), self.calibration.folder)
+        self.models = ModelSet(model, tokenizer, name, self.calibration, self.prior)
         self.grammars = grammars or Compiler(tokenizer, model.vocab_size, self.end_tokens)
+
+    @classmethod
+    def of(
+        cls,
+        models: ModelSet,
+        method: str | Recipe | Method | None = None,
+        measure: bool = True,
+        grammars: Compiler | None = None,
+    ) -> "LanguageModel":
+        """The target of a set of models, decoded by a method on them.
+
+        Args:
+            method: None takes the one that follows from what drafts.
+            measure: as ``with_method`` takes it.
+            grammars: as for the class.
+        """
+        made = cls(
+            *(models.model, models.tokenizer, models.method(method, measure), models.name),
+            *(models.calibration, models.prior, grammars),
+        )
+        made.models = models
+        return made
 
     def with_method(
         self,
-        method: str | Recipe | Method,
-        draft_model: Model | None = None,
+        method: str | Recipe | Method | None = None,
+        draft_model: Drafting = None,
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
         datastore: str | Path | StoredIndex | None = None,
-        overlap: bool | Overlap = False,
+        overlap: bool | Overlap | None = None,
     ) -> "LanguageModel":
-        """The same model, decoded by another method.
+        """The same model, decoded by another method, with what was loaded beside it.
 
         Args:
-            draft_model: for methods that draft with one; texts that are written at the same time
-                share its passes.
+            method: None takes the one that follows from what drafts; see ``load``.
+            draft_model: what drafts in the place of what was loaded: a model or a trained head,
+                or its name; ``none`` leaves out the head that comes with draftwood. Texts that are
+                written at the same time share a draft model's passes.
             measure: False does without what would have to be measured first: the method drafts as
                 on a machine where draft tokens are dear, until passes tell what they take.
-            drafter: for methods that draft with a trained drafter: its folder, or what
-                ``heads.folder.load`` gave. None takes the one that comes with draftwood for this
-                model, if the method can do without and the model runs natively; ``none`` takes
-                none.
             datastore: for methods that copy from one: its file, which ``draftwood datastore
-                build`` makes, or what ``text.datastore.open_datastore`` gave.
-            overlap: whether a draft model, or a trained drafter that reads tokens alone, drafts
+                build`` makes, or what ``open_datastore`` gave.
+            overlap: whether a draft model, or a trained head that reads tokens alone, drafts
                 while the target runs, and how; texts stay the same.
         """
-        texts = open_datastore(datastore)
-        chosen = methods.build(
-            method,
-            self.model,
-            None if draft_model is None else shared_passes(draft_model),
-            curve=self.calibration if measure else Unmeasured(self.calibration),
-            prior=self.prior if measure or self.prior.is_known else None,
-            drafter=self._trained(method, drafter),
-            datastore=texts and datastore_for(texts, self.tokenizer, self.model.vocab_size),
-            overlap=overlap_of(overlap),
-        )
-        return LanguageModel(
-            *(self.model, self.tokenizer, chosen, self.name),
-            *(self.calibration, self.prior, self.grammars),
-        )
+        drafts = Drafts.of(draft_model, drafter)
+        if method is not None:
+            given = given_resources(drafts, datastore)
+            methods.require([method], given | self._loaded_for(method), bool(overlap))
+            drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
+        models = self.models.with_drafts(drafts, datastore, overlap)
+        return LanguageModel.of(models, method, measure, self.grammars)
 
-    def _trained(
-        self, method: str | Recipe | Method, drafter: str | Path | TrainedHead | None
-    ) -> TrainedHead | None:
-        if drafter is not None:
-            given = named(drafter)
-            return None if given is None else _read(_opened(given))
-        if isinstance(method, Method) or not methods.uses_drafter(method):
-            return None
-        if methods.needs_drafter(method) or not isinstance(self.model, NativeModel):
-            return None
-        found = shipped_for(self.model, EagleConfig.kind)
-        config = None if found is None else found.head.config
-        return found if isinstance(config, EagleConfig) and why_not(config) is None else None
+    def _loaded_for(self, method: str | Recipe | Method) -> frozenset[Need]:
+        """The resources there are that a method needs or uses."""
+        if isinstance(method, Method):
+            return frozenset()
+        known = methods.spec(method)
+        return self.models.given & (known.needs | known.uses)
 
     def encode(
         self,
@@ -316,8 +321,8 @@ def load(
     model: "str | PreTrainedModel" = DEFAULT_MODEL,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    method: str | Recipe | Method = DEFAULT_METHOD,
-    draft_model: "str | PreTrainedModel | Model | None" = None,
+    method: str | Recipe | Method | None = None,
+    draft_model: Drafting = None,
     drafter: str | Path | TrainedHead | None = None,
     datastore: str | Path | StoredIndex | None = None,
     overlap: bool | Overlap = False,
@@ -332,13 +337,17 @@ def load(
     Args:
         model: a folder, a GGUF file, a Hugging Face id, a built-in name, or a Transformers model.
         tokenizer: needed with a Transformers model.
-        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
-        draft_model: for methods that draft with a second model, given like ``model``.
-        drafter: for methods that draft with a trained drafter: its folder, or what
-            ``heads.folder.load`` gave; see ``LanguageModel.with_method``.
+        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand. None
+            takes ``auto``, or what follows from ``draft_model``: for a trained head the method of
+            its kind, ``auto`` for an EAGLE head; for a second model the one that is fastest by what
+            passes cost here, and by what ``draftwood tune`` measured with it.
+        draft_model: what drafts: a second model given like ``model``, or a trained head, its name
+            or folder; one of each in a list. ``none`` leaves out the head that comes with
+            draftwood for this model and that ``auto`` takes by itself on CPUs.
+        drafter: a trained head; ``draft_model`` takes it now.
         datastore: for methods that copy from texts of files: what ``draftwood datastore build``
             made of them.
-        overlap: whether a draft model, or a trained drafter that reads tokens alone, drafts while
+        overlap: whether a draft model, or a trained head that reads tokens alone, drafts while
             the target runs, and how. It wants a core or device for each of both; texts stay the
             same.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
@@ -355,57 +364,23 @@ def load(
 
     Raises:
         TypeError: for a curve that is no function, and for parts of another type.
-        ValueError: for unknown names, unsupported architectures, mismatched vocabularies and a
-            drafter or datastore that is not whole or belongs to another model.
+        ValueError: for unknown names, unsupported architectures, mismatched vocabularies, two draft
+            models of one kind, and a head or datastore that is not whole or belongs to another
+            model.
     """
-    # before anything is loaded
-    given = named(drafter)
-    parts = given is not None, datastore is not None, overlap_of(overlap) is not None
-    methods.require([method], draft_model is not None, None, *parts)
-    require_weights((model, draft_model), drafter, datastore, dtype, device, cache)
-    stored = None if given is None else _opened(given)
-    texts = open_datastore(datastore)
-    require_kind("draft_model", draft_model, (str, nn.Module, Model), "a model or its name")
-    plain = _plain(model, tokenizer, dtype, device, cache, curve, tp)
-    if isinstance(draft_model, (str, nn.Module)):
-        draft = load_draft_model(draft_model, plain.tokenizer, dtype, device, cache)
-    else:
-        draft = draft_model
-    trained = drafter if stored is None else _read(stored)
-    return plain.with_method(method, draft, drafter=trained, datastore=texts, overlap=overlap)
-
-
-def _opened(drafter: str | Path | TrainedHead) -> StoredHead | TrainedHead:
-    """What a folder says of its drafter, without its weights."""
-    return drafter if isinstance(drafter, TrainedHead) else open_folder(Path(drafter))
-
-
-def _read(drafter: StoredHead | TrainedHead) -> TrainedHead:
-    return drafter if isinstance(drafter, TrainedHead) else drafter.read()
-
-
-def _plain(
-    model: "str | PreTrainedModel",
-    tokenizer: PreTrainedTokenizerBase | None,
-    dtype: str | torch.dtype | None,
-    device: str | torch.device | None,
-    cache: str | None,
-    curve: Callable[[int], float] | None,
-    tp: int,
-) -> LanguageModel:
-    if isinstance(model, str):
-        loaded = load_model(model, dtype, device, cache, tp)
-        target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
-        calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
-    elif tp > 1:
-        raise ValueError("several processes load a model by its name; give one, or leave tp out")
-    elif tokenizer is None:
-        raise ValueError(
-            "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
-        )
-    else:
-        require_name(cache)
-        target, name = in_transformers(model), model.config.name_or_path or type(model).__name__
-        calibration = Calibration(target, curve=curve)
-    assert tokenizer is not None  # loaded models bring theirs
-    return LanguageModel(target, tokenizer, methods.build("plain", target), name, calibration)
+    drafts = Drafts.of(draft_model, drafter)
+    given = given_resources(drafts, datastore)  # before anything is loaded
+    methods.require([method or drafts.method], given, overlap_of(overlap) is not None)
+    if not isinstance(method, Method):
+        drafts.require_for([methods.spec(method or drafts.method)])
+    models = ModelSet.load(
+        model,
+        tokenizer,
+        draft_model=drafts,
+        datastore=datastore,
+        overlap=overlap,
+        curve=curve,
+        tp=tp,
+        **{"dtype": dtype, "device": device, "cache": cache},
+    )
+    return LanguageModel.of(models, method)

@@ -220,24 +220,3 @@ def require_characters(text: str, what: str) -> None:
             f" {error.start}: half of a character, or a byte that was no UTF-8; mend the text where"
             " it was decoded"
         ) from None
-
-
-QUESTION, ANSWER = (
-    "Explain it to me, please.",
-    "Certainly! Here is what you asked for, in a few words. ",
-)
-
-
-def usual_text(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The beginning of a text such as the model usually writes.
-
-    It is an answer in a chat where the model can chat.
-    """
-    start: list[int] = []
-    if tokenizer.chat_template is not None:
-        start = encode_chat(tokenizer, [{"role": "user", "content": QUESTION}])
-    else:
-        # what a text starts with, or what is between texts
-        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        start = [token for token in edges if isinstance(token, int)][:1]
-    return [*start, *encode_text(tokenizer, ANSWER, add_special_tokens=False)] or [0]

@@ -471,7 +471,7 @@ def test_a_hook_may_be_copied_after_use() -> None:
 
 
 def test_auto_may_be_asked_for_without_a_trained_drafter() -> None:
-    hook = draftwood.custom_generate("auto", drafter="none")
+    hook = draftwood.custom_generate("auto", draft_model="none")
     assert torch.equal(plain(custom_generate=hook), plain())
     with pytest.raises(ValueError, match="there is no drafter's folder nowhere"):
         draftwood.custom_generate("auto", drafter="nowhere")

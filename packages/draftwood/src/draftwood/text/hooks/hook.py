@@ -22,8 +22,11 @@ from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters import Nothing
+from draftwood.drafters.resources import Later
 from draftwood.engine.method import Method
 from draftwood.heads import folder
+from draftwood.heads.drafts import IN_AUTO, Drafts
+from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Recipe
 from draftwood.models.cache import CachePool
 from draftwood.models.transformers import TransformersModel
@@ -34,15 +37,16 @@ from draftwood.text.hooks.drafted import decode_drafted
 from draftwood.text.hooks.options import refuse, why_without_drafts
 from draftwood.text.hooks.probe import takes_batches
 from draftwood.text.hooks.stepwise import decode_stepwise
+from draftwood.validation import require_kind
 
 
 def custom_generate(
-    method: str | Recipe | Method = "lookup",
-    draft_model: PreTrainedModel | None = None,
+    method: str | Recipe | Method | None = None,
+    draft_model: PreTrainedModel | str | Path | TrainedHead | None = None,
     report: Callable[[Stats], None] | None = None,
     streamer: BaseStreamer | None = None,
     stateless: Sequence[type] = (),
-    drafter: str | Path | folder.TrainedHead | None = None,
+    drafter: str | Path | TrainedHead | None = None,
 ) -> "Hook":
     """A decoding loop for ``model.generate``, which takes it as ``custom_generate``.
 
@@ -55,24 +59,29 @@ def custom_generate(
     runs without them, with a warning.
 
     Args:
-        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand.
-        draft_model: for methods that draft with a second model.
+        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand. None
+            takes ``lookup``, or the method of what drafts.
+        draft_model: what drafts: a second model, or a trained head: its name or folder, or what
+            ``heads.folder.load`` gave.
         report: called with the call's ``Stats`` at its end.
         streamer: gets the prompt, then tokens as they are accepted; the same as ``streamer`` of
             ``generate``.
         stateless: classes of logits processors of your own that keep nothing between calls and read
             of every row nothing but its tokens and scores. Calls with others run without drafts.
-        drafter: for methods that draft with a trained drafter: its folder, or what
-            ``heads.folder.load`` gave; ``none`` takes none.
+        drafter: a trained head; ``draft_model`` takes it now.
 
     Raises:
-        TypeError: for anything that is no drafter and names none.
-        ValueError: for an incomplete drafter; by the returned function, for options of
+        TypeError: for what can be no draft model, and for the name of one that is no head.
+        ValueError: for a head that is not whole; by the returned function, for options of
             ``generate`` that make no sense here.
     """
-    given = folder.named(drafter)
-    trained = folder.load(given) if isinstance(given, (str, Path)) else given
-    return Hook(method, draft_model, report, streamer, tuple(stateless), trained)
+    drafts = Drafts.of(draft_model, drafter)
+    wanted = "a model of Transformers, or a trained head or its name"
+    require_kind("draft_model", drafts.model, PreTrainedModel, wanted)
+    head = folder.load(drafts.head) if isinstance(drafts.head, str) else drafts.head
+    usual = IN_AUTO if drafts.method == "auto" else drafts.method  # no target is native here
+    chosen = method or (usual if drafts.given else "lookup")
+    return Hook(chosen, drafts.model, report, streamer, tuple(stateless), head)
 
 
 _OWN = ("_used", "_starting")
@@ -89,9 +98,9 @@ class Hook:
         report: Callable[[Stats], None] | None,
         streamer: BaseStreamer | None,
         stateless: tuple[type, ...],
-        drafter: folder.TrainedHead | None = None,
+        head: TrainedHead | None = None,
     ) -> None:
-        self.drafter = drafter
+        self.head = head
         self.method, self.draft_model, self.report, self.streamer = (
             method,
             draft_model,
@@ -179,7 +188,7 @@ class Hook:
             ):
                 return TransformersModel(model, known.pool), known.method
             target = TransformersModel(model)
-            method = _built(self.method, target, self.draft_model, self.drafter)
+            method = _built(self.method, target, self.draft_model, self.head)
             if not method.verifier.exact_for:
                 raise ValueError(
                     f"{method.verifier.name} verification changes what the model would say; use a"
@@ -204,10 +213,11 @@ def _built(
     method: str | Recipe | Method,
     target: TransformersModel,
     draft_model: PreTrainedModel | None,
-    drafter: folder.TrainedHead | None,
+    head: TrainedHead | None,
 ) -> Method:
     draft = None if draft_model is None else TransformersModel(draft_model)
-    return methods.build(method, target, draft, curve=Calibration(target), drafter=drafter)
+    curve = Later(Calibration(target).followed)
+    return methods.build(method, target, draft, curve=curve, head=head)
 
 
 def _why_not_in_batches(call: Call, target: TransformersModel) -> str | None:

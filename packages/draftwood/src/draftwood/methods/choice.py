@@ -1,0 +1,77 @@
+"""The method for a draft model: the one that its costs and measured acceptance make fastest."""
+
+from collections.abc import Sequence
+from itertools import product
+
+from draftwood.costs.budget import Seconds
+from draftwood.costs.calibration import Calibration
+from draftwood.drafters.draft_model import DraftModel
+from draftwood.heads.drafts import PUBLISHED
+from draftwood.methods.composition import Recipe
+from draftwood.methods.parts import known_parts
+from draftwood.shapes import Sequoia, Shape, Widths
+
+ACCEPTANCE = Sequoia.acceptance
+"""Probability that the b-th child is the accepted one, where nobody measured it."""
+
+
+def fastest(target: Calibration, draft: Calibration | None, measure: bool = True) -> str:
+    """The method that is expected to write most tokens a second with a draft model.
+
+    What ``draftwood tune`` measured with this draft model comes before estimates.
+
+    Args:
+        measure: False does without curves that would have to be measured first.
+    """
+    measured = {} if draft is None else target.speed_ups(draft)
+    costs = [each and (each.followed() if measure else each.known()) for each in (target, draft)]
+    if costs[0] is None or costs[1] is None:
+        return max(measured, key=lambda name: measured[name], default=PUBLISHED)
+    expected = estimates(costs[0], costs[1]) | measured
+    return max(expected, key=lambda name: expected[name])
+
+
+def estimates(
+    target: Seconds, draft: Seconds, acceptance: Sequence[float] = ACCEPTANCE
+) -> dict[str, float]:
+    """Speed-up over plain decoding by method, for lossless ones with trees of a fixed form.
+
+    Args:
+        target: seconds of a forward pass by nodes.
+        draft: likewise, of the draft model.
+        acceptance: probability of each rank of child to be the accepted one, its parent reached.
+    """
+    found = {}
+    for recipe in known_parts().recipes.values():
+        if recipe.drafter is DraftModel and recipe.lossless and (paths := _paths(recipe)):
+            found[recipe.name] = speed_up(paths, target, draft, acceptance)
+    return found
+
+
+def speed_up(
+    paths: Sequence[Sequence[int]], target: Seconds, draft: Seconds, acceptance: Sequence[float]
+) -> float:
+    """Speed-up over plain decoding of a tree, given by the ranks on the way to each node.
+
+    The draft model runs once for each level, over the level above it.
+    """
+    tokens, widths = 1.0, [1, *[0] * max(map(len, paths))]
+    for path in paths:
+        chance = 1.0
+        for rank in path:
+            chance *= acceptance[rank]
+        tokens += chance
+        widths[len(path)] += 1
+    seconds = target(1 + len(paths)) + sum(draft(width) for width in widths[:-1])
+    return tokens * target(1) / seconds
+
+
+def _paths(recipe: Recipe) -> Sequence[Sequence[int]]:
+    """Rank paths of a tree whose siblings are drawn without replacement; empty for others."""
+    shape: Shape | None = recipe.shape
+    if isinstance(shape, Sequoia):
+        return shape.paths
+    if not isinstance(shape, Widths) or (shape.draw != "distinct" and max(shape.widths) > 1):
+        return ()
+    levels = range(1, len(shape.widths) + 1)
+    return [path for depth in levels for path in product(*map(range, shape.widths[:depth]))]
