@@ -91,7 +91,7 @@ class MultiSource(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        if not library.available() and not resources.has_drafter:
+        if not library.available() and not resources.head:
             return cls()  # prompt lookup asks for no curve and no prior
         known: tuple[Source, ...] = (Suffix(), NGrams())
         prior = resources.prior

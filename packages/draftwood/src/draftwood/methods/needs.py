@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from draftwood.interfaces import resources
+from draftwood.drafters import resources
 from draftwood.methods.listings import Listing, Named, listing
 
 if TYPE_CHECKING:
