@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
@@ -138,7 +138,9 @@ class Task(Protocol[Reported]):
 class KeepsCache:
     """A task whose cache has no limit: it is never preempted."""
 
-    status: ClassVar[SequenceStatus] = SequenceStatus()
+    @property
+    def status(self) -> SequenceStatus:
+        return SequenceStatus()
 
     def preempt(self) -> bool:
         return False

@@ -31,6 +31,7 @@ from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
 from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior, usual_text
+from draftwood.stats import Step
 from draftwood.text.builder import StopStrings
 from draftwood.text.prompts import (
     Prompt,
@@ -305,8 +306,8 @@ class LanguageModel(InProcess):
             for streams in texts
         ]
         with closing(run_all(tasks, Limits())) as running:
-            for place, told in running:
-                for answer, step in told if several else [(0, told)]:
+            for place, made in running:
+                for answer, step in [(0, made)] if isinstance(made, Step) else made:
                     texts[place][answer].take(step)
         found = [[stream.finish() for stream in streams] for streams in texts]
         return [replace(first, others=tuple(others)) for first, *others in found]

@@ -21,7 +21,7 @@ class Overlapping(Drafter):
 
     name: ClassVar[str] = "overlapping"
     drafter: Drafter
-    overlap: Overlap = field(default_factory=Overlap)
+    overlap: Overlap | None = field(default_factory=Overlap)
 
     def __post_init__(self) -> None:
         if not self.drafter.drafts_ahead:
