@@ -61,6 +61,7 @@ def test_methods_and_heads_of_packages_are_found(monkeypatch: pytest.MonkeyPatch
 def test_old_paths_are_the_same_modules(old: str) -> None:
     new = moved.new_path(old)
     assert new is not None
+    sys.modules.pop(old, None)  # the package of another old path
     with pytest.warns(moved.MovedWarning, match=re.escape(new)):
         found = importlib.import_module(old)
     assert found is importlib.import_module(new)

@@ -2,11 +2,15 @@
 step.
 """
 
+import gc
+from weakref import ref
+
 import pytest
 import torch
 
-from draftwood.drafters import DraftModel, Nothing, PromptLookup
+from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup
 from draftwood.engine import Options, Sequence, generate, generate_batch
+from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
@@ -157,6 +161,28 @@ def test_penalties_give_the_same_text_with_and_without_trees() -> None:
         (PromptLookup(), Match()),
     ):
         assert tokens_of(list(generate(model, drafter, verifier, [5, 6, 7], options))) == plain
+
+
+@pytest.mark.parametrize("drafter", [Nothing(), PromptLookup()], ids=lambda each: each.name)
+@pytest.mark.parametrize("kind", [TransformersModel, NativeModel])
+def test_a_text_that_is_dropped_is_freed_without_the_collector(
+    kind: type[NativeModel], drafter: Drafter
+) -> None:
+    """Executors know their text, and it knows them: no ring of references may hold both."""
+    model = kind(tiny_llama(0))
+    gc.collect()
+    gc.disable()
+    try:
+        sequence = Sequence(model, drafter, Match(), [1, 2, 1, 2], Options())
+        for _ in range(3):
+            assert sequence.commit(model.forward(sequence.plan()), 0.0) is not None
+        assert model.pool.used
+        gone = ref(sequence)
+        del sequence
+        assert gone() is None
+        assert not model.pool.used
+    finally:
+        gc.enable()
 
 
 @pytest.mark.gpu

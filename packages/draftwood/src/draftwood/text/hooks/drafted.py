@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -68,7 +69,6 @@ class Rows(KeepsCache):
         same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
         self.may_rest = same_draws and len(call.input_ids) > 1
         self.rows: list[engine.Sequence] = []
-        self.executors: list[InTurn] = []
         self.sessions: list[PooledSession] = []
         self.going: list[int] = []  # rows of the pass under way
         self.proposals: list[tuple[ForwardInput, dict[str, float]]] = []
@@ -87,10 +87,8 @@ class Rows(KeepsCache):
         if not self.rows:
             for number in range(len(self.call.input_ids)):
                 self.rows.append(self._row(number))
-                self.executors.append(InTurn(self.rows[-1]))
             self.may_rest &= not self.reads.hidden
-            rows = self.call.input_ids.numel()
-            return [OwnPass(self.sessions[0], self._run_prompts, rows)]
+            return [OwnPass(self.sessions[0], self._run_prompts, self.call.input_ids.numel())]
         self.going = [
             number
             for number, row in enumerate(self.rows)
@@ -98,13 +96,10 @@ class Rows(KeepsCache):
         ]
         if self.may_rest and self.rest.goes_on():
             roots = [row.root for row in self.rows]
-
-            def run() -> Output:
-                return Output(run_alone(self.target, self.sessions, roots))
-
+            run = partial(run_alone, self.target, self.sessions, roots)
             return [OwnPass(self.sessions[0], run, len(roots))]
         self._catch_up()
-        self.proposals = [self.executors[number].draft(budget) for number in self.going]
+        self.proposals = [InTurn(self.rows[number]).draft(budget) for number in self.going]
         return [tree for tree, _ in self.proposals]
 
     def commit(
@@ -259,7 +254,7 @@ class Rows(KeepsCache):
         for place, (number, (run, seconds), output) in enumerate(
             zip(self.going, proposals, outputs, strict=True)
         ):
-            executor = self.executors[number]
+            executor = InTurn(self.rows[number])
             shared = {"draft": seconds["draft"], "target": target, "verify": 0.0}
             if place in tokens:
                 step = executor.commit_path(run.tree, Verdict([], tokens[place]), output, shared)
