@@ -9,6 +9,7 @@ from draftwood import methods
 from draftwood.models.transformers import TransformersModel
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import tiny_llama
+from reference.bigram_prior import row_of
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_damaged_files_are_written_anew(folder: Path, model: TransformersModel) 
     assert prior.path is not None
     prior.path.parent.mkdir(exist_ok=True)
     prior.path.write_text("damaged")
-    assert prior.table.row(3)
+    assert row_of(prior.table, 3)
     assert torch.equal(StoredPrior(model, [1], folder).table.tokens, prior.table.tokens)
 
 
@@ -53,14 +54,14 @@ def test_a_disk_that_refuses_costs_nothing_but_time(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr("draftwood.storage.weights.home", lambda: tmp_path / "file")
-    assert StoredPrior(model, [1], folder).table.row(3)
+    assert row_of(StoredPrior(model, [1], folder).table, 3)
 
 
 def test_time_that_is_up_leaves_a_shorter_table(model: TransformersModel) -> None:
     table = StoredPrior(model).measure(0.0)
     assert 0 < len(table.tokens) < model.vocab_size
     assert StoredPrior(model).path is None
-    assert table.row(model.vocab_size - 1) == {}
+    assert row_of(table, model.vocab_size - 1) == {}
 
 
 def test_auto_guesses_with_it(model: TransformersModel) -> None:

@@ -68,12 +68,12 @@ class MultiSource(Drafter):
             drawn texts.
 
     Example:
-        Copies propose 3 1 2, for that followed 1 2. The second step also has what the target held
-        likely after each token of the first one.
+        Copies propose 3 1 2, for that followed 1 2, and two of these tokens pay. The next step also
+        has what the target held likely after each token of this one.
 
         >>> drafter = MultiSource(budget=Budget(max_draft_tokens=3))
         >>> one_step(drafter, writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
-        OneStep(drafted=[[3, 1, 2]], accepted=[3], then=4)
+        OneStep(drafted=[[3, 1]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "combined"

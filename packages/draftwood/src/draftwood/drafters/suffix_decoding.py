@@ -35,11 +35,12 @@ class SuffixDecoding(Drafter):
             texts.
 
     Example:
-        The longest match, 1 2, was followed by 3 1 2; each token in turn is likely enough to pay.
+        The longest match, 1 2, was followed by 3 1 2. A token is accepted only where those before
+        it are, so each has a smaller chance than the last; the third does not pay any more.
 
         >>> drafter = SuffixDecoding(budget=Budget(max_draft_tokens=3))
         >>> one_step(drafter, writing([1, 2, 3, 4]), [1, 2, 3, 1, 2])
-        OneStep(drafted=[[3, 1, 2]], accepted=[3], then=4)
+        OneStep(drafted=[[3, 1]], accepted=[3], then=4)
     """
 
     name: ClassVar[str] = "suffix"
