@@ -99,6 +99,9 @@ def test_the_part_with_a_planted_fault_is_named(
     (part,) = (each for each in report["switches"] if each["name"] == named)
     assert part["divergence"]["plain_token"] != part["divergence"]["other_token"]
     assert part["instead"] == INSTEAD[named]
+    # the model's own logits are right where steps are wrong
+    assert (part["logits_apart"] == 0) == (plant is wrong_steps)
+    assert all(each["logits_apart"] is None for each in report["switches"] if not each["changed"])
 
 
 @pytest.mark.usefixtures("wrong")

@@ -6,13 +6,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import MultiSource
 from draftwood.engine.method import Method
 from draftwood.loading.hub import load_pretrained
 from draftwood.models.general import general_model
-from draftwood.models.model import Model
+from draftwood.models.model import Model, extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import SharedPasses
 from draftwood.models.torch.model import LeanModel
@@ -51,12 +53,16 @@ class SwitchResult:
         detail: the change in words, or why there was none.
         divergence: the first token that changed. ``plain_token`` is the one without the part, and
             the margin is that of the model without it.
+        logits_apart: distance of the logits there with the part from those without it, over the
+            size of these. It is 0 where a model's own logits are verified wrongly, a few hundredths
+            where numbers are rounded, and more for a fault.
     """
 
     name: str
     changed: bool | None
     detail: str = ""
     divergence: Divergence | None = None
+    logits_apart: float | None = None
 
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "instead": INSTEAD[self.name]}
@@ -74,9 +80,8 @@ def bisect(
 ) -> Iterator[SwitchResult]:
     """Write a greedy text again and again, each time with one part less.
 
-    The last text is that of the weights in float32 in the code of Transformers. A part whose
-    rounding is coarse, as that of weights in 4 bits, may change a token without a fault: then the
-    margin there is small.
+    The last text is that of the weights in float32 in the code of Transformers. Rounding, as that
+    of rows to 8 bits, may change a token without a fault: see ``SwitchResult.logits_apart``.
 
     Args:
         floats: loads the same weights in float32; None loads them by the model's name.
@@ -84,13 +89,14 @@ def bisect(
     text, road = _written(lm, prompt, max_new_tokens), _Road(lm, floats)
     with _tiles_as_before():
         for name in INSTEAD:
+            before = road.lm.model, text
             try:
                 shorter = road.without(name)
             except (ValueError, MemoryError) as error:
                 yield SwitchResult(name, None, str(error))
                 continue
-            before, text = text, _written(shorter, prompt, max_new_tokens)
-            yield _result(name, shorter.model, prompt, before, text)
+            text = _written(shorter, prompt, max_new_tokens)
+            yield _result(name, prompt, before, (shorter.model, text))
 
 
 def first_changed(results: Sequence[SwitchResult]) -> str | None:
@@ -181,13 +187,30 @@ def _written(lm: "LanguageModel", prompt: Sequence[int], max_new_tokens: int) ->
 
 
 def _result(
-    name: str, model: Model, prompt: Sequence[int], before: list[int], text: list[int]
+    name: str,
+    prompt: Sequence[int],
+    before: tuple[Model, list[int]],
+    after: tuple[Model, list[int]],
 ) -> SwitchResult:
-    found = first_divergence(model, prompt, text, before)
+    (model, text), (other, changed) = after, before
+    found = first_divergence(model, prompt, text, changed)
     if found is None:
         return SwitchResult(name, False, f"the same {len(text)} tokens with {INSTEAD[name]}")
+    same = [*prompt, *text[: found.position]]
+    right, wrong = _logits_after(model, same), _logits_after(other, same)
+    apart = float((wrong - right).norm() / right.norm())
     detail = (
         f"token {found.position}: {found.other_token} with it, {found.plain_token} without; the two"
-        f" top logits are {found.margin:.3g} apart there"
+        f" top logits are {found.margin:.3g} apart there, and all of them differ by {apart:.1%}"
     )
-    return SwitchResult(name, True, detail, found)
+    return SwitchResult(name, True, detail, found, apart)
+
+
+def _logits_after(model: Model, tokens: Sequence[int]) -> Float[Tensor, " vocab"]:
+    """Centre the logits after a text, as a constant changes none of their probabilities."""
+    session = model.start()
+    try:
+        logits = extend_in_chunks(session, tokens).logits[-1].float().cpu()
+    finally:
+        session.close()
+    return logits - logits.mean()
