@@ -172,6 +172,7 @@ class _Prefilled:
             (event,) = batch.step()
         if event.error is not None:
             raise event.error
+        assert event.progress is not None  # a text that has begun tells of each pass
         return event.progress.tokens[0]
 
     def close(self) -> None:
