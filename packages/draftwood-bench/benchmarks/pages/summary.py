@@ -23,7 +23,7 @@ NO_GPU = (
 
 
 def lines(results: Path = RESULTS) -> str:
-    """What records at clean commits say; a line whose record is missing is left out."""
+    """Say what records of no dirty commit show; a line without its record is left out."""
     found = [*_lines(results)][: LINES - 1]
     return "\n".join(f"- {sentence}" for sentence in [*found, NO_GPU])
 
