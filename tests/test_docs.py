@@ -15,7 +15,8 @@ from types import ModuleType
 import click
 import pytest
 
-from checkout import BENCH, ROOT
+from benchmarks.pages import runs, speed, summary
+from checkout import ROOT
 from draftwood.cli.main import main
 from own_package import write
 
@@ -108,12 +109,44 @@ def test_a_stale_page_is_named(
     assert page.read_text() == "new\n"
 
 
-def test_a_run_that_is_not_there_yet_is_named_so(tmp_path: Path) -> None:
-    module = generator()
-    absent = ["draftwood", "bench", "show", str(tmp_path / "absent")]
-    assert module.shown(absent) == "(not measured yet)"
-    shown = module.shown(["draftwood", "bench", "show", "--markdown", "results/shadow"])
-    assert "| auto-shadow |" in shown
+def test_a_run_that_is_not_there_yet_is_named_so() -> None:
+    fields = generator().fields()
+    assert fields["methods"]("absent") == runs.MISSING
+    assert fields["whole"]("absent") == runs.MISSING
+    assert "| `auto-shadow` |" in fields["methods"]("absent", "shadow")
+
+
+def test_a_part_of_a_page_is_filled_and_the_rest_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module, page = generator(), tmp_path / "page.md"
+    begin = "<!-- one two, written by `make docs` -->\n"
+    page.write_text(f"before\n{begin}old\n<!-- end -->\nafter\n<!-- end -->\n")
+    monkeypatch.setattr(module, "fields", lambda: {"one": lambda what: f"new {what}"})
+    assert module.filled(page) == f"before\n{begin}\nnew two\n\n<!-- end -->\nafter\n<!-- end -->\n"
+
+
+def documents() -> list[Path]:
+    """The repository's pages, without what lies in ignored folders."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in told.splitlines() if (ROOT / name).is_file()]
+
+
+def words(*paths: Path) -> int:
+    return sum(len(path.read_text().split()) for path in paths)
+
+
+def test_documents_stay_readable() -> None:
+    assert words(*documents()) <= 30_000
+    assert words(ROOT / "README.md") <= 900
+    assert words(ROOT / "CHANGELOG.md") <= 1_200
+
+
+def test_words_are_counted_as_the_shell_does(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| a | b c |\n\nd\n")
+    assert words(page, page) == 14
 
 
 def test_links_between_documents_lead_somewhere() -> None:
@@ -192,9 +225,9 @@ def test_an_option_that_is_not_there_is_found() -> None:
 def test_files_that_readme_names_are_made_there() -> None:
     text = (ROOT / "README.md").read_text()
     assert missing_files(text) == []
-    without = re.sub(r"(?m)^echo .*\n", "", text)
-    assert missing_files(without) == ["person.json"]  # negative control
     assert missing_files(text.replace(" --output runs/first", "")) == ["runs/first"]
+    asks = "```bash\ndraftwood generate hello --json-schema person.json\n```"
+    assert missing_files(asks) == ["person.json"]  # negative controls
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -215,17 +248,29 @@ def test_readme_commands_exist() -> None:
         assert f"\n{name}:" in makefile
 
 
-def test_pages_tell_figures_of_clean_commits_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_pages_tell_figures_of_clean_commits_alone(tmp_path: Path) -> None:
     for commit, told in (("abc", True), ("abc-dirty", False), (None, False)):
-        folder = tmp_path / str(commit) / "results" / "head"
-        shutil.copytree(BENCH / "benchmarks" / "results" / "head", folder)
-        description = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**description, "commit": commit}))
-        module = generator()
-        monkeypatch.setattr(module, "BENCHMARKS", tmp_path / str(commit))
-        assert ("`auto` answers whole requests" in module.headlines()) == told
-        assert ("| `auto` |" in module.table_of_methods()) == told
+        folder = tmp_path / str(commit)
+        shutil.copytree(runs.RESULTS / "head", folder / "head")
+        description = json.loads((folder / "head" / "run.json").read_text())
+        (folder / "head" / "run.json").write_text(json.dumps({**description, "commit": commit}))
+        assert ("`auto` answers whole requests" in summary.lines(folder)) == told
+        assert ("| smollm2-135m, int8 + head |" in speed.front(folder)) == told
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     assert not [path.name for path in pages if re.search(r"[0-9a-f]{7,}-dirty", path.read_text())]
+
+
+def test_the_front_takes_the_first_run_that_measured_a_model(tmp_path: Path) -> None:
+    """Rows come and go with records: peers first, then the head's run, and one row for GGUF."""
+    for name in ("head", "gguf-gemma"):
+        shutil.copytree(runs.RESULTS / name, tmp_path / "some" / name)
+    rows = speed.front(tmp_path / "some").splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == [
+        *["| smollm2-135m, int8 + head"] * 2,
+        "| gemma3-270m, GGUF",
+    ]
+    shutil.copytree(tmp_path / "some", tmp_path / "more")
+    shutil.copytree(runs.RESULTS / "no-head", tmp_path / "more" / "peers")
+    rows = speed.front(tmp_path / "more").splitlines()[2:]
+    assert rows[0].startswith("| smollm2-135m, int8 |")
+    assert speed.front(tmp_path / "nowhere") == runs.MISSING

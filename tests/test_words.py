@@ -66,7 +66,7 @@ READ = [
 PAGES = [
     *("README.md", "CONTRIBUTING.md", "Makefile"),
     *(f"docs/{name}.md" for name in ("how-it-works", "glossary", "benchmark", "add-a-method")),
-    *(f"docs/{name}.md" for name in ("findings", "methods", "transformers", "results")),
+    *(f"docs/{name}.md" for name in ("training", "methods", "transformers", "results")),
     *(f"docs/{name}.md" for name in ("serving", "reliability", "integrations")),
     "docs/self-speculation.md",
 ]

@@ -12,11 +12,11 @@ from draftwood_bench.report import trees
 from draftwood_bench.report.findings import accepted, findings, per_token
 from draftwood_bench.report.headlines import (
     method_sentences,
-    peer_sentence,
-    quality_sentence,
+    peer_sentences,
+    quality_sentences,
     speed_sentences,
 )
-from draftwood_bench.report.methods_table import methods_table, unmeasured
+from draftwood_bench.report.method_speeds import measured_speeds
 from draftwood_bench.report.overview import chosen, facts, overview
 from draftwood_bench.report.page import headline, page
 from draftwood_bench.report.reading import MeasuredRun
@@ -136,10 +136,6 @@ def test_tables_name_a_commit_from_which_files_differed() -> None:
             table.title.endswith(", measured at abc-dirty") for table in tables(records, run)
         )
         assert overview(records, run, 0.0).title == "T = 0, measured at abc-dirty"
-        [row] = [
-            row for row in methods_table([measured(records, **more)]).rows if row[0] == "`auto`"
-        ]
-        assert row[-1].endswith("3 prompts of built-in, at abc-dirty")
         assert notes(records, run)[1].startswith("abc-dirty: files differed from this commit")
     clean = run_info(commit="abc")
     assert not any(
@@ -237,40 +233,24 @@ def test_what_comes_from_outside_is_escaped() -> None:
     assert "a·&lt;b&gt;" in html
 
 
-def test_the_table_of_methods_names_every_method_and_where_it_was_measured() -> None:
-    table = methods_table([measured([*PLAIN, *AUTO])])
-    (row,) = table.rows  # plain decoding has none
-    assert (row[0], row[2], row[6]) == ("`auto`", "0", "3/3")
-    assert (row[4][:4], row[5][:4]) == ("1.67", "2.50")
-    assert row[7] == "tiny, float32, 3 prompts of built-in"
-    assert "rsd-s" in unmeasured([measured([*PLAIN, *AUTO])])
-
-
-def test_a_method_stands_once_for_each_setting() -> None:
-    lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
-    larger = measured([*PLAIN, *AUTO], model="larger")
-    rows = methods_table([larger, measured([*PLAIN, *AUTO, *lookup])]).rows
-    assert [(row[0], row[7].split(",")[0]) for row in rows] == [
-        ("`auto`", "tiny"),
-        ("`lookup`", "tiny"),
-    ]
+def test_the_package_tells_a_speed_for_each_setting() -> None:
     drawn = [replace(r, temperature=1.0, identical_to_plain=None) for r in [*PLAIN, *AUTO]]
-    both = methods_table([measured([*PLAIN, *AUTO, *drawn])]).rows
-    assert [(row[0], row[2], bool(row[1])) for row in both] == [
-        ("`auto`", "0", True),
-        ("`auto`", "1", False),
+    speeds = measured_speeds([measured([*PLAIN, *AUTO, *drawn])])
+    assert speeds.keys() == {"auto"}  # plain decoding has none
+    assert [(each.temperature, each.end_to_end, each.decoding) for each in speeds["auto"]] == [
+        (0.0, 1.67, 2.5),
+        (1.0, 1.67, 2.5),
     ]
 
 
 def test_a_method_stands_with_the_run_that_is_stated_for_it() -> None:
-    """The table and the sentences above it would else tell two figures of one method."""
+    """The package and the pages would else tell two figures of one method."""
     lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
-    stated, most = measured([*PLAIN, *AUTO], model="stated"), measured([*PLAIN, *AUTO, *lookup])
-    rows = methods_table([most, stated], {"auto": stated}).rows
-    assert [(row[0], row[7].split(",")[0]) for row in rows] == [
-        ("`auto`", "stated"),
-        ("`lookup`", "tiny"),
-    ]
+    few, most = measured([*PLAIN, *AUTO], model="few"), measured([*PLAIN, *AUTO, *lookup])
+    for stated, model in (({}, "tiny"), ({"auto": few}, "few")):
+        speeds = measured_speeds([few, most], stated)
+        assert speeds["auto"][0].model == model
+        assert speeds["lookup"][0].model == "tiny"
 
 
 def test_sentences_on_methods_tell_gains_from_losses_and_tokens_from_speed() -> None:
@@ -298,16 +278,18 @@ def test_figures_in_front_tell_whole_requests_too() -> None:
     (speed,) = speed_sentences(found, "auto")
     assert "`auto` answers whole requests, prompt included, 1.67 [" in speed
     assert speed.index("decoding alone is 2.50 [") > speed.index("1.67 [")
-    beside = peer_sentence(found, "auto")  # who decodes fastest is not who answers fastest
+    (beside,) = peer_sentences(found, "auto")  # who decodes fastest is not who answers fastest
     assert (
         "0.1 times the tokens per second of the fastest peer, slow with plain (13 against 110)"
         in beside
     )
     assert "decoding alone 0.5 times (27 against 50, quick with plain)" in beside
-    with pytest.raises(ValueError, match="no speeds of peers"):
-        peer_sentence(measured([*PLAIN, *AUTO]), "auto")
-    shares = {"int8": 0.9646, "bfloat16": 0.993}
+    assert peer_sentences(measured([*PLAIN, *AUTO]), "auto") == []
+    assert peer_sentences(found, "lookup") == []
+    assert speed_sentences(measured(PLAIN), "auto") == []
+    shares = {"float32": 1.0, "int8": 0.9646, "bfloat16": 0.993}
     records = [replace(blank(n), stats={"same_likeliest": s}) for n, s in shares.items()]
-    told = quality_sentence(measured(records, protocol="quality"))
-    assert "tiny in float32:** the likeliest" in told
-    assert "96.5 % of places (bfloat16: 99.3 %)" in told
+    (told,) = quality_sentences(measured(records, protocol="quality"))
+    assert "tiny beside float32:** the likeliest" in told
+    assert "96.5 % of places in int8, 99.3 % of places in bfloat16" in told
+    assert quality_sentences(measured(records[:1], protocol="quality")) == []

@@ -40,7 +40,7 @@ DIGITS = {"ratio": 2, "auto_ratio": 2, "share_under_80_ms": 3}
 def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
     """Everything that was measured, each cell a median of rounds with its lowest and highest."""
     parts = [where(run or further)] if run or further else ["Nothing was measured yet."]
-    parts += [shown(_by_streams(run, *column)) for column in COLUMNS if run]
+    parts += [shown(by_streams(run, *column)) for column in COLUMNS if run]
     parts += [best_peer(run)] if run else []
     for name in dict.fromkeys(row["figure"] for row in further):
         parts.append(shown(_figure(name, [row for row in further if row["figure"] == name])))
@@ -93,7 +93,8 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{told} ({number(min(values), digits)} to {number(max(values), digits)})"
 
 
-def _by_streams(rows: Sequence[Row], column: str, title: str, digits: int) -> Table:
+def by_streams(rows: Sequence[Row], column: str, title: str, digits: int) -> Table:
+    """One row per server: a figure by the number of streams, medians of rounds."""
     counts = sorted({row["streams"] for row in rows})
     lines = []
     for name in dict.fromkeys(row["system"] for row in rows):

@@ -3,6 +3,9 @@
 Whole requests and decoding alone, beside peers, and what 8 bits cost.
 """
 
+from collections.abc import Sequence
+
+from draftwood_bench.plan.measurements import REFERENCE
 from draftwood_bench.plan.protocols import listed
 from draftwood_bench.records.figures import figures
 from draftwood_bench.records.statistics import Summary, summaries
@@ -11,17 +14,19 @@ from draftwood_bench.report.tables import temperatures
 
 
 def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
-    """Speed-ups of a method over plain decoding at each temperature.
+    """What a method gains over plain decoding at each temperature.
 
     Told for whole requests, then for decoding alone.
     """
     run = measured.run
     sentences = []
     for temperature in temperatures(measured.records):
-        each = next(found for found in _summaries(measured, temperature) if found.method == method)
+        each = _of_method(measured, temperature, method)
+        if each is None:
+            continue
         where = (
-            f"{run.model} in {run.dtype}, {run.hardware['cores']} CPU cores,"
-            f" {_sampled(temperature)}"
+            f"{run.model} in {run.dtype}{' with a head' if run.drafter else ''},"
+            f" {run.hardware['cores']} CPU cores, {_sampled(temperature)}"
         )
         if each.speed_up is None or each.speed_up_end_to_end is None:
             sentences.append(f"**{where}:** no speed-up is told, since texts differ.")
@@ -40,7 +45,7 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
 
 
 def method_sentences(measured: MeasuredRun) -> list[str]:
-    """Name methods that gain over whole requests, and warn that tokens per pass are not speed."""
+    """Which methods of a run gain over whole requests, and that tokens per run are not speed."""
     sentences = []
     for temperature in temperatures(measured.records):
         found = [each for each in _summaries(measured, temperature) if each.speed_up_end_to_end]
@@ -59,56 +64,62 @@ def method_sentences(measured: MeasuredRun) -> list[str]:
         if known := [(each, each.block_efficiency) for each in found if each.block_efficiency]:
             most, tokens = max(known, key=lambda pair: pair[1].value)
             sentences.append(
-                f"**Most tokens per pass, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
+                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
                 f" {gains[most.method]} times the speed of plain decoding."
             )
     return sentences
 
 
-def peer_sentence(measured: MeasuredRun, method: str) -> str:
-    """Speed of a method relative to the fastest peer, by tokens per second.
+def peer_sentences(measured: MeasuredRun, method: str) -> list[str]:
+    """Compare a method with the fastest peer by tokens per second, at each temperature.
 
-    Told for whole requests, then for decoding alone.
-
-    Raises:
-        ValueError: where no peer was measured.
+    Whole requests come first, then decoding alone. Nothing is said where no peer was measured.
     """
-    found = _summaries(measured, 0.0)
-    own = next(each for each in found if each.method == method)
-    peers = [
-        each
-        for each in found
-        if each.method.startswith("peer:") and each.tokens_per_second and each.end_to_end
-    ]
-    if not peers or not own.tokens_per_second or not own.end_to_end:
-        raise ValueError(f"{measured.folder} holds no speeds of peers beside {method}")
+    sentences = []
+    for temperature in temperatures(measured.records):
+        own = _of_method(measured, temperature, method)
+        peers = [
+            each
+            for each in _summaries(measured, temperature)
+            if each.method.startswith("peer:") and each.tokens_per_second and each.end_to_end
+        ]
+        if own and peers and own.tokens_per_second and own.end_to_end:
+            sentences.append(
+                f"**Beside other systems, {_sampled(temperature)}:** {_beside(own, peers)}"
+            )
+    return sentences
+
+
+def _beside(own: Summary, peers: Sequence[Summary]) -> str:
+    """Compare a method with the fastest peers; all of them were timed."""
     alone = max(peers, key=lambda each: each.tokens_per_second or 0.0)
     whole = max(peers, key=lambda each: each.end_to_end or 0.0)
-    rates = (
-        (own.tokens_per_second, alone.tokens_per_second or 0.0),
-        (own.end_to_end, whole.end_to_end or 0.0),
-    )
-    (decoding, best), (ended, best_whole) = rates
+    decoding, best = own.tokens_per_second or 0.0, alone.tokens_per_second or 1.0
+    ended, best_whole = own.end_to_end or 0.0, whole.end_to_end or 1.0
     also = "" if whole is alone else f", {_peer(alone)}"
     return (
-        f"**Beside other systems, greedy:** over whole requests `{method}` writes"
-        f" {ended / best_whole:.1f} times the tokens per second of the fastest peer,"
-        f" {_peer(whole)} ({ended:.0f} against {best_whole:.0f}); decoding alone"
-        f" {decoding / best:.1f} times ({decoding:.0f} against {best:.0f}{also})."
+        f"over whole requests `{own.method}` writes {ended / best_whole:.1f} times the tokens per"
+        f" second of the fastest peer, {_peer(whole)} ({ended:.0f} against {best_whole:.0f});"
+        f" decoding alone {decoding / best:.1f} times ({decoding:.0f} against {best:.0f}{also})."
     )
 
 
-def quality_sentence(measured: MeasuredRun) -> str:
-    """Share of places where 8- and 16-bit products keep the most probable token."""
-    shares = {
-        found["method"]: f"{found['same_likeliest']:.1%}".replace("%", " %")
+def quality_sentences(measured: MeasuredRun) -> list[str]:
+    """Shares of places where products in few bits keep the most probable token."""
+    told = [
+        f"{found['same_likeliest']:.1%}".replace("%", " %") + f" of places in {found['method']}"
         for found in figures(measured.records)
-    }
-    model = measured.run.model
-    return (
-        f"**{model} in int8 is not quite {model} in float32:** the likeliest"
-        f" token is the same at {shares['int8']} of places (bfloat16: {shares['bfloat16']})."
-    )
+        if found["method"] != REFERENCE
+    ]
+    return [
+        f"**{measured.run.model} beside float32:** the likeliest token is the same at"
+        f" {listed(told)}."
+    ] * bool(told)
+
+
+def _of_method(measured: MeasuredRun, temperature: float, method: str) -> Summary | None:
+    found = _summaries(measured, temperature)
+    return next((each for each in found if each.method == method), None)
 
 
 def _summaries(measured: MeasuredRun, temperature: float) -> list[Summary]:

@@ -1,0 +1,178 @@
+"""Tables of experiments, cut to the rows and columns that answer their question.
+
+Every record stays in ``benchmarks/results``; `python -m benchmarks.self_speculation show NAME` and
+the like print all of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.pages.runs import MISSING
+from benchmarks.self_speculation import experiments, overlap, pruning
+from benchmarks.training import drafters, growth, speed
+from draftwood_bench.report.table import Table
+
+Row = Mapping[str, str]
+WIDTHS = ("no sharing, width 3", "no sharing, width 4")
+KEPT_TREES = ("whole tree", "after 25, chance 0.001", "after 25, as many at random", "32 nodes")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A table to show.
+
+    Attributes:
+        title: how its title begins.
+        columns: to show, in this order; those that a row lacks stay empty.
+        rows: tells whether a row is shown.
+        heading: to show where the whole table's title does not fit.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Callable[[Row], bool] = bool
+    heading: str = ""
+
+    def of(self, rows: Sequence[Row]) -> Table:
+        kept = [row for row in rows if self.rows(row)]
+        cells = tuple(tuple(row.get(name, "") for name in self.columns) for row in kept)
+        return Table("", self.columns, cells)
+
+
+def has(column: str, *values: str) -> Callable[[Row], bool]:
+    """Keep rows whose cell is, or begins with, one of these."""
+    return lambda row: row.get(column, "").startswith(values)
+
+
+SHOWN: Mapping[str, tuple[Choice, ...]] = {
+    "shadow": (Choice("Four", ("target in bfloat16", "drafts", "acceptance", "tokens per pass")),),
+    "exits": (
+        Choice(
+            "Acceptance",
+            ("exit after layer", "no map", "map of shuffled pairs", "fitted map"),
+            heading="Acceptance of one draft token from an early exit, greedy",
+        ),
+        Choice("Tokens for as many layers", ("drafts", "drafting 1"), has("drafts", "best", "DEL")),
+    ),
+    "layers": (
+        Choice(
+            "A third",
+            ("left out", "acceptance", "over the best random set"),
+            lambda row: not row["left out"].endswith("chosen on these prompts"),
+        ),
+    ),
+    "memory": (
+        Choice("Tokens per pass", ("category", "auto", "memory", "memory adds", "shuffled adds")),
+        Choice("A file", ("after an edit", "drafts", "tokens per pass", "speed over plain")),
+        Choice(
+            "Draft tokens kept",
+            ("drafts", "kept", "over the longest match"),
+            has("nodes at most", "8"),
+            "Draft tokens kept per pass, in trees of 8 nodes at most",
+        ),
+    ),
+    "merged": (
+        Choice(
+            "Stories: nodes that end alike",
+            ("levels x width", "sharing", "over no sharing", "rows over no sharing"),
+            has("sharing", "newest 1", "unrelated nodes, 24", *WIDTHS),
+        ),
+        Choice(
+            "Stories: speed by price",
+            ("length", "speed", "over the best fixed length, likewise"),
+            has("length", "always 3", "until by"),
+        ),
+        Choice(
+            "Stories: n-gram",
+            ("draft tokens", "draft passes per pass", "over nothing"),
+            has("below the draft model", "tables"),
+        ),
+        Choice("Six draft tokens", ("texts", "drafts", "tokens per pass", "merged over it")),
+    ),
+    "windowed": (Choice("Behind", ("texts", "drafts", "tokens per pass", "speed over plain")),),
+    "hybrids": (
+        Choice(
+            "A hybrid",
+            ("T", "drafts", "tokens per pass", "over the chain", "speed over plain"),
+            has(
+                "drafts",
+                *("chain of 3", "chain of 6", "best first, 6 nodes, 3", "rsd-c (2, 1, 1)"),
+                *("best first, 12 nodes, 6", "rsd-s, 3 beams", "recycling, 6"),
+            ),
+        ),
+    ),
+}
+DRAFTERS = Choice(
+    "",
+    ("drafter", "tokens", "8 nodes, T = 0", "8 nodes, T = 1", "beside the first, 8 nodes, T = 0"),
+)
+PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
+GROWTH = Choice("", ("ten times the", "adds"))
+PRUNED = Choice(
+    "",
+    ("tree", "beside the whole", "accepted tokens lost", "tokens/s beside the whole"),
+    has("tree", *KEPT_TREES),
+)
+OVERLAP = Choice(
+    "",
+    *(
+        (
+            "pair",
+            "way",
+            "tokens per pass",
+            "speed over plain",
+            "drafting hidden",
+            "outcomes foreseen",
+        ),
+    ),
+)
+
+
+def of_experiment(name: str) -> str:
+    """Markdown of an experiment's tables, each below its title."""
+    found = list(experiments.tables(name))
+    shown = [
+        titled(choice.heading or title, choice.of(rows))
+        for choice in SHOWN[name]
+        for title, rows in found
+        if title.startswith(choice.title)
+    ]
+    return "\n\n".join(shown) or MISSING
+
+
+def of_drafters() -> str:
+    """Trained drafters at equal data, by question, then beside each other."""
+    if not read(drafters.RECORDS):
+        return MISSING
+    return "\n\n".join(_of_drafters())
+
+
+def _of_drafters() -> Iterator[str]:
+    rows: list[Row] = []
+    for question, found in drafters.tables():
+        rows += [{"drafter": f"**{drafters.TITLES[question]}**"}, *found]
+    yield DRAFTERS.of(rows).markdown()
+    yield titled("Beside each other", PAIRS.of(drafters.pairs()))
+    yield titled(growth.TITLE, GROWTH.of(growth.rows()))
+    if beside := speed.rows():
+        yield titled(speed.TITLE, Choice("", tuple(beside[0])).of(beside))
+
+
+def of_pruning() -> str:
+    """Trees that nodes leave in the midst of a pass."""
+    shown = [
+        titled(f"T = {temperature:g}", PRUNED.of(rows))
+        for temperature, rows in pruning.tables(pruning.RECORDS)
+    ]
+    return "\n\n".join(shown) or MISSING
+
+
+def of_overlap() -> str:
+    """Drafts made while the target runs, beside drafts in turn."""
+    rows = overlap.rows(read(RESULTS / overlap.RECORDS.name))
+    return OVERLAP.of(rows).markdown() if rows else MISSING
+
+
+def titled(title: str, table: Table) -> str:
+    return f"**{title}**\n\n{table.markdown()}"

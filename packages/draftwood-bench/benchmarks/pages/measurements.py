@@ -1,0 +1,63 @@
+"""Measurements without prompts: costs of passes, formats, overhead, systems on the same file."""
+
+from typing import Any
+
+from benchmarks.pages.runs import MISSING, all_measured, measured
+from draftwood_bench.records.figures import figures
+from draftwood_bench.report.table import Table
+from draftwood_bench.report.tables import tables
+
+FILE_HEAD = (
+    *("model", "system", "mode", "tokens/s", "prompt tokens/s", "first token, s"),
+    *("peak memory, MB", "texts as ours"),
+)
+
+
+def whole(name: str) -> str:
+    """Every table of a run, as `draftwood bench show` prints them."""
+    found = measured(name)
+    if found is None:
+        return MISSING
+    shown = tables(found.records, found.run)
+    return "\n\n".join(f"{table.title}\n\n{table.markdown()}" for table in shown)
+
+
+def same_file(*names: str) -> str:
+    """Systems on the same GGUF file, one row each."""
+    rows = [_file_row(each) for found in all_measured(*names) for each in figures(found.records)]
+    return Table("", FILE_HEAD, tuple(rows)).markdown() if rows else MISSING
+
+
+def _file_row(each: dict[str, Any]) -> tuple[str, ...]:
+    same = each["same_texts"]
+    return (
+        each["model"],
+        each["method"],
+        each["at"],
+        f"{each['tokens_per_second']:.0f}",
+        f"{each['prompt_tokens_per_second']:.0f}",
+        f"{each['first_token_seconds']:.2f}",
+        f"{each['memory_bytes'] / 1e6:.0f}",
+        "" if same is None else f"{same}/{each['texts']}",
+    )
+
+
+def cost(name: str) -> str:
+    """Milliseconds of a pass over one node, and T(n)/T(1), a row for each model and path."""
+    found = measured(name)
+    known = figures(found.records) if found else []
+    nodes = sorted({each["nodes"] for each in known})
+    groups: dict[tuple[str, str, int], dict[int, float]] = {}
+    for each in known:
+        key = (each["model"], each["method"], each["prompt_tokens"])
+        groups.setdefault(key, {})[each["nodes"]] = each["milliseconds"]
+    rows = [
+        (
+            *(model, path, f"{times[1]:.1f}"),
+            *(f"{times[n] / times[1]:.2f}" if n in times else "" for n in nodes if n > 1),
+        )
+        for (model, path, _), times in groups.items()
+        if 1 in times
+    ]
+    head = ("model", "path", "T(1), ms", *(f"T({n})/T(1)" for n in nodes if n > 1))
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING

@@ -1,0 +1,87 @@
+"""Recursive Speculative Decoding: block efficiency by budget, and which orderings hold."""
+
+from benchmarks.pages.runs import MISSING, measured
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.statistics import block_efficiency
+from draftwood_bench.report.best_shapes import best_shape, held_out
+from draftwood_bench.report.orderings import orderings
+from draftwood_bench.report.table import Table
+
+PAIRS = {"rsd": "TinyLlama", "rsd-eagle": "EAGLE head", "rsd-lm": "draft LM"}
+"""Runs, and what pairs of target and drafter they measured."""
+METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
+
+
+def efficiencies(name: str, temperature: str, kind: str) -> str:
+    """Block efficiency by method, at each length or budget of a run.
+
+    Args:
+        name: the run.
+        temperature: at which texts were drawn.
+        kind: ``length`` or ``budget``.
+    """
+    found = measured(name)
+    records = [
+        record
+        for record in (found.records if found else ())
+        if record.temperature == float(temperature) and record.at.startswith(f"{kind} ")
+    ]
+    sizes = sorted({int(record.at.split()[1]) for record in records})
+    rows = [
+        (method, *(_cell(records, method, f"{kind} {size}") for size in sizes))
+        for method in sorted(dict.fromkeys(record.method for record in records), key=_place)
+    ]
+    head = (f"T = {temperature}", *(f"{kind} {size}" for size in sizes))
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def _place(method: str) -> int:
+    return METHODS.index(method) if method in METHODS else len(METHODS)
+
+
+def _cell(records: list[Record], method: str, at: str) -> str:
+    best = best_shape(records, method, at)
+    if best is None:
+        return ""
+    other = held_out(records, method, at)
+    return str(block_efficiency(best)) + ("" if other is None else f"; {other.value:.2f}")
+
+
+def claims() -> str:
+    """Published orderings down, temperatures across, for each pair of target and drafter."""
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for name in PAIRS:
+        found = measured(name)
+        for row in orderings(found.records).rows if found else ():
+            claim, temperature, where, holds, clearly, against, mean = row
+            if where == "fixed length" and name != "rsd":
+                continue  # a single length
+            counts = f"{holds}, {clearly.split()[0]} : {against.split()[0]}"
+            place = f"{PAIRS[name]}, {where.removeprefix('fixed ')}"
+            cells.setdefault((claim, place), {})[temperature] = f"{mean} ({counts})"
+    known = sorted({t for found in cells.values() for t in found}, key=float, reverse=True)
+    rows = [
+        (claim, pair, *(found.get(temperature, "") for temperature in known))
+        for (claim, pair), found in sorted(cells.items(), key=lambda each: _order(each[0]))
+    ]
+    head = ("claim", "pair, fixed", *(f"T = {temperature}" for temperature in known))
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def _order(key: tuple[str, str]) -> int:
+    firsts = ("rsd-s >= rsd-c", "rsd-c >= spectr", "rsd-c >= specinfer", "spectr >=")
+    return next((place for place, name in enumerate(firsts) if key[0].startswith(name)), 9)
+
+
+def summary_line() -> list[str]:
+    """What the published order comes to at the lowest temperature of the first run."""
+    found = measured("rsd")
+    rows = orderings(found.records).rows if found else ()
+    here = [row for row in rows if row[2] == "fixed budget"]
+    lowest = min((row[1] for row in here), key=float, default="")
+    told = [
+        f"{claim} at {holds} budgets ({mean} on average)"
+        for claim, temperature, _, holds, _, _, mean in here
+        if temperature == lowest and claim in ("rsd-s >= rsd-c", "rsd-c >= spectr")
+    ]
+    return [f"**Trees, T = {lowest}, block efficiency:** {'; '.join(told)}."] if told else []

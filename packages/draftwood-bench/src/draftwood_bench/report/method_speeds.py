@@ -1,0 +1,58 @@
+"""Speeds of methods by name, as the package tells them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from draftwood.methods.measured import MeasuredSpeed
+from draftwood_bench.report.overview import chosen, is_refused
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.tables import temperatures
+
+
+def representative(
+    name: str, runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
+) -> MeasuredRun | None:
+    """The run that a method is shown with; None where no run measured it."""
+    measured = [run for run in runs if any(record.method == name for record in run.records)]
+    if not measured:
+        return None
+    most = max(measured, key=lambda run: len({record.method for record in run.records}))
+    return (stated or {}).get(name, most)
+
+
+def measured_speeds(
+    runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
+) -> dict[str, list[MeasuredSpeed]]:
+    """Speeds of the methods that were timed.
+
+    A method stands with the run that is stated for it, so that pages and the package say the same;
+    else with the run that measured most methods beside it.
+    """
+    from draftwood.methods import known
+
+    shown = {name: representative(name, runs, stated) for name in known()}
+    found = {
+        name: list(_speeds(name, measured))
+        for name, measured in shown.items()
+        if measured is not None and name != "plain"
+    }
+    return {name: speeds for name, speeds in found.items() if speeds}
+
+
+def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
+    run = measured.run
+    for temperature in temperatures(measured.records):
+        for each in chosen(measured.records, run, temperature):
+            gain, whole = each.speed_up, each.speed_up_end_to_end
+            if each.method != name or is_refused(each) or gain is None or whole is None:
+                continue
+            yield MeasuredSpeed(
+                temperature=temperature,
+                decoding=round(gain.value, 2),
+                interval=(round(gain.low, 2), round(gain.high, 2)),
+                end_to_end=round(whole.value, 2),
+                model=run.model,
+                dtype=run.dtype,
+                prompts=each.prompts,
+                source=run.prompts["source"],
+                machine=f"{run.threads} cores of {run.hardware['device']}",
+            )

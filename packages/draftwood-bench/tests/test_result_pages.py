@@ -1,0 +1,102 @@
+"""What pages are filled with, from records written down by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages import measurements, speed, summary, trees
+from benchmarks.pages.experiments import Choice, has
+from benchmarks.pages.runs import MISSING
+from draftwood_bench.records.files import Record
+from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.run.blank import blank
+from making import record, run_info
+
+PLAIN = [record("plain", prompt, runs=10) for prompt in "123"]
+AUTO = [record("auto", prompt, runs=runs) for prompt, runs in zip("123", (5, 4, 2), strict=True)]
+PEER = [
+    replace(record("peer:quick", prompt, runs=2, at="plain"), seconds_end_to_end=3.0)
+    for prompt in "123"
+]
+
+
+def run(records: list[Record], **more) -> MeasuredRun:
+    return MeasuredRun(Path("run"), run_info(**more), records, {})
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
+
+
+def test_methods_stand_beside_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [replace(each, temperature=1.0) for each in [*PLAIN, *AUTO]]
+    found = run([*PLAIN, *AUTO, *PEER, *drawn], drafter="a head")
+    monkeypatch.setattr(speed, "all_measured", lambda *names: [found])
+    plain, own, peer, *others = rows(speed.methods("any"))
+    assert plain[:6] == ["plain", "0", "3", "7", "1", "1"]
+    assert own[:3] == ["`auto` + a head", "0", "3"]
+    assert (own[4][:4], own[5][:4], own[7]) == ("1.67", "2.50", "3/3")
+    assert peer[0] == "quick, plain"
+    assert [row[1] for row in others] == ["1", "1"]
+    assert rows(speed.categories("any")) == [["all (3)", "2.50"]]
+    monkeypatch.setattr(speed, "all_measured", lambda *names: [])
+    assert speed.methods("any") == speed.categories("any") == MISSING
+
+
+def test_a_row_in_front_needs_plain_decoding_and_takes_the_best_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"peers": run([*AUTO]), "head": run([*PLAIN, *AUTO, *PEER])}
+    monkeypatch.setattr(speed, "measured", lambda name, results: known.get(name))
+    (row,) = rows(speed.front())
+    assert row[:5] == ["tiny, float32", "greedy", "7", "13", "4, quick plain"]
+    assert (row[5][:4], row[6]) == ("1.67", "3.46")
+
+
+def test_costs_are_told_beside_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {("int8", 1): 4.0, ("int8", 8): 6.0, ("bfloat16", 8): 9.0}
+    records = [
+        replace(
+            blank(path, f"{nodes} nodes", "tiny"), nodes=nodes, stats={"milliseconds": milliseconds}
+        )
+        for (path, nodes), milliseconds in times.items()
+    ]
+    monkeypatch.setattr(measurements, "measured", lambda name: run(records, protocol="cost"))
+    assert rows(measurements.cost("any")) == [["tiny", "int8", "4.0", "1.50"]]
+
+
+def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [
+        record(method, prompt, runs=runs, at=at, cell=f"{method} {at}")
+        for at in ("length 3", "budget 6")
+        for method, runs in (("rsd-c", 5), ("rsd-s", 4))
+        for prompt in "123"
+    ]
+    monkeypatch.setattr(trees, "measured", lambda name: run(records) if name != "rsd-lm" else None)
+    assert rows(trees.claims()) == [
+        ["rsd-s >= rsd-c", "TinyLlama, length", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "TinyLlama, budget", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "EAGLE head, budget", "1.250 (1 of 1, 1 : 0)"],
+    ]
+    assert rows(trees.efficiencies("rsd", "0", "budget"))[1][:2] == [
+        "rsd-s",
+        "2.50 [2.50, 2.50]",
+    ]
+    assert trees.efficiencies("rsd-lm", "0", "budget") == MISSING
+
+
+def test_a_choice_keeps_rows_and_columns() -> None:
+    found = [{"a": "one x", "b": "1", "c": "2"}, {"a": "two", "b": "3", "c": "4"}]
+    table = Choice("", ("c", "a", "absent"), has("a", "one")).of(found)
+    assert table.rows == (("2", "one x", ""),)
+
+
+def test_a_summary_has_ten_lines_at_most(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert len(summary.lines().splitlines()) <= summary.LINES
+    for name in ("_data", "identity"):
+        monkeypatch.setattr(summary, name, lambda *results: [])
+    for part in (summary.trees, summary.servers):
+        name = "summary_line" if part is summary.trees else "told"
+        monkeypatch.setattr(part, name, list)
+    assert summary.lines(tmp_path) == f"- {summary.NO_GPU}"
