@@ -197,11 +197,13 @@ class ModelSet:
             TypeError, ValueError: as ``draftwood.load``.
         """
         from draftwood.drafters.overlap import overlap_of
+        from draftwood.loading.draft_models import require_draft_model
         from draftwood.sources.stored_index import open_datastore
 
         overlap_of(overlap)
         drafts = draft_model if isinstance(draft_model, Drafts) else Drafts.of(draft_model)
         require_there(target, drafts, datastore, **how)
+        require_draft_model(drafts.model)
         opened = _opened(drafts), open_datastore(datastore)  # before weights are loaded
         plain = cls(*_target(target, tokenizer, curve, tp, **how))
         return plain.with_drafts(opened[0], opened[1], overlap, **how)

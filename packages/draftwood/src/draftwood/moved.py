@@ -148,7 +148,7 @@ def moved_name(package: str, name: str) -> object:
     return getattr(_import(old, f"draftwood_methods.{axis}"), name)
 
 
-def renamed(old: str, new: str, stacklevel: int = 4) -> None:
+def renamed(old: str, new: str, stacklevel: int = 5) -> None:
     """Warn that an option has another name now."""
     import warnings
 

@@ -32,7 +32,7 @@ def load_draft_model(
         TypeError: for what is no model.
         ValueError: where its vocabulary differs, naming the first differing tokens.
     """
-    require_kind("draft_model", draft_model, (str, nn.Module, Model), WANTED)
+    require_draft_model(draft_model)
     if isinstance(draft_model, str):
         loaded = load_model(draft_model, cache=cache, **how)
         require_same_vocabulary(tokenizer, loaded.tokenizer)
@@ -40,6 +40,11 @@ def load_draft_model(
     if isinstance(draft_model, Model):
         return draft_model, None, ""
     return in_transformers(draft_model, cache), None, ""
+
+
+def require_draft_model(draft_model: object) -> None:
+    """Raise TypeError for what is no model and no name, unless it is None."""
+    require_kind("draft_model", draft_model, (str, nn.Module, Model), WANTED)
 
 
 def in_transformers(hf_model: "PreTrainedModel", cache: str | None = None) -> Model:

@@ -77,7 +77,7 @@ def custom_generate(
     """
     drafts = Drafts.of(draft_model, drafter)
     wanted = "a model of Transformers, or a trained head or its name"
-    require_kind("draft_model", drafts.model, PreTrainedModel, wanted)
+    require_kind("draft_model", drafts.model, torch.nn.Module, wanted)
     head = folder.load(drafts.head) if isinstance(drafts.head, str) else drafts.head
     usual = IN_AUTO if drafts.method == "auto" else drafts.method  # no target is native here
     chosen = method or (usual if drafts.given else "lookup")
