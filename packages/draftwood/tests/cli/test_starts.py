@@ -16,6 +16,7 @@ from command import hear_ctrl_c, with_library
 from draftwood.cli.main import main as commands
 from draftwood.loading.names import BUILTIN_NAMES
 from draftwood.loading.packages import builtins
+from thinning import thinned
 
 START = "from draftwood.cli.start import main; main()"
 ALONE = click.Context(commands)
@@ -182,7 +183,7 @@ def cpu_seconds(place: Path, arguments: Sequence[str]) -> float:
     return min(found)
 
 
-@pytest.mark.parametrize("name", ["model", "method", "dtype", "schema"])
+@pytest.mark.parametrize("name", thinned(["model", "method", "dtype", "schema"], 4))
 def test_a_refusal_takes_next_to_no_time(name: str, place: Path) -> None:
     """0.15 s alone; with PyTorch and Transformers it would be 3 s and more."""
     assert cpu_seconds(place, words(REFUSALS[name][0])) < 0.45
@@ -244,14 +245,14 @@ def interrupted(
             process.kill()
 
 
-@pytest.mark.parametrize("after", [0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15])
+@pytest.mark.parametrize("after", thinned([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15], 3))
 def test_ctrl_c_is_one_line_in_the_first_moments(after: float, target: str) -> None:
     code = f"from draftwood.cli.start import main; {BEGUN}; main()"
     found = interrupted(code, after, "generate", "hi", "--model", target)
     assert found[:2] == (130, "draftwood: stopped\n")
 
 
-@pytest.mark.parametrize("after", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("after", thinned([0.05, 0.5, 1.0], 3, 1))
 def test_ctrl_c_is_one_line_while_pytorch_is_imported(after: float, target: str) -> None:
     code = WHEN_PYTORCH_IS_ASKED_FOR + START
     status, said, _ = interrupted(code, after, "generate", "hi", "--model", target)
