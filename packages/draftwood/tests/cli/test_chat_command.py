@@ -60,7 +60,8 @@ def test_methods_that_can_draft_ahead_do_so(target, draft, monkeypatch):
     monkeypatch.setattr("draftwood.drafters.overlap.cpus", lambda: 2)
     monkeypatch.setattr("draftwood.drafters.overlap.of_quota", lambda: 2)
     typed = "hello\n/stats\n/method rsd-s\nhello\n/stats\n"
-    said = talk(target, typed, "--draft-model", draft, "--overlap").stderr
+    options = ("--method", "auto", "--draft-model", draft, "--overlap")
+    said = talk(target, typed, *options).stderr
     first, _, second = said.partition("method: rsd-s")
     assert "while the model ran" not in first
     assert "while the model ran" in second
@@ -70,7 +71,7 @@ def test_trees_of_the_newest_answer(target):
     said = talk(target, "/tree\nabcabc\n/tree\n/tree 1\n/tree 99\n/tree x\n").stderr
     assert "there is no answer yet" in said
     assert "newest token" in said
-    assert "run 1 of" in said
+    assert "pass 1 of" in said
     assert "there is no number 99" in said
     assert "takes the number of a forward pass, got x" in said
 

@@ -49,7 +49,9 @@ def test_help_imports_nothing_heavy():
 def test_defaults_are_the_library_s():
     from draftwood.text.language_model import load
 
-    given = {each.name: each.default for each in main.commands["generate"].params}
+    command = main.commands["generate"]
+    with command.make_context("generate", ["hi"]) as context:
+        given = {each.name: each.get_default(context) for each in command.params}
     for name, parameter in inspect.signature(load).parameters.items():
         if name in ("model", "method"):
             assert given[name] == parameter.default

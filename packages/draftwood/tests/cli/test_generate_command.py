@@ -147,7 +147,7 @@ def test_empty_prompts(target):
 def test_draft_models_that_are_missing_not_used_or_of_another_vocabulary(target, draft, stranger):
     assert "--draft-model" in refused("generate", "hi", "--model", target, "--method", "rsd-s")
     assert "uses no draft model" in refused(
-        "generate", "hi", "--model", target, "--draft-model", draft
+        *("generate", "hi", "--model", target, "--method", "auto", "--draft-model", draft)
     )
     options = ("--model", target, "--method", "rsd-s", "--draft-model", stranger)
     line = refused("generate", "hi", *options)

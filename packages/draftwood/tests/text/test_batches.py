@@ -205,7 +205,7 @@ def test_log_probabilities_are_told_where_they_are_asked_for(lm: LanguageModel) 
         ([[1], [{"role": "user", "content": "b"}]], {}, TypeError, "mixes lists of messages and"),
         (["a", ""], {}, ValueError, "prompt is empty"),
         ([[1, 2], []], {}, ValueError, "no tokens"),
-        ("a", {"logprobs": -1}, ValueError, "logprobs must be at least 0"),
+        ("a", {"logprobs": -1}, ValueError, "logprobs must be a whole number >= 0 or None, got -1"),
         (torch.zeros(2, 3, dtype=torch.long), {}, ValueError, "give generate a list of prompts"),
     ],
     ids=str,
