@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
 from draftwood.drafters.resources import Later, Need
-from draftwood.heads.drafts import IN_AUTO, Drafts
 from draftwood.heads.places import require_folder, shipped
 from draftwood.loading.names import (
     DEFAULT_MODEL,
@@ -21,6 +20,7 @@ from draftwood.loading.names import (
     require_dtype,
     require_model,
 )
+from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.storage.datastores import require_datastore
 
 if TYPE_CHECKING:

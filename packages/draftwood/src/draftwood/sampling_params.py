@@ -42,6 +42,7 @@ class TextOption:
         optional: None is a value too.
         places: where users may give it, besides ``LanguageModel``.
         transformers: its name in ``GenerationConfig``; None where there is none.
+        wanted: its values in words, where bounds do not tell them.
     """
 
     help: str
@@ -52,10 +53,13 @@ class TextOption:
     optional: bool = False
     places: frozenset[Place] = frozenset(("command line", "server"))
     transformers: str | None = None
+    wanted: str = ""
 
     @property
     def range(self) -> str:
         """Values that are taken, in words."""
+        if self.wanted:
+            return self.wanted
         kind = {"whole": "whole number", "number": "finite number"}[self.kind]
         more = " or None" if self.optional else ""
         if self.most is not None:
@@ -161,7 +165,12 @@ class SamplingParams:
         transformers="min_new_tokens",
     )
     temperature: float = _option(
-        0.0, "number", "0 is greedy decoding.", least=0, transformers="temperature"
+        0.0,
+        "number",
+        "0 is greedy decoding.",
+        least=0,
+        transformers="temperature",
+        wanted="0 (the likeliest token) or a number from 1e-30 to 1e30",
     )
     top_k: int = _option(
         0,
@@ -281,10 +290,7 @@ def require_option(name: str, value: object) -> None:
 def require_temperature(value: float) -> None:
     """Raise ValueError for a temperature over which logits are no numbers in 32 bits."""
     if value != 0.0 and not 1e-30 <= value <= 1e30:
-        raise ValueError(
-            "temperature must be 0 (the likeliest token) or a number from 1e-30 to 1e30, got"
-            f" {value}"
-        )
+        raise ValueError(f"temperature must be {OPTIONS['temperature'].range}, got {value}")
 
 
 def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) -> SamplingParams:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
 import pytest
@@ -33,7 +34,9 @@ from draftwood_methods.verifiers.typical import Typical
 
 NOWHERE = str(Path(__file__).parent)  # a folder that is never read
 NAMES = list(methods.known())
-TRAINED = TrainedHead(torch.nn.Identity(), torch.tensor([0]), TargetFingerprint("none", 4, 0, 0))
+NOTHING = torch.nn.Identity()
+NOTHING.config = SimpleNamespace(kind="eagle")  # type: ignore[assignment]
+TRAINED = TrainedHead(NOTHING, torch.tensor([0]), TargetFingerprint("none", 4, 0, 0))
 
 
 class LoadedError(AssertionError):

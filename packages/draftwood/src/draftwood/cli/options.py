@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from draftwood.heads.drafts import Drafts
 from draftwood.loading.names import DEFAULT_MODEL as DEFAULT_MODEL
+from draftwood.methods.drafts import Drafts
 from draftwood.model_set import ModelNames
 from draftwood.moved import renamed
 from draftwood.sampling_params import OPTIONS, SamplingParams

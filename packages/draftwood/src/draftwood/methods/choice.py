@@ -6,8 +6,8 @@ from itertools import product
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.heads.drafts import PUBLISHED
 from draftwood.methods.composition import Recipe
+from draftwood.methods.drafts import PUBLISHED
 from draftwood.methods.parts import known_parts
 from draftwood.shapes import Sequoia, Shape, Widths
 

@@ -21,10 +21,10 @@ from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.tools import Tool, ToolChoice
-from draftwood.heads.drafts import Drafts
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import Recipe
+from draftwood.methods.drafts import Drafts
 from draftwood.model_set import ModelSet, given_resources
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling

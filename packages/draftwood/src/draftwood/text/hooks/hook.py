@@ -25,9 +25,9 @@ from draftwood.drafters import Nothing
 from draftwood.drafters.resources import Later
 from draftwood.engine.method import Method
 from draftwood.heads import folder
-from draftwood.heads.drafts import IN_AUTO, Drafts
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Recipe
+from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.models.cache import CachePool
 from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Stats

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from draftwood.heads.drafts import Drafts
+from draftwood.methods.drafts import Drafts
 from draftwood.moved import MovedWarning
 
 
