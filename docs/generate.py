@@ -117,7 +117,7 @@ def results_page() -> str:
 
 @cache
 def fields() -> dict[str, Callable[..., str]]:
-    """What pages are filled with, from records at clean commits."""
+    """Parts of pages, from records at clean commits."""
     from benchmarks.pages import experiments, measurements, servers, speed, summary, trees
 
     return {
@@ -149,7 +149,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def speeds_in_the_package() -> str:
-    """What `draftwood methods` tells of speeds."""
+    """Speeds that `draftwood methods` shows."""
     from benchmarks.pages.runs import of_methods
     from draftwood.methods.measured import as_text
     from draftwood_bench.report.method_speeds import measured_speeds
@@ -184,7 +184,7 @@ def pages() -> dict[Path, str]:
 
 
 def method_listings() -> dict[Path, str]:
-    """What methods say of themselves, by package, for those who do without their parts."""
+    """Listings of methods by package, for those who do without their parts."""
     import draftwood_methods
     from draftwood.methods import Listing, recipes
 

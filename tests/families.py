@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from draftwood.models.model import ForwardInput, Layers, ModelSession, Output
+from draftwood.models.model import ForwardInput, Layers, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.submodules import list_of_layers
 from draftwood.models.torch.graphs import Graphs
@@ -354,7 +354,7 @@ def through(
     layers: Layers,
     first: int = 0,
     hidden: tuple[int, ...] = (),
-) -> Output:
+) -> ModelOutput:
     """A pass over a tree through some layers."""
     return session.model.forward([ForwardInput(session, tree, first, hidden, layers)])[0]
 

@@ -6,7 +6,7 @@ import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.sources.merger import Grown, Merger
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
@@ -30,7 +30,9 @@ def trees(
     chance, found = random.Random(seed), []
     prompt = [chance.randrange(VOCAB) for _ in range(20)] * 2
     merged.learn(
-        VerifiedTree(DraftTree.chain(prompt), range(len(prompt)), Output(model.logits[prompt])),
+        VerifiedTree(
+            DraftTree.chain(prompt), range(len(prompt)), ModelOutput(model.logits[prompt])
+        ),
         quiet=False,
     )
     text = list(prompt)
@@ -45,7 +47,7 @@ def trees(
         tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
         while tree.children[path[-1]] and chance.random() < 0.7:
             path.append(chance.choice(tree.children[path[-1]]))
-        merged.learn(VerifiedTree(tree, path, Output(model.logits[tree.tokens])), quiet=False)
+        merged.learn(VerifiedTree(tree, path, ModelOutput(model.logits[tree.tokens])), quiet=False)
         text += [tree.token_list[node] for node in path]
         for _ in path:
             request.rng.draw(torch.ones(VOCAB))

@@ -233,7 +233,7 @@ def test_a_planted_ring_is_found(tmp_path: Path) -> None:
 
 
 def graph_with_types(room: str) -> dict[str, set[str]]:
-    """What each module of a room imports of it anywhere, for types alone too."""
+    """Map each module of a room to its imports of it, those for types alone too."""
     modules = {module_of(path): path for path in files()}
     graph = {}
     for name, path in modules.items():

@@ -67,7 +67,7 @@ def test_figures_in_sentences_are_those_of_the_tables_beside_them(page: str) -> 
 
 
 def test_the_page_of_results_has_no_figure_of_its_own() -> None:
-    """What it says in numbers comes from records; its frame describes settings alone."""
+    """Its numbers come from records; its frame describes settings alone."""
     frame = re.sub(r"{{.*?}}", " ", (ROOT / "docs" / "results.md.in").read_text())
     assert not unbacked(frame, "")
     assert unbacked(frame + "\nIt is 1.05 times as fast.\n", "") == ["1.05"]  # negative control

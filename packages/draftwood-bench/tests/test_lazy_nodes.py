@@ -5,7 +5,7 @@ import torch
 
 from draftwood.engine import Options
 from draftwood.loading.models import model_for
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.stats import Stats
@@ -58,9 +58,9 @@ class Counting:
         self.ran: list[int] = []
         self.taken_back = 0
 
-    def extend(self, tokens: list[int], keep: str) -> Output:
+    def extend(self, tokens: list[int], keep: str) -> ModelOutput:
         self.ran += tokens
-        return Output(torch.zeros(1, 4))
+        return ModelOutput(torch.zeros(1, 4))
 
     def rewind(self, count: int) -> None:
         self.taken_back += count

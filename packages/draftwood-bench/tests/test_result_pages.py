@@ -1,4 +1,4 @@
-"""What pages are filled with, from records written down by hand."""
+"""Parts of pages, from records written down by hand."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from data_models import target
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.testing import TableModel
 from draftwood_train.data.states import (
     bytes_per_token,
@@ -163,9 +163,9 @@ def test_normalizers_are_logs_of_sums():
 
 def test_rows_are_put_together():
     whole = torch.randn(4, 10, generator=torch.Generator().manual_seed(0))
-    together = [Output(row) for row in whole.split(1)]
+    together = [ModelOutput(row) for row in whole.split(1)]
     assert rows_of(together).data_ptr() == whole.data_ptr()
-    apart = [Output(row.clone()) for row in whole.split(1)]
+    apart = [ModelOutput(row.clone()) for row in whole.split(1)]
     mixed = [together[0], *apart[1:]]
     for outputs in (together, apart, mixed, together[:1]):
         assert torch.equal(rows_of(outputs), whole[: len(outputs)])

@@ -74,7 +74,7 @@ def _order(key: tuple[str, str]) -> int:
 
 
 def summary_line() -> list[str]:
-    """What the published order comes to at the lowest temperature of the first run."""
+    """Compare the published order with the lowest temperature of the first run."""
     found = measured("rsd")
     rows = orderings(found.records).rows if found else ()
     here = [row for row in rows if row[2] == "fixed budget"]

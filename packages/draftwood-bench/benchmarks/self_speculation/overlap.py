@@ -80,7 +80,7 @@ def with_shape(
 ) -> LanguageModel:
     """A method whose drafter grows another tree."""
     recipe = methods.recipe(method)
-    own = methods.Recipe(
+    own = methods.MethodSpec(
         *(recipe.name, recipe.summary, recipe.source, recipe.drafter, shape),
         Rejection() if shape.draw != "chosen" else Match(),
         recipe.otherwise,

@@ -31,7 +31,7 @@ from benchmarks.self_speculation.paired_counts import (
 )
 from draftwood.drafters import Drafter, DraftModel, PromptLookup
 from draftwood.engine import Options, generate
-from draftwood.models.model import Keep, Output
+from draftwood.models.model import Keep, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Until, Widths
@@ -96,18 +96,18 @@ class TextSession(TableSession):
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> Output:
+    ) -> ModelOutput:
         first = len(self.tokens) + 1
         self.tokens, self.run = [*self.tokens, *tokens], []
         ends = range(first, len(self.tokens) + 1)
         wanted = {"all": ends, "last": ends[-1:], "none": ends[:0]}[keep]
-        return Output(self._rows([self.tokens[:end] for end in wanted]))
+        return ModelOutput(self._rows([self.tokens[:end] for end in wanted]))
 
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         self.run = list(zip(tree.token_list, tree.parent_list, strict=True))
         paths = [[0, *tree.path_to(node)] for node in range(first, len(tree))]
         texts = [[*self.tokens, *(tree.token_list[node] for node in path)] for path in paths]
-        return Output(self._rows(texts))
+        return ModelOutput(self._rows(texts))
 
     def _rows(self, texts: Sequence[Sequence[int]]) -> Tensor:
         assert isinstance(self.model, TextModel)
@@ -130,13 +130,15 @@ class PassCount:
         session = self.start()
         forward, extend = session.forward, session.extend
 
-        def counted_forward(tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+        def counted_forward(
+            tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()
+        ) -> ModelOutput:
             self.passes, self.rows = self.passes + 1, self.rows + len(tree) - first
             return forward(tree, first, hidden)
 
         def counted_extend(
             tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-        ) -> Output:
+        ) -> ModelOutput:
             self.passes, self.rows = self.passes + 1, self.rows + 1
             return extend(tokens, keep, hidden)
 

@@ -1,7 +1,7 @@
 """Methods that do not pay on their own: a method is a drafter, a shape and a verifier."""
 
 from draftwood.drafters import DraftModel
-from draftwood.methods import Recipe
+from draftwood.methods import MethodSpec
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import Aded, LayerSkip, Stand
@@ -10,7 +10,7 @@ from draftwood_methods.of_several import OF_SEVERAL
 from draftwood_methods.verifiers import Typical
 
 RECIPES = (
-    Recipe(
+    MethodSpec(
         "typical",
         "the likeliest nodes, accepted where they look typical; changes what the model says",
         "Cai et al. 2024, arXiv:2401.10774",
@@ -18,7 +18,7 @@ RECIPES = (
         BestFirst(4, 4, 16),
         Typical(),
     ),
-    Recipe(
+    MethodSpec(
         "stand",
         "a tree drawn from n-gram tables of the model's own probabilities",
         "Song et al. 2025, arXiv:2506.04708",
@@ -26,7 +26,7 @@ RECIPES = (
         None,
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "aded",
         "the likeliest continuations in an adaptive tri-gram table",
         "Liu et al. 2024, arXiv:2407.12021",
@@ -34,7 +34,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "layer-skip",
         "the model without some of its layers drafts",
         "Zhang et al. 2024, arXiv:2309.08168",

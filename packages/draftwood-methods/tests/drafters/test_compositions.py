@@ -7,7 +7,7 @@ import torch
 
 from draftwood.drafters import Drafter, DraftModel, DraftRequest, PromptLookup, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
@@ -41,7 +41,7 @@ class Counted(TableModel):
 
 
 class CountedSession(TableSession):
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         Counted.passes += 1
         return super().forward(tree, first, hidden)
 

@@ -5,7 +5,7 @@ import torch
 
 from draftwood.drafters import DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.drafter import Drafter
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel
@@ -28,7 +28,7 @@ def session_of(drafter: Drafter, prompt: list[int]) -> DraftSession:
 def answer(session: DraftSession, tree: DraftTree, path: list[int], says: list[int]) -> None:
     """Tell a session which nodes were kept, and what the target held likeliest at each node."""
     logits = torch.nn.functional.one_hot(torch.tensor(says), VOCAB).float()
-    session.update(VerifiedTree(tree, path, Output(logits)))
+    session.update(VerifiedTree(tree, path, ModelOutput(logits)))
 
 
 def test_jacobi_goes_on_with_what_was_said_below_the_rejected_token() -> None:

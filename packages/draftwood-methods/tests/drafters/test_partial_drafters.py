@@ -13,7 +13,7 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.heads import exits as fitting
 from draftwood.heads.exits import Exits
-from draftwood.models.model import ForwardInput, Layers, Output
+from draftwood.models.model import ForwardInput, Layers, ModelOutput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
@@ -47,7 +47,7 @@ def passes_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Layers,
     seen: list[tuple[Layers, int]] = []
     compute = model.compute
 
-    def watched(parts: Any, hidden: Any) -> list[Output]:
+    def watched(parts: Any, hidden: Any) -> list[ModelOutput]:
         own = [part for part in parts if not getattr(part, "is_prompt", False)]
         seen.extend((part.layers, part.place.count) for part in own)
         return compute(parts, hidden)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel, chi_square
@@ -20,7 +20,7 @@ def stand_after(logits: torch.Tensor, drafter: Stand, tokens: list[int], rng: Rn
     session = drafter.start(DraftRequest(Sampling(1.0), rng, model.start()))
     session.update(
         VerifiedTree(
-            DraftTree.chain(tokens), range(len(tokens)), Output(logits[torch.tensor(tokens)])
+            DraftTree.chain(tokens), range(len(tokens)), ModelOutput(logits[torch.tensor(tokens)])
         )
     )
     return session

@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood import engine
 from draftwood.engine import FinishReason, ModelInput, SequenceStatus, StepBudget
 from draftwood.engine.logprobs import token_logprobs
-from draftwood.models.model import Output, PromptInput
+from draftwood.models.model import ModelOutput, PromptInput
 from draftwood.stats import Step, TokenLogprob
 
 ROWS = 64  # whose logits are held at once
@@ -49,14 +49,14 @@ class PromptEcho:
         self._asked = chunks[0] if chunks else None
         return [replace(each, keep="all") for each in chunks] or inputs
 
-    def commit(self, outputs: Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> Step | None:
         asked = self._asked
         if asked is None:
             return self.sequence.commit(outputs, seconds)
         (output,) = outputs
         self._read(output.logits, self.sequence.session.length - len(asked.tokens))
         wanted = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
-        return self.sequence.commit([Output(wanted[asked.keep], output.hidden)], seconds)
+        return self.sequence.commit([ModelOutput(wanted[asked.keep], output.hidden)], seconds)
 
     def _read(self, logits: Float[Tensor, "rows vocab"], first: int) -> None:
         """Record next-token logits of the prompt's tokens from ``first`` on."""

@@ -58,11 +58,11 @@ class LoadedTarget:
         return found if wanted.budget is None else _with_budget(found, wanted.budget)
 
     def knows(self, owner: str, wanted: Speculation) -> bool:
-        """Whether the method is built already, so that any thread may ask for it at once."""
+        """True if the method is built already, so that any thread may ask for it at once."""
         return (owner, wanted.method or self.method) in self._known
 
     @property
-    def recipes(self) -> list[methods.Recipe]:
+    def recipes(self) -> list[methods.MethodSpec]:
         """The methods that requests may ask for."""
         found = []
         for recipe in methods.known().values():
@@ -73,13 +73,13 @@ class LoadedTarget:
 
     @property
     def instructions(self) -> str | None:
-        """What the CPU multiplies matrices with; None where PyTorch does."""
+        """Instructions that multiply matrices; None where PyTorch does."""
         model = self.plain.model
         return model.instructions if isinstance(model, NativeModel) else None
 
     @property
     def limits(self) -> Limits:
-        """How much the batch does at once, by what passes cost here."""
+        """Limits of the batch, by the costs of passes here."""
         settings, curve = self.settings, self.curve
         more = getattr(curve, "per_context_token", 0.0)
         return Limits(settings.max_batch, pace=Pace(curve, settings.max_step_ms / 1e3, more))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
     from draftwood.drafters.overlap import Overlap
     from draftwood.heads.trained import TrainedHead
-    from draftwood.methods import Listing, Method, Recipe
+    from draftwood.methods import Listing, Method, MethodSpec
     from draftwood.models.model import Model
     from draftwood.sources.stored_index import StoredIndex
     from draftwood.sources.stored_prior import StoredPrior
@@ -49,7 +49,7 @@ def _named(help: str, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class ModelNames:
-    """What to load, by name. Options of commands are made of the fields.
+    """Names of all that is loaded. Options of commands are made of the fields.
 
     Attributes:
         model: a built-in name, a folder, a GGUF file or a Hugging Face id.
@@ -84,7 +84,7 @@ class ModelNames:
 
     @cached_property
     def drafts(self) -> Drafts:
-        """What drafts, by kind."""
+        """Draft model and head, sorted by kind."""
         return Drafts.of(self.draft_model)
 
     @property
@@ -253,7 +253,9 @@ class ModelSet:
         name = Drafts(head=self.head).method
         return IN_AUTO if name == "auto" and self.head and not self._in_auto(self.head) else name
 
-    def method(self, spec: "str | Recipe | Method | None" = None, measure: bool = True) -> "Method":
+    def method(
+        self, spec: "str | MethodSpec | Method | None" = None, measure: bool = True
+    ) -> "Method":
         """A method on the target, with those of the resources that it needs or uses.
 
         Args:
@@ -289,7 +291,7 @@ class ModelSet:
         overlap = self.overlap if known.drafts_ahead else None
         return methods.build(chosen, self.model, **given, overlap=overlap)
 
-    def _head_for(self, known: "Listing | Recipe") -> "TrainedHead | None":
+    def _head_for(self, known: "Listing | MethodSpec") -> "TrainedHead | None":
         """The head that was given, or the one that comes with draftwood for this model."""
         from draftwood.heads.folder import shipped_for
         from draftwood.models.native import NativeModel
@@ -304,7 +306,7 @@ class ModelSet:
         return found if found is not None and self._in_auto(found) else None
 
     def _in_auto(self, head: "TrainedHead") -> bool:
-        """Whether ``auto`` can draft with an EAGLE head for this target."""
+        """True if ``auto`` can draft with an EAGLE head for this target."""
         from draftwood.heads.native_eagle import why_not
         from draftwood.models.native import NativeModel
 
@@ -344,7 +346,7 @@ def _target(
 
 
 def _opened(drafts: Drafts) -> Drafts:
-    """What a head's folder says of it, without its weights, in the place of its name."""
+    """Open a head's folder by its name, without its weights."""
     from draftwood.heads.folder import open_folder
 
     named = isinstance(drafts.head, str)

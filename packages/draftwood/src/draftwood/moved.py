@@ -93,6 +93,7 @@ RENAMED = {
     "draftwood.engine.Answers": "draftwood.engine.ParallelSampling",
     "draftwood.engine.Batch": "draftwood.engine.Scheduler",
     "draftwood.engine.Decoding": "draftwood.engine.Sequence",
+    "draftwood.methods.Recipe": "draftwood.methods.MethodSpec",
 }
 """Names that packages of the core exported before, and the names of the same objects now."""
 
@@ -126,7 +127,9 @@ def forward() -> None:
 
 def new_path(old: str) -> str | None:
     """Translate an old module path; None for one that did not move."""
-    for prefix, new in reversed(MOVED.items()):  # a module's own entry follows its folder's
+    for prefix, new in sorted(
+        MOVED.items(), reverse=True
+    ):  # a module's own entry, then its folder's
         if old == prefix or old.startswith(f"{prefix}."):
             return new + old.removeprefix(prefix)
     return None

@@ -16,7 +16,7 @@ from draftwood.tree import UNBOUNDED, DraftTree
 
 @dataclass(frozen=True)
 class SharedPass:
-    """What other texts do in the same forward pass.
+    """Load of the other texts in the same forward pass.
 
     Attributes:
         rows: that they run.
@@ -32,7 +32,7 @@ NOTHING_SHARED = SharedPass()
 
 @dataclass(frozen=True, eq=False)
 class PassTime:
-    """How long a forward pass over trees took.
+    """Duration of a forward pass over trees.
 
     Attributes:
         nodes: of all its trees, the roots included.
@@ -110,7 +110,7 @@ def is_masked(sampler: Sampler) -> bool:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample, by the rules of Transformers' logits processors.
+    """Rules of sampling, those of Transformers' logits processors.
 
     Options, order and results are theirs; ``SamplingParams`` tells of each.
 
@@ -165,12 +165,12 @@ class Sampling:
 
     @property
     def only_temperature(self) -> bool:
-        """Whether there is nothing to do but to divide by the temperature."""
+        """True if there is nothing to do but to divide by the temperature."""
         return not (self.cuts or self.reads_context or self.logit_bias)
 
     @property
     def cuts(self) -> bool:
-        """Whether unlikely tokens are cut off."""
+        """True if unlikely tokens are cut off."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     def for_drafting(self) -> "Sampling":
@@ -315,7 +315,7 @@ def require_probs(
 
 
 def has_numbers(logits: Float[Tensor, "rows vocab"]) -> Bool[Tensor, "rows 1"]:
-    """Whether rows of logits can become probabilities: no NaN or plus infinity, and not all minus
+    """True for rows of logits that can become probabilities: no NaN or plus infinity, not all minus
     infinity.
     """
     return logits.amax(-1, keepdim=True).isfinite()

@@ -70,7 +70,7 @@ def wrong_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What C++ and PyTorch share: positions count for more than they do in the model's own code."""
+    """Plant a fault that C++ and PyTorch share: larger positions than in the model's own code."""
     right = decoder._rotary
 
     def wrong(tables: Any, name: str) -> decoder.Rotary:

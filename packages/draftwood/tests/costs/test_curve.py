@@ -15,8 +15,8 @@ from draftwood.models.model import (
     EmbeddingsAndHead,
     Keep,
     ModelInput,
+    ModelOutput,
     NoEmbeddingsAndHead,
-    Output,
 )
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
@@ -54,7 +54,7 @@ class SlowModel:
         self.sessions.append(SlowSession(self))
         return self.sessions[-1]
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         raise NotImplementedError
 
 
@@ -66,16 +66,16 @@ class SlowSession:
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> Output:
+    ) -> ModelOutput:
         if self.model.broken:
             raise RuntimeError("no such kernel")
         self.model.now += (
             self.model.cost(len(tokens)) + len(tokens) * self.length * self.model.per_context_token
         )
         self.length += len(tokens)
-        return Output(torch.zeros(1, self.model.vocab_size))
+        return ModelOutput(torch.zeros(1, self.model.vocab_size))
 
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         if len(tree) >= self.model.full_at:
             raise torch.OutOfMemoryError("too large")
         assert max(tree.token_list) < self.model.vocab_size
@@ -85,7 +85,7 @@ class SlowSession:
             self.model.cost(len(tree)) + len(tree) * self.length * self.model.per_context_token
         )
         self.model.runs.append(len(tree))
-        return Output(torch.zeros(len(tree), self.model.vocab_size))
+        return ModelOutput(torch.zeros(len(tree), self.model.vocab_size))
 
     def commit(self, path: Sequence[int]) -> None:
         raise NotImplementedError

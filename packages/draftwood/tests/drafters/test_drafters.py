@@ -23,7 +23,7 @@ from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.sequence import Sequence
 from draftwood.heads.exits import Exits
-from draftwood.models.model import ForwardInput, Output, PromptInput
+from draftwood.models.model import ForwardInput, ModelOutput, PromptInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -193,14 +193,14 @@ def test_recycling_learns_from_every_node_and_from_the_prompt() -> None:
     logits[1, [9, 6]] = torch.tensor([2.0, 1.0])
     logits[2, [3, 2]] = torch.tensor([2.0, 1.0])
     prompt = DraftTree.chain([4, 7, 1])
-    session.update(VerifiedTree(prompt, range(3), Output(logits)))
+    session.update(VerifiedTree(prompt, range(3), ModelOutput(logits)))
     assert session.propose(4, Context([], 0)).token_list == [4, 7, 8, 9]
     # the same token twice: the accepted node's logits count
     rejected = DraftTree.of([1, 4, 4], [-1, 0, 0])
     logits = torch.zeros(3, 20)
     logits[1, [11, 12]] = torch.tensor([2.0, 1.0])
     logits[2, [13, 14]] = torch.tensor([2.0, 1.0])
-    session.update(VerifiedTree(rejected, [0, 1], Output(logits)))
+    session.update(VerifiedTree(rejected, [0, 1], ModelOutput(logits)))
     assert session.propose(4, Context([], 0)).token_list == [4, 11, 12]
 
 

@@ -31,7 +31,7 @@ from draftwood.engine import (
 from draftwood.engine.pace import Pace
 from draftwood.engine.task import KeepsCache, StepBudget
 from draftwood.models.cached import CachedModel
-from draftwood.models.model import ForwardInput, Model, Output
+from draftwood.models.model import ForwardInput, Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -303,7 +303,7 @@ def test_a_failing_pass_ends_its_requests_alone(
     first = batch.step()
     assert [event.error for event in first] == [None] * 3
 
-    def broken(inputs: Sequence[ForwardInput]) -> list[Output]:
+    def broken(inputs: Sequence[ForwardInput]) -> list[ModelOutput]:
         raise BrokenError("pass")
 
     monkeypatch.setattr(model, "forward", broken)
@@ -493,7 +493,7 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
             self.sessions = [model.start(), model.start()]
             return [ForwardInput(s, DraftTree.chain([n])) for n, s in enumerate(self.sessions)]
 
-        def commit(self, outputs: Sequence[Output], seconds: float) -> list[int]:
+        def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[int]:
             self.finish_reason = "stop"
             return [int(output.logits[-1].argmax()) for output in outputs]
 

@@ -27,7 +27,7 @@ from draftwood.engine import (
     run_all,
 )
 from draftwood.engine.executors import ahead, likely
-from draftwood.models.model import Model, Output
+from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.models.transformers import TransformersModel
@@ -283,11 +283,11 @@ def test_a_text_that_is_left_ends_at_once_and_frees_its_caches_later(overlap: Ov
     target, draft = NativeModel(tiny_llama(0)), NativeModel(tiny_llama(0))
     begun, closed_at_work, compute, run = [], [], draft.compute, target.compute
 
-    def not_at_once(parts: Any, hidden: Any) -> list[Output]:
+    def not_at_once(parts: Any, hidden: Any) -> list[ModelOutput]:
         time.sleep(0.03)  # drafts have begun when it ends
         return run(parts, hidden)
 
-    def slowly(parts: Any, hidden: Any) -> list[Output]:
+    def slowly(parts: Any, hidden: Any) -> list[ModelOutput]:
         if threading.current_thread() is not threading.main_thread():
             begun.append(parts)
             time.sleep(0.1)
@@ -320,7 +320,7 @@ def test_a_wait_that_is_broken_off_frees_no_cache_in_mid_pass(
     target, draft = NativeModel(tiny_llama(0)), NativeModel(tiny_llama(0))
     closed_at_work, compute = [], draft.compute
 
-    def slowly(parts: Any, hidden: Any) -> list[Output]:
+    def slowly(parts: Any, hidden: Any) -> list[ModelOutput]:
         if threading.current_thread() is not threading.main_thread():
             time.sleep(0.1)
             closed_at_work.append(not draft.pool.used)

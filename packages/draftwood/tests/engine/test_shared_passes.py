@@ -13,7 +13,7 @@ from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Veri
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler
 from draftwood.methods import Method
 from draftwood.models.cached import CachedModel
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.parts import PackedInput
 from draftwood.models.shared import SharedPasses, shared_passes
@@ -72,7 +72,7 @@ class Passes:
     def __init__(self, model: CachedModel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, run = 0, model.run
 
-        def counted(parts: Sequence[PackedInput]) -> list[Output]:
+        def counted(parts: Sequence[PackedInput]) -> list[ModelOutput]:
             self.count += 1
             return run(parts)
 

@@ -27,7 +27,7 @@ def test_a_chain_is_worth_what_its_tokens_cost() -> None:
 
 
 def test_siblings_add_up_and_share_a_pass_of_the_draft_model() -> None:
-    """Of the root's two children one is accepted in 8 of 10 cases: 1.8 tokens."""
+    """One of the root's two children is accepted in 8 of 10 cases: 1.8 tokens."""
     found = speed_up([(0,), (1,)], FREE, lambda nodes: 0.5 * nodes, (0.6, 0.2))
     assert found == pytest.approx(1.8 / 1.5)
     deeper = speed_up([(0,), (1,), (1, 0)], FREE, lambda nodes: 0.5 * nodes, (0.6, 0.2))

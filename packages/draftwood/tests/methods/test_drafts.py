@@ -1,4 +1,4 @@
-"""What drafts is sorted by kind, and the default method follows from the kind."""
+"""Draft models and heads are sorted by kind, and the default method follows from the kind."""
 
 import json
 from pathlib import Path

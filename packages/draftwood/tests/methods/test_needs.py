@@ -18,7 +18,7 @@ from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
 from draftwood.drafters.resources import Later, Need, Resources
 from draftwood.heads.folder import save
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
-from draftwood.methods import Method, Recipe
+from draftwood.methods import Method, MethodSpec
 from draftwood.models.model import Model
 from draftwood.models.torch.model import LeanModel
 from draftwood.moved import MovedWarning
@@ -202,7 +202,7 @@ class Either(Nothing):
 
 
 def test_a_draft_model_may_be_used_without_being_needed() -> None:
-    either = Recipe("either", "", "", Either, None, Match())
+    either = MethodSpec("either", "", "", Either, None, Match())
     assert "draft-model" in methods.spec(either).uses
     draft = tables()[1]
     built = methods.build(either, target(), draft).drafter
@@ -314,11 +314,11 @@ def test_promises_are_computed() -> None:
     for verifier in (Match(), Rejection(), Typical()):
         exact = "chosen" in verifier.exact_for
         assert Method(Nothing(), verifier).lossless is exact
-    recipe = Recipe("mine", "", "", TokenRecycling, Paths(), Rejection(), "another aim")
+    recipe = MethodSpec("mine", "", "", TokenRecycling, Paths(), Rejection(), "another aim")
     assert recipe.promise == "another aim"
     built = methods.build(recipe, target())
     assert (built.promise, built.lossless) == ("another aim", False)
-    chosen = Recipe("tree", "", "", methods.recipe("rsd-s").drafter, BestFirst(), Rejection())
+    chosen = MethodSpec("tree", "", "", methods.recipe("rsd-s").drafter, BestFirst(), Rejection())
     assert chosen.promise == "trades quality"  # the rule is exact, but not for this draw
 
 
@@ -327,7 +327,7 @@ def test_promises_are_computed() -> None:
     "claim",
     [
         lambda: Method(Nothing(), Typical(), otherwise="lossless"),  # type: ignore[arg-type]
-        lambda: Recipe("x", "", "", Nothing, None, Typical(), "lossless"),  # type: ignore[arg-type]
+        lambda: MethodSpec("x", "", "", Nothing, None, Typical(), "lossless"),  # type: ignore[arg-type]
     ],
 )
 def test_nobody_claims_to_be_lossless(claim: Callable[[], object]) -> None:

@@ -17,8 +17,8 @@ from draftwood.models.model import (
     ForwardInput,
     Layers,
     Model,
+    ModelOutput,
     ModelSession,
-    Output,
     require_ability,
     require_layers,
 )
@@ -283,7 +283,7 @@ def test_layer_skip_drafts_on_the_session_of_the_target(monkeypatch: pytest.Monk
     seen: list[ForwardInput] = []
     forward = model.forward
 
-    def watched(inputs: list[ForwardInput]) -> list[Output]:
+    def watched(inputs: list[ForwardInput]) -> list[ModelOutput]:
         seen.extend(each for each in inputs if isinstance(each, ForwardInput))
         return forward(inputs)
 

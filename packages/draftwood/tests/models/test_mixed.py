@@ -14,7 +14,7 @@ from draftwood.models.model import (
     Keep,
     Layers,
     ModelInput,
-    Output,
+    ModelOutput,
     PromptInput,
     kept,
 )
@@ -64,10 +64,10 @@ class Requests:
             PromptInput(sessions[3], some(chunk, seed=8), "last"),
         ]
 
-    def together(self) -> list[Output]:
+    def together(self) -> list[ModelOutput]:
         return self.model.forward(self.inputs)
 
-    def apart(self) -> list[Output]:
+    def apart(self) -> list[ModelOutput]:
         return [self.model.forward([each])[0] for each in self.inputs]
 
     def next_logits(self) -> list[Tensor]:
@@ -78,7 +78,7 @@ class Requests:
         return [each.session.length for each in self.inputs]
 
 
-def assert_same(one: list[Output], other: list[Output]) -> None:
+def assert_same(one: list[ModelOutput], other: list[ModelOutput]) -> None:
     for here, there in zip(one, other, strict=True):
         assert torch.equal(here.logits, there.logits)
         assert here.hidden.keys() == there.hidden.keys()
@@ -199,7 +199,7 @@ def test_nodes_that_a_broken_pass_may_have_written_over_must_run_again(
     session.extend(some_tokens(9, seed=1))
     session.forward(tree)
 
-    def broken(*_: object) -> list[Output]:
+    def broken(*_: object) -> list[ModelOutput]:
         raise RuntimeError("the device is gone")
 
     monkeypatch.setattr(model, "compute", broken)

@@ -15,7 +15,7 @@ import torch
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.native import drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -73,7 +73,7 @@ def merged(*sources: Source) -> Merger:
 
 def learn(merger: Merger, tokens: Sequence[int]) -> None:
     chain = DraftTree.chain(list(tokens))
-    output = Output(model_of(0).logits[chain.tokens])
+    output = ModelOutput(model_of(0).logits[chain.tokens])
     merger.learn(VerifiedTree(chain, range(len(tokens)), output), quiet=False)
 
 
@@ -194,7 +194,7 @@ def seconds_of_a_step(sources: Sequence[Any], timed: Timed | None = None) -> flo
         since = time.thread_time_ns()
         grown = merger.grow(root, BUDGET)
         tree = DraftTree.of(grown.tokens, grown.parents)
-        merger.learn(VerifiedTree(tree, [0], Output(model.logits[tree.tokens])), quiet=False)
+        merger.learn(VerifiedTree(tree, [0], ModelOutput(model.logits[tree.tokens])), quiet=False)
         own = 0 if timed is None else timed.spent - before
         times.append((time.thread_time_ns() - since - own) / 1e9)
     return median(times)

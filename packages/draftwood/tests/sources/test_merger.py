@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -95,7 +95,7 @@ def test_tables_that_are_kept_serve_the_next_request() -> None:
         sizes.append(len(merged.grow(5, BUDGET).tokens))
         chain = DraftTree.chain(list(range(VOCAB)))
         merged.learn(
-            VerifiedTree(chain, range(VOCAB), Output(model.logits[chain.tokens])), quiet=False
+            VerifiedTree(chain, range(VOCAB), ModelOutput(model.logits[chain.tokens])), quiet=False
         )
     assert sizes[0] == 1 < sizes[1]
 
@@ -150,7 +150,8 @@ def test_missing_rows_are_refused() -> None:
     merged = Merger((NGrams(),), Estimator(), DraftRequest(Sampling(), Rng(0), model.start()))
     with pytest.raises(ValueError, match="2 rows for 3 nodes"):
         merged.learn(
-            VerifiedTree(DraftTree.chain([1, 2, 3]), [0], Output(model.logits[:2])), quiet=False
+            VerifiedTree(DraftTree.chain([1, 2, 3]), [0], ModelOutput(model.logits[:2])),
+            quiet=False,
         )
 
 
@@ -181,7 +182,7 @@ def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern:
         request = DraftRequest(Sampling(), Rng(0), model.start())
         merged = kind((Suffix(),), Estimator(), request)
         merged.learn(
-            VerifiedTree(DraftTree.chain(text), range(len(text)), Output(model.logits[text])),
+            VerifiedTree(DraftTree.chain(text), range(len(text)), ModelOutput(model.logits[text])),
             quiet=False,
         )
         roots = [*pattern, 39, *pattern, 38, pattern[0]]
@@ -189,7 +190,7 @@ def test_trees_are_the_same_behind_matches_longer_than_any_that_is_told(pattern:
         for root in roots:
             grown.append(merged.grow(root, BUDGET))
             merged.learn(
-                VerifiedTree(DraftTree.chain([root]), [0], Output(model.logits[[root]])),
+                VerifiedTree(DraftTree.chain([root]), [0], ModelOutput(model.logits[[root]])),
                 quiet=False,
             )
         found.append(grown)

@@ -8,7 +8,7 @@ import torch
 
 from draftwood.drafters import DraftRequest, MultiSource, Nothing, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.rng import Rng
@@ -41,7 +41,7 @@ def session_of(text: list[int], meanings: list[int]) -> Any:
     session = start(NearestState(LAYER, 64), DraftRequest(Sampling(), Rng(0), model.start()))
     hidden = {LAYER: torch.stack([state(meaning) for meaning in meanings])}
     tree = DraftTree.chain(text)
-    output = Output(model.logits[text], hidden)
+    output = ModelOutput(model.logits[text], hidden)
     session.learn(TargetUpdate(VerifiedTree(tree, range(len(text)), output), Sampling(1.0)))
     return session
 
@@ -85,7 +85,7 @@ def grown(way: Any, nearest: NearestState, temperature: float, seed: int) -> lis
         states = torch.stack(
             [state(token % 7, nearest.width) for token in tree.token_list]
         ) + 0.7 * torch.randn(len(tree), nearest.width, generator=generator)
-        output = None if quiet else Output(model.logits[tree.tokens], {nearest.layer: states})
+        output = None if quiet else ModelOutput(model.logits[tree.tokens], {nearest.layer: states})
         merged.learn(VerifiedTree(tree, path, output), quiet=quiet)
 
     generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, TokenRecycling, VerifiedTree
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, generate
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
 from draftwood.rng import Rng
@@ -49,7 +49,7 @@ def request_for(model: TableModel, sampling: Sampling | None = None) -> DraftReq
 
 
 def news_of(model: TableModel, tree: DraftTree, path: list[int]) -> VerifiedTree:
-    return VerifiedTree(tree, path, Output(model.logits[tree.tokens]))
+    return VerifiedTree(tree, path, ModelOutput(model.logits[tree.tokens]))
 
 
 def test_tables_answer_with_the_longest_context_first() -> None:
@@ -208,7 +208,9 @@ def rests(model: TableModel, budget: Budget, steps: int) -> list[bool]:
         root = 2 + step % 3
         tree = session.propose(root, Context([1], 1))
         rested.append(session.rest.left > 0)
-        news = VerifiedTree(tree, [0], None if rested[-1] else Output(model.logits[tree.tokens]))
+        news = VerifiedTree(
+            tree, [0], None if rested[-1] else ModelOutput(model.logits[tree.tokens])
+        )
         session.update(news)  # at rest nobody may read logits
     return rested
 

@@ -8,7 +8,7 @@ import torch
 from draftwood.drafters import DraftRequest, SuffixDecoding, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.integrations.suffix_automaton import SuffixAutomaton
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, Suffix
@@ -218,8 +218,10 @@ def test_news_tells_the_likeliest_tokens_in_the_requests_own_sampling() -> None:
     logits = torch.zeros(1, 64)
     logits[0, [3, 5]] = torch.tensor([4.0, 2.0])
     tree = DraftTree.of([1], [-1])
-    [row] = TargetUpdate(VerifiedTree(tree, [0], Output(logits)), Sampling(0.5)).rows
+    [row] = TargetUpdate(VerifiedTree(tree, [0], ModelOutput(logits)), Sampling(0.5)).rows
     assert list(row)[:2] == [3, 5]
     assert row[3] / row[5] == pytest.approx(torch.tensor(4.0).exp().item(), rel=1e-5)
-    [row] = TargetUpdate(VerifiedTree(tree, [0], Output(logits)), Sampling(1.0, top_p=0.5)).rows
+    [row] = TargetUpdate(
+        VerifiedTree(tree, [0], ModelOutput(logits)), Sampling(1.0, top_p=0.5)
+    ).rows
     assert row[3] == pytest.approx(1.0)

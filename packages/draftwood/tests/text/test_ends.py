@@ -14,7 +14,7 @@ from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree, multi_source
 from draftwood.engine import Options, generate_batch
 from draftwood.methods import Method
-from draftwood.models.model import Model, Output
+from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
@@ -233,7 +233,7 @@ def learnt(
     """Chances of a last tree, after others that had little room."""
     text = [1, 2, 3, 4] * 3
     merged.learn(
-        VerifiedTree(DraftTree.chain(text), range(len(text)), Output(model.logits[text])),
+        VerifiedTree(DraftTree.chain(text), range(len(text)), ModelOutput(model.logits[text])),
         quiet=False,
     )
     found = []
@@ -244,7 +244,7 @@ def learnt(
         path = [0]
         while tree.children[path[-1]]:
             path.append(tree.children[path[-1]][0])
-        merged.learn(VerifiedTree(tree, path, Output(model.logits[tree.tokens])), quiet=False)
+        merged.learn(VerifiedTree(tree, path, ModelOutput(model.logits[tree.tokens])), quiet=False)
         found.append(grown.chances)
     return found
 

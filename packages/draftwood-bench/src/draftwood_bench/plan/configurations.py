@@ -52,7 +52,7 @@ class Configuration:
         return " | ".join(parts)
 
     @property
-    def base(self) -> methods.Recipe:
+    def base(self) -> methods.MethodSpec:
         return methods.recipe(self.recipe or self.method)
 
     @property
@@ -69,8 +69,8 @@ class Configuration:
         return self.drafter or self.base.drafter
 
     @property
-    def varied(self) -> methods.Recipe:
-        """Recipe with the configuration's own parts, under its label."""
+    def varied(self) -> methods.MethodSpec:
+        """MethodSpec with the configuration's own parts, under its label."""
         return replace(
             self.base,
             name=self.method,
@@ -143,7 +143,7 @@ def breadth(shape: Shape | None) -> int:
     )
 
 
-def other_verifiers(recipe: methods.Recipe) -> list[Configuration]:
+def other_verifiers(recipe: methods.MethodSpec) -> list[Configuration]:
     """The method under every rule that is exact for its tree; under its own it keeps its name."""
     if recipe.shape is None:
         raise ValueError(
@@ -155,7 +155,7 @@ def other_verifiers(recipe: methods.Recipe) -> list[Configuration]:
     ]
 
 
-def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
+def other_shapes(recipe: methods.MethodSpec, budget: int) -> list[Configuration]:
     """The method on every shape that spends the budget and that its verifier is exact for."""
     return [
         Configuration(recipe.name, f"budget {budget}", recipe.name, shape)
@@ -164,7 +164,7 @@ def other_shapes(recipe: methods.Recipe, budget: int) -> list[Configuration]:
     ]
 
 
-def shapes_and_verifiers(recipe: methods.Recipe, budget: int) -> list[Configuration]:
+def shapes_and_verifiers(recipe: methods.MethodSpec, budget: int) -> list[Configuration]:
     """The method on every shape that spends the budget, under every rule that is exact for it."""
     return [
         Configuration(label, f"budget {budget}", recipe.name, shape, rule)
@@ -173,7 +173,7 @@ def shapes_and_verifiers(recipe: methods.Recipe, budget: int) -> list[Configurat
     ]
 
 
-def _rules(recipe: methods.Recipe, shape: Shape) -> list[tuple[str, Verifier]]:
+def _rules(recipe: methods.MethodSpec, shape: Shape) -> list[tuple[str, Verifier]]:
     """The lossless rules for a shape, with what the method is called under each."""
     chain = shape.depth == shape.nodes
     found = []
@@ -187,7 +187,7 @@ def _rules(recipe: methods.Recipe, shape: Shape) -> list[tuple[str, Verifier]]:
     return found
 
 
-def _shapes(recipe: methods.Recipe, budget: int) -> list[Shape]:
+def _shapes(recipe: methods.MethodSpec, budget: int) -> list[Shape]:
     if not _grows_a_shape(recipe):
         raise ValueError(
             f"{recipe.name} takes no other shapes; vary those of a method with a draft model or"
@@ -218,7 +218,7 @@ def _found_shapes(budget: int) -> list[Shape]:
     return [shape for shape in shapes if shape.nodes <= budget]
 
 
-def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
+def other_drafters(recipe: methods.MethodSpec) -> list[Configuration]:
     """The method with other drafters: on its tree where it has one, else such as grow their own."""
     known = [
         kind
@@ -240,12 +240,12 @@ def other_drafters(recipe: methods.Recipe) -> list[Configuration]:
     ]
 
 
-def _grows_a_shape(recipe: methods.Recipe) -> bool:
+def _grows_a_shape(recipe: methods.MethodSpec) -> bool:
     """True if other drafters can grow the method's tree; a tree of ranks is only filled."""
     return "shape" in recipe.drafter.uses and not isinstance(recipe.shape, Paths)
 
 
-def fits(recipe: methods.Recipe, drafter: type[Drafter]) -> bool:
+def fits(recipe: methods.MethodSpec, drafter: type[Drafter]) -> bool:
     """True if a drafter can make trees for a method.
 
     It makes them in the method's shape, or else with the same kind of draws and without further

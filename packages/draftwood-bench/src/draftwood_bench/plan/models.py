@@ -19,7 +19,7 @@ class Models(ModelNames):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What drafts and what it copies from, under the names of ``RunInfo``."""
+        """Draft model, head and datastore under the names of ``RunInfo``."""
         drafts = self.drafts
         return {
             "draft_model": drafts.model,

@@ -223,7 +223,7 @@ class Axes:
             )
 
     def cells(self) -> list[Configuration]:
-        vary: dict[str, Callable[[methods.Recipe], list[Configuration]]] = {
+        vary: dict[str, Callable[[methods.MethodSpec], list[Configuration]]] = {
             "drafter": other_drafters,
             "shape": lambda recipe: other_shapes(recipe, self.budget),
             "verifier": other_verifiers,

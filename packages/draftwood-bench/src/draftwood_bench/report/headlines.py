@@ -14,7 +14,7 @@ from draftwood_bench.report.tables import temperatures
 
 
 def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
-    """What a method gains over plain decoding at each temperature.
+    """Compare a method with plain decoding at each temperature.
 
     Told for whole requests, then for decoding alone.
     """
@@ -45,7 +45,7 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
 
 
 def method_sentences(measured: MeasuredRun) -> list[str]:
-    """Which methods of a run gain over whole requests, and that tokens per run are not speed."""
+    """Name the methods that gain over whole requests; tokens per pass are not speed."""
     sentences = []
     for temperature in temperatures(measured.records):
         found = [each for each in _summaries(measured, temperature) if each.speed_up_end_to_end]

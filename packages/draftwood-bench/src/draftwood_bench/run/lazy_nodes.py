@@ -20,8 +20,8 @@ from draftwood.models.model import (
     Ability,
     ForwardInput,
     ModelInput,
+    ModelOutput,
     ModelSession,
-    Output,
     require_layers,
 )
 from draftwood.models.session import PooledSession
@@ -73,13 +73,13 @@ class LazyNodes(SharedPasses):
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
             return super().forward(inputs)
         for each in trees:
             require_layers(self, each.layers)  # type: ignore[arg-type]
-        return [Output(each.session.read(each.tree)) for each in trees]  # type: ignore[arg-type,attr-defined]
+        return [ModelOutput(each.session.read(each.tree)) for each in trees]  # type: ignore[arg-type,attr-defined]
 
 
 class LazySession(PooledSession):

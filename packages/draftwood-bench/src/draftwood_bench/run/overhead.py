@@ -18,9 +18,9 @@ from draftwood.models.model import (
     Ability,
     Keep,
     ModelInput,
+    ModelOutput,
     ModelSession,
     NoEmbeddingsAndHead,
-    Output,
 )
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
@@ -56,13 +56,13 @@ class PreparedModel:
     def start(self) -> "PreparedSession":
         return PreparedSession(self)
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         return [each.alone() for each in inputs]
 
-    def answer(self, tokens: torch.Tensor) -> Output:
+    def answer(self, tokens: torch.Tensor) -> ModelOutput:
         """Logits of shape (tokens, vocab) in float32, as ``NativeModel`` gives them."""
         since = time.perf_counter()
-        output = Output(self.logits[tokens % len(self.logits)])
+        output = ModelOutput(self.logits[tokens % len(self.logits)])
         self.seconds += time.perf_counter() - since
         return output
 
@@ -75,12 +75,12 @@ class PreparedSession:
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> Output:
+    ) -> ModelOutput:
         self.length += len(tokens)
         wanted = len(tokens) if keep == "all" else int(keep == "last")
         return self.model.answer(torch.tensor(tokens[len(tokens) - wanted :]))
 
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         return self.model.answer(tree.tokens[first:])
 
     def commit(self, path: Sequence[int]) -> None:

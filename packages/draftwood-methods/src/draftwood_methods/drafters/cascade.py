@@ -15,7 +15,7 @@ from draftwood.drafters.draft_model import (
 )
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
-from draftwood.models.model import Model, Output, extend_in_chunks
+from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes.base import SoundRows, joined
 from draftwood.shapes.shape import Shape
@@ -282,7 +282,7 @@ class _CascadeSession(DraftSession):
             self.tables.learn(text[max(end - self.config.order, 0) : end], row)
         return kept
 
-    def _likeliest(self, tree: DraftTree, output: Output) -> list[dict[int, float]]:
+    def _likeliest(self, tree: DraftTree, output: ModelOutput) -> list[dict[int, float]]:
         """The few likeliest tokens after each node of a run, with their probabilities."""
         return TargetUpdate(VerifiedTree(tree, [], output), self.sampling).rows
 

@@ -1,1 +1,1 @@
-"""What requests may say."""
+"""Schemas of requests."""

@@ -85,7 +85,7 @@ class RequestBody(Strict):
 
 
 class StreamOptions(Strict):
-    """What a stream tells besides its text.
+    """Options of a stream besides its text.
 
     Attributes:
         include_usage: a last chunk with the usage.
@@ -98,7 +98,7 @@ class StreamOptions(Strict):
 
 
 class SpeculativeOptions(Strict):
-    """How this text is to be decoded.
+    """Options of decoding.
 
     Attributes:
         method: a name of ``draftwood methods``; None takes the server's.
@@ -115,7 +115,7 @@ TextOptions = with_options("TextOptions", RequestBody)
 
 
 class SamplingBody(TextOptions):
-    """How texts are written, and how they are told."""
+    """Options of texts, and of the way they are reported."""
 
     model: Annotated[str, Field(max_length=1024)] | None = None
     n: Annotated[int, Field(ge=1, le=CHOICES)] | None = None

@@ -45,7 +45,7 @@ class FunctionCallItem(Strict):
 
 
 class FunctionOutputItem(Strict):
-    """What came of a call."""
+    """Output of a call."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -55,7 +55,7 @@ class FunctionOutputItem(Strict):
 
 
 class ReasoningItem(Strict):
-    """What another model thought; this one is not told."""
+    """Thoughts of another model, which this one does not read."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

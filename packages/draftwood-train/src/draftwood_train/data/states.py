@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
-from draftwood.models.model import Model, ModelSession, Output, chunks
+from draftwood.models.model import Model, ModelOutput, ModelSession, chunks
 from draftwood.native.rows import topk_probs
 
 PREFILL = 128
@@ -71,14 +71,16 @@ def in_bytes(
     return PlaceStates(steps.round().to(torch.int8), scales, log_normalizer)
 
 
-def stacked(outputs: Sequence[Output], layers: Sequence[int]) -> Float[Tensor, "rows layers dim"]:
+def stacked(
+    outputs: Sequence[ModelOutput], layers: Sequence[int]
+) -> Float[Tensor, "rows layers dim"]:
     """The hidden states of a pass, sequence after sequence."""
     if not layers:
         return torch.empty(sum(len(each.logits) for each in outputs), 0, 0, dtype=torch.float32)
     return torch.stack([torch.cat([each.hidden[n] for each in outputs]) for n in layers], 1)
 
 
-def rows_of(outputs: Sequence[Output]) -> Float[Tensor, "rows vocab"]:
+def rows_of(outputs: Sequence[ModelOutput]) -> Float[Tensor, "rows vocab"]:
     """Logits of outputs of a row each; not copied where they lie one after the other."""
     first, size = outputs[0].logits, outputs[0].logits.shape[-1]
     begin, step = first.data_ptr(), size * first.element_size()

@@ -100,7 +100,7 @@ as_json = click.option(
 
 
 def model_options(command: Command) -> Command:
-    """Which weights, and how they are run; the command gets them as ``names``."""
+    """Add the options of weights and of the way they run, which a command gets as ``names``."""
     return _names_options(command)
 
 
@@ -208,14 +208,14 @@ def load(
 
 
 def instructions(lm: "LanguageModel") -> str | None:
-    """What the CPU multiplies the model's matrices with; None where PyTorch does that."""
+    """Name the instructions that multiply the model's matrices; None where PyTorch does that."""
     from draftwood.models.native import NativeModel
 
     return lm.model.instructions if isinstance(lm.model, NativeModel) else None
 
 
 def cache(lm: "LanguageModel") -> str | None:
-    """How keys and values are stored; None in floats."""
+    """Name the type of stored keys and values; None for floats."""
     from draftwood.models.native import NativeModel
 
     return lm.model.cache if isinstance(lm.model, NativeModel) else None

@@ -11,7 +11,7 @@ from draftwood.models.model import (
     ForwardInput,
     Layers,
     Model,
-    Output,
+    ModelOutput,
     require_ability,
     require_layers,
 )
@@ -60,7 +60,7 @@ class OwnPasses:
         self.session, self.model = request.target, request.target.model
         self.memory = ProbsBuffer(nodes, self.model.vocab_size)
 
-    def run(self, tree: DraftTree, first: int, layers: Layers) -> Output:
+    def run(self, tree: DraftTree, first: int, layers: Layers) -> ModelOutput:
         """A pass over the nodes from ``first`` on."""
         return self.model.forward([ForwardInput(self.session, tree, first, layers=layers)])[0]
 

@@ -1,4 +1,4 @@
-"""What a drafter is built of; refusals of methods that lack a resource, and of unused ones.
+"""Resources of drafters; refusals of methods that lack one, and of unused ones.
 
 Nothing that runs a model is imported, so that refusals take no time.
 """
@@ -39,7 +39,7 @@ GIVEN: "Mapping[Need, tuple[str, str]]" = {
 
 
 class Spec(Protocol):
-    """What a method says of its needs: a ``Listing``, a ``Recipe``, or a drafter's class."""
+    """Needs of a method: a ``Listing``, a ``MethodSpec``, or a drafter's class."""
 
     @property
     def needs(self) -> Set[Need]: ...

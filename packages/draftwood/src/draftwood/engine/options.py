@@ -1,4 +1,4 @@
-"""What a request asks for."""
+"""Options of a request."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class StopCheck(Protocol):
 
 @runtime_checkable
 class StopRule(Protocol):
-    """Where texts end besides stop tokens, for instance at a string."""
+    """Rule that ends texts besides stop tokens, for instance at a string."""
 
     def start(self) -> StopCheck:
         """The rule for one text."""
@@ -38,7 +38,7 @@ class StopRule(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """What a request asks for.
+    """Options of a request.
 
     Args:
         sampler: from logits to the distribution to sample from.

@@ -8,7 +8,7 @@ from functools import partial
 from draftwood.engine.options import FinishReason
 from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import SequenceStatus, StepBudget
-from draftwood.models.model import ModelInput, Output, require_ability
+from draftwood.models.model import ModelInput, ModelOutput, require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
@@ -109,7 +109,7 @@ class ParallelSampling:
                 return
 
     def commit(
-        self, outputs: abc.Sequence[Output], seconds: float
+        self, outputs: abc.Sequence[ModelOutput], seconds: float
     ) -> list[tuple[int, Step]] | None:
         """Report the steps by number of the answer; None while the prompt goes on."""
         steps = self._read(outputs[0], seconds) if self._in_prompt else self._made(outputs, seconds)
@@ -118,7 +118,7 @@ class ParallelSampling:
                 self.members[number].close()
         return [(number, step) for number, step in steps if step is not None] or None
 
-    def _read(self, output: Output, seconds: float) -> list[tuple[int, Step | None]]:
+    def _read(self, output: ModelOutput, seconds: float) -> list[tuple[int, Step | None]]:
         """Let all learn of a chunk of the prompt that the first one has run."""
         first = self.members[0]
         asked = first.prefill.asked
@@ -133,7 +133,9 @@ class ParallelSampling:
             for number, each in enumerate(self.members)
         ]
 
-    def _made(self, outputs: abc.Sequence[Output], seconds: float) -> list[tuple[int, Step | None]]:
+    def _made(
+        self, outputs: abc.Sequence[ModelOutput], seconds: float
+    ) -> list[tuple[int, Step | None]]:
         """Let each commit its own."""
         share = seconds / len(self._asked)
         return [

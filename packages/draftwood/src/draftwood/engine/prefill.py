@@ -12,8 +12,8 @@ from draftwood.models.model import (
     CHUNK,
     Keep,
     ModelInput,
+    ModelOutput,
     ModelSession,
-    Output,
     PromptInput,
     block_cache,
 )
@@ -121,14 +121,14 @@ class Prefill(TextHolder):
         self.asked = PromptInput(self.session, self.tokens[start:stop], keep, hidden)
         return [self.asked]
 
-    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         assert self.session is not None  # plan came before
         assert self.asked is not None
         chunk = self.asked.tokens
         return self.read(chunk, self.session.length - len(chunk), outputs[0], seconds)
 
     def read(
-        self, chunk: abc.Sequence[int], start: int, output: Output, seconds: float
+        self, chunk: abc.Sequence[int], start: int, output: ModelOutput, seconds: float
     ) -> Step | None:
         """Learn what came of a chunk; draw the first token behind the last one, else give None.
 
@@ -169,7 +169,7 @@ class Prefill(TextHolder):
     def close(self) -> None:
         """Nothing is held that the text does not close."""
 
-    def _learn(self, tokens: abc.Sequence[int], output: Output | None) -> None:
+    def _learn(self, tokens: abc.Sequence[int], output: ModelOutput | None) -> None:
         chain = DraftTree.chain(list(tokens))
         self.text.draft.update(VerifiedTree(chain, range(len(tokens)), output))
         self._learnt += len(tokens)

@@ -13,7 +13,7 @@ from draftwood.engine.free_blocks import FreeBlocks, preempt_youngest
 from draftwood.engine.options import Options
 from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import Event, Limits, Progress, SequenceStatus, StepBudget, Task
-from draftwood.models.model import Model, ModelInput, Output
+from draftwood.models.model import Model, ModelInput, ModelOutput
 from draftwood.sampling import PassTime, SharedPass
 from draftwood.stats import Step
 from draftwood.together import run_together
@@ -193,7 +193,7 @@ class Scheduler(Generic[Progress]):
         ]
 
     def _commit(
-        self, number: int, outputs: abc.Sequence[Output], seconds: float
+        self, number: int, outputs: abc.Sequence[ModelOutput], seconds: float
     ) -> Event[Progress]:
         task = self._running[number]
         try:
@@ -211,7 +211,7 @@ class Scheduler(Generic[Progress]):
 
 def _pass_time(
     inputs: abc.Sequence[ModelInput],
-    outputs: abc.Sequence[Output],
+    outputs: abc.Sequence[ModelOutput],
     lengths: abc.Sequence[int],
     seconds: float,
 ) -> PassTime | None:

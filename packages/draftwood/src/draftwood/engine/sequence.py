@@ -14,7 +14,7 @@ from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.task import ALONE, SequenceStatus, StepBudget
-from draftwood.models.model import Model, ModelInput, ModelSession, Output, require_ability
+from draftwood.models.model import Model, ModelInput, ModelOutput, ModelSession, require_ability
 from draftwood.native.threads import survive_forks
 from draftwood.rng import Rng
 from draftwood.sampling import Context
@@ -122,7 +122,7 @@ class Sequence:
         self._planned = self.prefill if self.prefill.left else self.executor
         return self._planned.plan(budget)
 
-    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         """Take the outputs of what was planned: a step, or None while it needs another pass."""
         return self._planned.commit(outputs, seconds)
 

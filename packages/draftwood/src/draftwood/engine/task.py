@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
-from draftwood.models.model import CHUNK, BlockCache, ModelInput, Output
+from draftwood.models.model import CHUNK, BlockCache, ModelInput, ModelOutput
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_whole
 
@@ -26,7 +26,7 @@ class OwnPass(ModelInput):
         tokens: that it runs.
     """
 
-    run: Callable[[], Output]
+    run: Callable[[], ModelOutput]
     tokens: int
 
     @property
@@ -41,10 +41,10 @@ class OwnPass(ModelInput):
     def runner(self) -> "OwnPass":
         return self
 
-    def alone(self) -> Output:
+    def alone(self) -> ModelOutput:
         return self.run()
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         """Run it, as a model runs inputs."""
         return [each.alone() for each in inputs]
 
@@ -119,7 +119,7 @@ class Task(Protocol[Reported]):
         """
         ...
 
-    def commit(self, outputs: Sequence[Output], seconds: float) -> Reported | None:
+    def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> Reported | None:
         """Take the outputs of the inputs, in their order.
 
         Args:

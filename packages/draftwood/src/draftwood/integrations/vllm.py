@@ -28,7 +28,7 @@ Row = Int[np.ndarray, " tokens"]
 
 
 class TextSearch(Protocol):
-    """What was learnt of one text, which grows at its end."""
+    """Search structures of one text, which grows at its end."""
 
     def learn(self, tokens: Sequence[int]) -> None:
         """Take in the next tokens."""
@@ -66,7 +66,7 @@ class SuffixSearch:
         return found
 
     def _likeliest(self, match: Match) -> tuple[int, Match] | None:
-        """What follows a match or the longest end of it that anything follows, and that end."""
+        """Return the continuation of a match, or of its longest end that has one, and that end."""
         state, matched = match
         while matched >= self.shortest:
             chances = continuations(self.automaton, (state, matched), self.shortest)
@@ -110,7 +110,7 @@ class RowText:
         return len(self.tokens)
 
     def begins(self, row: Row) -> bool:
-        """Whether the row goes on from this text."""
+        """True if the row goes on from this text."""
         own = len(self.tokens)
         if own > len(row) or self.tokens[own - 1] != row[own - 1]:  # most are told apart here
             return False
@@ -126,7 +126,7 @@ class RowText:
 
 
 class ChainProposer(ABC):
-    """What vLLM asks of a proposer, over one search per request.
+    """A proposer as vLLM calls it, over one search per request.
 
     Each call handles what is new in each row alone. Requests move from row to row, end, and others
     begin like them: a text is the one of any row that begins with it, as all that was learnt of it

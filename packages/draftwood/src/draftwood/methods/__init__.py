@@ -11,13 +11,13 @@ from draftwood.methods.needs import lacking, require, spec
 
 if TYPE_CHECKING:
     from draftwood.engine.method import Method, Promise
-    from draftwood.methods.composition import Recipe
+    from draftwood.methods.composition import MethodSpec
     from draftwood.methods.parts import Parts, PartsWarning, known_parts
     from draftwood.methods.registry import build, known, recipe
 
 _HOMES = {
     "draftwood.engine.method": ("Method", "Promise"),
-    "draftwood.methods.composition": ("Recipe",),
+    "draftwood.methods.composition": ("MethodSpec",),
     "draftwood.methods.parts": ("Parts", "PartsWarning", "known_parts"),
     "draftwood.methods.registry": ("build", "known", "recipe"),
 }
@@ -25,10 +25,10 @@ _HOMES = {
 __all__ = [
     "Listing",
     "Method",
+    "MethodSpec",
     "Parts",
     "PartsWarning",
     "Promise",
-    "Recipe",
     "build",
     "known",
     "known_parts",

@@ -6,7 +6,7 @@ from itertools import product
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.methods.composition import Recipe
+from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import PUBLISHED
 from draftwood.methods.parts import known_parts
 from draftwood.shapes import Sequoia, Shape, Widths
@@ -66,7 +66,7 @@ def speed_up(
     return tokens * target(1) / seconds
 
 
-def _paths(recipe: Recipe) -> Sequence[Sequence[int]]:
+def _paths(recipe: MethodSpec) -> Sequence[Sequence[int]]:
     """Rank paths of a tree whose siblings are drawn without replacement; empty for others."""
     shape: Shape | None = recipe.shape
     if isinstance(shape, Sequoia):

@@ -10,7 +10,7 @@ from draftwood.verifiers import Verifier
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
+class MethodSpec:
     """Specification of a published method: its drafter, shape and verifier.
 
     Attributes:
@@ -39,17 +39,17 @@ class Recipe:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What its drafter cannot do without."""
+        """Resources that its drafter cannot do without."""
         return self.drafter.needs
 
     @property
     def uses(self) -> frozenset[Need]:
-        """What its drafter takes where it is there."""
+        """Resources that its drafter takes where they are there."""
         return self.drafter.uses
 
     @property
     def drafts_ahead(self) -> bool:
-        """Whether it can draft while the target runs."""
+        """True if it can draft while the target runs."""
         return self.drafter.drafts_ahead
 
     @property

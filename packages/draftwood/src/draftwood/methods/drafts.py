@@ -1,4 +1,4 @@
-"""What drafts for a target: a second language model, a trained head, or one of each.
+"""Drafts for a target: a second language model, a trained head, or one of each.
 
 One option takes both. The kind is read from the folder, without PyTorch.
 """
@@ -20,7 +20,7 @@ PUBLISHED = "speculative"
 
 @dataclass(frozen=True)
 class Drafts:
-    """What drafts, by kind: as it is given, or by name.
+    """Draft model and head of a target: as they are given, or by name.
 
     Attributes:
         model: a second language model; None without one.

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from draftwood.drafters.resources import Need
     from draftwood.engine.method import Promise
-    from draftwood.methods.composition import Recipe
+    from draftwood.methods.composition import MethodSpec
 
 GROUP = "draftwood"
 """Entry points by which installed packages add parts, see ``methods.parts``."""
 
 FILE = "listings.json"
 
-Named = Union[str, "Recipe", "Listing"]
+Named = Union[str, "MethodSpec", "Listing"]
 """A method by its name, its recipe, or what that says of itself."""
 
 
@@ -65,7 +65,7 @@ class Listing:
         return self.promise == "lossless"
 
     @classmethod
-    def of(cls, recipe: "Recipe") -> "Listing":
+    def of(cls, recipe: "MethodSpec") -> "Listing":
         """Ask a recipe's parts."""
         shape, drafter = recipe.shape, recipe.drafter
         return cls(

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from draftwood.drafters.resources import Need
     from draftwood.engine.method import Method
-    from draftwood.methods.composition import Recipe
+    from draftwood.methods.composition import MethodSpec
 
 
-def spec(method: Named) -> "Listing | Recipe":
+def spec(method: Named) -> "Listing | MethodSpec":
     """The ``needs``, ``uses`` and ``drafts_ahead`` of a method; a name's parts are not imported."""
     return listing(method) if isinstance(method, str) else method
 
@@ -25,7 +25,7 @@ def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
 
 
 def require(
-    methods: "Sequence[str | Recipe | Method]",
+    methods: "Sequence[str | MethodSpec | Method]",
     given: "Collection[Need]" = (),
     overlap: bool = False,
 ) -> None:
@@ -51,5 +51,5 @@ def require(
         resources.require_ahead(*next(iter(specs.items())))
 
 
-def _is_built(method: "str | Recipe | Method") -> "TypeIs[Method]":
+def _is_built(method: "str | MethodSpec | Method") -> "TypeIs[Method]":
     return not isinstance(method, str) and not hasattr(method, "needs")

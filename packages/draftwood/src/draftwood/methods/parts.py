@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from draftwood.drafters.drafter import Drafter
-from draftwood.methods.composition import Recipe
+from draftwood.methods.composition import MethodSpec
 from draftwood.methods.listings import GROUP
 
 Axis = Literal["drafters", "shapes", "verifiers", "sources"]
@@ -41,7 +41,7 @@ class Parts:
     shapes: dict[str, type[Any]]
     verifiers: dict[str, type[Any]]
     sources: dict[str, type[Any]]
-    recipes: dict[str, Recipe]
+    recipes: dict[str, MethodSpec]
 
 
 @cache
@@ -114,7 +114,7 @@ def _module(entry: EntryPoint) -> ModuleType:
     if not isinstance(module, ModuleType):
         raise TypeError(f"an entry point of the group {GROUP} names a module, without a colon")
     for recipe in getattr(module, "RECIPES", ()):
-        if not isinstance(recipe, Recipe):
+        if not isinstance(recipe, MethodSpec):
             raise TypeError(f"RECIPES holds recipes, not {recipe!r}")
         _ = recipe.promise  # asks its parts what they say of themselves
     return module

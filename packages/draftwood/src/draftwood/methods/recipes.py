@@ -17,12 +17,12 @@ from draftwood.drafters import (
 )
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.drafters.token_recycling import published_tree
-from draftwood.methods.composition import Recipe
+from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Until, Widths
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal
 
 RECIPES = (
-    Recipe(
+    MethodSpec(
         "auto",
         "several sources that need no second model, in a tree as large as pays",
         "after Hu et al. 2024, arXiv:2411.10666 and RACER 2026, arXiv:2604.14885",
@@ -30,8 +30,10 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe("plain", "one token per pass, no draft tokens", "the base line", Nothing, None, Match()),
-    Recipe(
+    MethodSpec(
+        "plain", "one token per pass, no draft tokens", "the base line", Nothing, None, Match()
+    ),
+    MethodSpec(
         "speculative",
         "a chain drawn from a draft model",
         "Leviathan et al. 2023, arXiv:2211.17192",
@@ -39,7 +41,7 @@ RECIPES = (
         Widths((1, 1, 1, 1)),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "block",
         "the same chain, tested as a whole",
         "Sun et al. 2024, arXiv:2403.10444",
@@ -47,7 +49,7 @@ RECIPES = (
         Widths((1, 1, 1, 1)),
         Block(),
     ),
-    Recipe(
+    MethodSpec(
         "spectr",
         "independent chains, chosen by optimal transport",
         "Sun et al. 2023, arXiv:2310.15141",
@@ -55,7 +57,7 @@ RECIPES = (
         Independent(3, 4),
         KSeq(),
     ),
-    Recipe(
+    MethodSpec(
         "specinfer",
         "a tree drawn independently, multi-step rejection",
         "Miao et al. 2024, arXiv:2305.09781",
@@ -63,7 +65,7 @@ RECIPES = (
         Widths((3, 1, 1, 1), "independent"),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "rsd-c",
         "a tree drawn without replacement, recursive rejection",
         "Jeon et al. 2024, arXiv:2402.14160",
@@ -71,7 +73,7 @@ RECIPES = (
         Widths((3, 2, 1, 1)),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "rsd-s",
         "a stochastic beam, recursive rejection",
         "Jeon et al. 2024, arXiv:2402.14160",
@@ -79,7 +81,7 @@ RECIPES = (
         StochasticBeam(4, 4),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "traversal",
         "a stochastic beam, tested from its leaves upwards",
         "Weng et al. 2025, arXiv:2505.12398",
@@ -87,7 +89,7 @@ RECIPES = (
         StochasticBeam(4, 4),
         Traversal(),
     ),
-    Recipe(
+    MethodSpec(
         "greedy-plus-one",
         "the likeliest tokens and one drawn one",
         "Hu et al. 2025, arXiv:2502.18779",
@@ -95,7 +97,7 @@ RECIPES = (
         Widths((3, 2, 1, 1), "greedy-plus-one"),
         GreedyPlusOne(),
     ),
-    Recipe(
+    MethodSpec(
         "sequoia",
         "the tree with the best expected yield",
         "Chen et al. 2024, arXiv:2402.12374",
@@ -103,7 +105,7 @@ RECIPES = (
         Sequoia(),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "eagle-2-tree",
         "the likeliest nodes of a draft model's tree",
         "Li et al. 2024, arXiv:2406.16858",
@@ -111,7 +113,7 @@ RECIPES = (
         BestFirst(4, 4, 16),
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "lookup",
         "copies what followed the newest tokens before",
         "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding",
@@ -119,7 +121,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "recycling",
         "a tree of what the model thought likely after each token",
         "Luo et al. 2024, arXiv:2408.08696",
@@ -127,7 +129,7 @@ RECIPES = (
         published_tree(),
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "suffix",
         "copies what followed the longest match, in a tree as large as pays",
         "Oliaro et al. 2024, arXiv:2411.04975; Hu et al. 2024, arXiv:2411.10666",
@@ -135,7 +137,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "eagle",
         "the likeliest nodes of a tree that a trained head drafts from the model's hidden states",
         "Li et al. 2025, arXiv:2503.01840; Li et al. 2024, arXiv:2406.16858",
@@ -143,7 +145,7 @@ RECIPES = (
         small_tree(),
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "eagle-rsd",
         "a tree drawn from the same head without replacement, recursive rejection",
         "Li et al. 2025, arXiv:2503.01840; Jeon et al. 2024, arXiv:2402.14160",
@@ -151,7 +153,7 @@ RECIPES = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "medusa",
         "the likeliest nodes of trained heads, one for each of the next places",
         "after Cai et al. 2024, arXiv:2401.10774",
@@ -159,7 +161,7 @@ RECIPES = (
         small_tree(),
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "hydra",
         "the same, each head seeing what was drafted before it",
         "after Ankner et al. 2024, arXiv:2402.05109",
@@ -167,7 +169,7 @@ RECIPES = (
         small_tree(),
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "ctc",
         "the likeliest texts of frames that a trained head drafts side by side",
         "after Wen et al. 2024, arXiv:2412.00061",
@@ -175,7 +177,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "ctc-rsd",
         "a tree drawn from the same frames without replacement, recursive rejection",
         "after Wen et al. 2024, arXiv:2412.00061; Jeon et al. 2024, arXiv:2402.14160",
@@ -183,7 +185,7 @@ RECIPES = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "lm",
         "the likeliest nodes of a tree that a distilled draft LM writes",
         "Zhou et al. 2024, arXiv:2310.08461; Li et al. 2024, arXiv:2406.16858",
@@ -191,7 +193,7 @@ RECIPES = (
         small_tree(),
         Match(),
     ),
-    Recipe(
+    MethodSpec(
         "lm-rsd",
         "a tree drawn from the same LM without replacement, recursive rejection",
         "Zhou et al. 2024, arXiv:2310.08461; Jeon et al. 2024, arXiv:2402.14160",
@@ -199,7 +201,7 @@ RECIPES = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "until",
         "a chain from a draft model that stops where it is likely to be rejected",
         "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
@@ -207,7 +209,7 @@ RECIPES = (
         Until(),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "shadow",
         "the model drafts with its weights in 4 bits",
         "after Georganas et al. 2025, arXiv:2503.13565; Tiwari et al. 2025, arXiv:2502.10424",
@@ -215,7 +217,7 @@ RECIPES = (
         Widths((1, 1, 1, 1)),
         Rejection(),
     ),
-    Recipe(
+    MethodSpec(
         "auto-shadow",
         "the sources of auto, and the model's weights in 4 bits where a pass over them pays",
         "after Chen et al. 2023, arXiv:2312.11462; Georganas et al. 2025, arXiv:2503.13565",

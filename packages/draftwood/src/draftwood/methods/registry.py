@@ -7,7 +7,7 @@ from draftwood.drafters.resources import GIVEN, Need, Resources
 from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
 from draftwood.heads.trained import TargetFingerprint
-from draftwood.methods.composition import Recipe
+from draftwood.methods.composition import MethodSpec
 from draftwood.methods.listings import unknown
 from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
@@ -17,18 +17,18 @@ from draftwood.validation import require_kind, require_like_size
 from draftwood.verifiers import Verifier
 
 
-def known() -> dict[str, Recipe]:
+def known() -> dict[str, MethodSpec]:
     """All methods by name: draftwood's own, then those of installed packages."""
     return dict(known_parts().recipes)
 
 
-def recipe(method: str | Recipe) -> Recipe:
+def recipe(method: str | MethodSpec) -> MethodSpec:
     """The recipe of this name; a recipe is its own.
 
     Raises:
         ValueError: for an unknown name, with the nearest ones.
     """
-    if isinstance(method, Recipe):
+    if isinstance(method, MethodSpec):
         return method
     recipes = known_parts().recipes
     if method in recipes:
@@ -37,7 +37,7 @@ def recipe(method: str | Recipe) -> Recipe:
 
 
 def build(
-    method: str | Recipe | Method,
+    method: str | MethodSpec | Method,
     target: Model,
     draft_model: Model | None = None,
     shape: Shape | None = None,
@@ -85,7 +85,7 @@ def build(
     return Method(built, judge, wanted.name, wanted.otherwise)
 
 
-def _require_shape(wanted: Recipe, shape: Shape) -> None:
+def _require_shape(wanted: MethodSpec, shape: Shape) -> None:
     """Refuse a shape that a method does not take."""
     if "shape" not in wanted.uses:
         raise ValueError(f"method {wanted.name!r} takes no shape")

@@ -15,7 +15,7 @@ from draftwood.models.model import (
     InProcess,
     Layers,
     ModelInput,
-    Output,
+    ModelOutput,
     require_layers,
 )
 from draftwood.models.parts import Packed, PackedStep
@@ -121,4 +121,4 @@ def _only(part: Packed, output: Any) -> Any:
     hidden = part.hidden
     if isinstance(part, PackedStep) or len(hidden) == len(output.hidden):
         return output
-    return Output(output.logits, {layer: output.hidden[layer] for layer in hidden})
+    return ModelOutput(output.logits, {layer: output.hidden[layer] for layer in hidden})

@@ -71,7 +71,7 @@ class Projection:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Projection":
-        """That of a module."""
+        """Read it from a module."""
         bias: Any = getattr(module, "bias", None)
         return cls(weights_of(module), None if bias is None else bias.detach())
 

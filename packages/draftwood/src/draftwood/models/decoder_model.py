@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftwood.models.cached import CachedModel, P
 from draftwood.models.described import DescribedModel
-from draftwood.models.model import Ability, Output
+from draftwood.models.model import Ability, ModelOutput
 from draftwood.models.parts import PackedInput
 
 
@@ -61,13 +61,14 @@ class DecoderModel(CachedModel[P]):
 
 def outputs(
     logits: Tensor, states: dict[int, Tensor], parts: Sequence[PackedInput]
-) -> list[Output]:
+) -> list[ModelOutput]:
     """Give each part its share of the logits [rows vocab] and of the hidden states."""
     if len(parts) == 1:
-        return [Output(logits, states)]
+        return [ModelOutput(logits, states)]
     counts = [part.place.count for part in parts]
     rows = logits.split([part.wanted for part in parts])
     pieces = {layer: state.split(counts) for layer, state in states.items()}
     return [
-        Output(row, {layer: pieces[layer][i] for layer in states}) for i, row in enumerate(rows)
+        ModelOutput(row, {layer: pieces[layer][i] for layer in states})
+        for i, row in enumerate(rows)
     ]

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.models.cache import LayerShape
-from draftwood.models.model import Output, chunks, require_ability
+from draftwood.models.model import ModelOutput, chunks, require_ability
 from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.cache import RecurrentCache
 from draftwood.models.recurrences.known import over_trees, recurrent_layers
@@ -60,7 +60,7 @@ class HybridModel(TransformersModel):
             self.network = replaced(self.network, layer, recurrence)  # type: ignore[assignment]
 
     @torch.no_grad()
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
         if hidden:
             require_ability(self, "hidden", f"a pass that gives hidden states {list(hidden)}")
         for part in parts:

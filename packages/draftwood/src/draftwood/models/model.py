@@ -97,7 +97,7 @@ class EmbeddingsAndHead(Protocol):
     """A model's embedding and output head, for drafters that read and write its hidden states."""
 
     def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        """What the model reads in the place of these tokens.
+        """Embed tokens.
 
         As what Transformers takes as ``inputs_embeds``: learned positions, and scalings that the
         model itself does afterwards, are not in it.
@@ -116,7 +116,7 @@ class EmbeddingsAndHead(Protocol):
             hidden: what comes out of the last layer, or takes its place.
             tokens: the part of the vocabulary that is wanted, in this order; None wants all.
             normed: whether the hidden states went through the final norm already, as those that an
-                ``Output`` numbers after the last layer.
+                ``ModelOutput`` numbers after the last layer.
         """
         ...
 
@@ -126,7 +126,7 @@ class EmbeddingsAndHead(Protocol):
 
 
 class InProcess:
-    """What lives in the memory of one process: it is neither pickled nor copied, as two that think
+    """Resources in the memory of one process: neither pickled nor copied, as two that think
     a slot of a cache their own would write over each other.
     """
 
@@ -140,7 +140,7 @@ class InProcess:
 
 
 @dataclass(frozen=True, eq=False)
-class Output:
+class ModelOutput:
     """Result of a forward pass for one of its inputs.
 
     Attributes:
@@ -207,11 +207,11 @@ class ModelSession(Protocol):
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> Output:
+    ) -> ModelOutput:
         """Append tokens for good; logits of all of them, of the last one or of none."""
         ...
 
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         """A forward pass over the nodes from ``first`` on.
 
         Each node sees the committed tokens, its ancestors and itself. Nodes before ``first`` must
@@ -258,7 +258,7 @@ class ModelSession(Protocol):
 class Runner(Protocol):
     """Runs several inputs in one pass: a model, or an input that runs itself."""
 
-    def forward(self, inputs: Sequence["ModelInput"]) -> Sequence[Output]: ...
+    def forward(self, inputs: Sequence["ModelInput"]) -> Sequence[ModelOutput]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +287,7 @@ class ModelInput:
         """The model that runs it; inputs of one runner share a pass."""
         return self.session.model
 
-    def alone(self) -> Output:
+    def alone(self) -> ModelOutput:
         """Run it in a pass of its own."""
         raise NotImplementedError(f"{type(self).__name__} must say how it is run alone")
 
@@ -317,9 +317,9 @@ class ForwardInput(ModelInput):
     def rows(self) -> int:
         return len(self.tree) - self.first
 
-    def alone(self) -> Output:
+    def alone(self) -> ModelOutput:
         output = self.session.forward(self.tree, self.first, self.hidden)
-        return Output(kept(output.logits, self.keep), output.hidden)
+        return ModelOutput(kept(output.logits, self.keep), output.hidden)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,7 +339,7 @@ class PromptInput(ModelInput):
     def rows(self) -> int:
         return len(self.tokens)
 
-    def alone(self) -> Output:
+    def alone(self) -> ModelOutput:
         return self.session.extend(self.tokens, self.keep, self.hidden)
 
 
@@ -364,7 +364,7 @@ class StepInput(ModelInput):
     def rows(self) -> int:
         return self.expected_rows
 
-    def alone(self) -> Output:
+    def alone(self) -> ModelOutput:
         return self.session.model.forward([self])[0]
 
 
@@ -424,12 +424,12 @@ class Model(Protocol):
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """What it can do beyond forward passes; ``require_ability`` asks for it by name."""
+        """Abilities beyond forward passes; ``require_ability`` asks for one by name."""
         ...
 
     def start(self) -> ModelSession: ...
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         """A forward pass over several sequences, each of which takes part once.
 
         They may have different lengths and different trees, and chunks of prompts may be among
@@ -526,7 +526,7 @@ def chunks(tokens: Sequence[int], size: int = CHUNK) -> Iterator[Sequence[int]]:
         yield tokens[start : start + size]
 
 
-def extend_in_chunks(session: ModelSession, tokens: Sequence[int]) -> Output:
+def extend_in_chunks(session: ModelSession, tokens: Sequence[int]) -> ModelOutput:
     """Append any number of tokens; logits of the last one."""
     output = None
     for chunk in chunks(tokens):

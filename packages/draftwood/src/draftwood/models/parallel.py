@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.models.parts import PackedInput
 from draftwood.models.transformers import TransformersModel, layer_shapes
 from draftwood.storage.ranks import rank
@@ -108,7 +108,7 @@ class LeadingModel(TransformersModel):
         self.abilities &= {"hidden", "fork"}
         self.channel = channel
 
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
         self.channel.tell("run", list(parts), tuple(hidden))
         try:
             return super().compute(parts, hidden)

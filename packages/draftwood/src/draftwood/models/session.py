@@ -18,8 +18,8 @@ from draftwood.models.model import (
     Layers,
     Model,
     ModelInput,
+    ModelOutput,
     ModelSession,
-    Output,
     PromptInput,
     StepInput,
 )
@@ -64,7 +64,7 @@ class PooledSession(InProcess):
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> Output:
+    ) -> ModelOutput:
         return forward(self.model, [PromptInput(self, tokens, keep, tuple(hidden))])[0]
 
     def chunk(self, tokens: Sequence[int], keep: Keep, hidden: Sequence[int]) -> PackedInput:
@@ -89,7 +89,7 @@ class PooledSession(InProcess):
                 pool.write(self.slot, index, keys, values, length)
         self._length, self._ran = length, 0
 
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         return forward(self.model, [ForwardInput(self, tree, first, tuple(hidden))])[0]
 
     def part(

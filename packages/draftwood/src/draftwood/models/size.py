@@ -1,4 +1,4 @@
-"""How large a model is: told by who finds its configuration, used by who prices its passes."""
+"""Sizes of a model: read where its configuration is found, used where passes are priced."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -6,7 +6,7 @@ from math import isfinite
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What a pass reads and multiplies.
+    """Weights that a pass reads and multiplies.
 
     Attributes:
         parameters: that each row is multiplied with: all matrices and the output head, without the

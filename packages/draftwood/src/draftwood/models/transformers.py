@@ -16,8 +16,8 @@ from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
     Layers,
+    ModelOutput,
     NoEmbeddingsAndHead,
-    Output,
 )
 from draftwood.models.parts import Packed, PackedInput
 from draftwood.models.run_cache import RunCache
@@ -107,7 +107,7 @@ class TransformersModel(CachedModel[CachePool]):
             )
 
     @torch.no_grad()
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
         """One padded forward pass of Transformers over the parts."""
         layers = parts[0].layers
         skipped, stop = layers.without_mlp, layers.stop
@@ -131,7 +131,7 @@ class TransformersModel(CachedModel[CachePool]):
             end = 1 if is_short else count
             logits = out.logits[row, end - part.wanted : end]
             states = {layer: out.hidden_states[layer][row, :count] for layer in hidden}
-            outputs.append(Output(logits, states))
+            outputs.append(ModelOutput(logits, states))
         return outputs
 
     def _logits(self, parts: Sequence[PackedInput], cache: RunCache) -> Tensor:
@@ -166,7 +166,7 @@ class TransformersModel(CachedModel[CachePool]):
         cache.finish()
         return out
 
-    def _between(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+    def _between(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
         """A pass that starts or stops between layers: others are left out, and what the first one
         reads comes from the pass before.
         """
@@ -184,7 +184,7 @@ class TransformersModel(CachedModel[CachePool]):
             for layer in kept.values():
                 layer.forget()
         return [
-            Output(
+            ModelOutput(
                 logits[row, part.place.count - part.wanted : part.place.count],
                 {layer: state[row, : part.place.count] for layer, state in states.items()},
             )

@@ -7,7 +7,7 @@ from functools import cached_property
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.models.model import Model, ModelSession, Output
+from draftwood.models.model import Model, ModelOutput, ModelSession
 from draftwood.rng import Rng
 from draftwood.sampling import Sampler
 from draftwood.tree import DraftTree
@@ -29,7 +29,7 @@ class VerifiedTree:
 
     tree: DraftTree
     path: Sequence[int]
-    output: Output | None = None
+    output: ModelOutput | None = None
 
     @cached_property
     def tokens(self) -> list[int]:

@@ -44,7 +44,7 @@ class Int4SelfDraftSource:
 
     @classmethod
     def of(cls, target: Model, pass_seconds: float) -> "Int4SelfDraftSource":
-        """That of a target, whose weights in 4 bits are made now."""
+        """Make the source of a target, and its weights in 4 bits now."""
         session = target.start()
         target.forward([ForwardInput(session, DraftTree.chain([0]), layers=INT4, keep="none")])
         session.close()

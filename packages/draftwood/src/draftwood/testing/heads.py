@@ -14,7 +14,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
-from draftwood.methods import Recipe
+from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
 
 
@@ -88,7 +88,7 @@ def _tiny(
     return TrainedHead(head, tokens, TargetFingerprint.of(target, "tiny"))
 
 
-def tiny_drafter(method: str | Recipe, target: Model) -> TrainedHead | None:
+def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:
     """A random head for a method; None for methods that need none."""
     recipe = methods.recipe(method)
     return TINY[recipe.drafter.name](target) if "head" in recipe.needs else None

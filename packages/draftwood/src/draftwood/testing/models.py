@@ -14,9 +14,9 @@ from draftwood.models.model import (
     ForwardInput,
     Keep,
     ModelInput,
+    ModelOutput,
     ModelSession,
     NoEmbeddingsAndHead,
-    Output,
     require_ability,
     require_layers,
 )
@@ -80,7 +80,7 @@ class TableModel:
     def start(self) -> "TableSession":
         return TableSession(self)
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[Output]:
+    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         for each in inputs:
             if isinstance(each, ForwardInput):
                 require_layers(self, each.layers)
@@ -111,7 +111,7 @@ class TableSession:
 
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
-    ) -> Output:
+    ) -> ModelOutput:
         if hidden:
             require_ability(self.model, "hidden", f"a pass that gives hidden states {list(hidden)}")
         if len(tokens) == 0:
@@ -122,9 +122,9 @@ class TableSession:
         self.tokens += list(tokens)
         self.run = []
         wanted = tails[1:] if keep == "all" else tails[-1:]
-        return Output(self.model.after(wanted)[: len(wanted) * (keep != "none")])
+        return ModelOutput(self.model.after(wanted)[: len(wanted) * (keep != "none")])
 
-    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> Output:
+    def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         if hidden:
             require_ability(self.model, "hidden", f"a pass that gives hidden states {list(hidden)}")
         nodes = list(zip(tree.token_list, tree.parent_list, strict=True))
@@ -137,7 +137,7 @@ class TableSession:
         for token, parent in nodes:
             above = self._tail(token) if parent < 0 else tails[parent]
             tails.append((*above, token)[-self.model.order :])
-        return Output(self.model.after(tails[first:]))
+        return ModelOutput(self.model.after(tails[first:]))
 
     def commit(self, path: Sequence[int]) -> None:
         chosen = [self.run[node] for node in path]

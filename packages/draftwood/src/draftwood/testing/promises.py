@@ -20,7 +20,7 @@ from draftwood.drafters import DraftModel, TokenRecycling
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
-from draftwood.methods import Recipe
+from draftwood.methods import MethodSpec
 from draftwood.models.model import Model, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -176,7 +176,7 @@ def describe(found: Divergence) -> str:
     )
 
 
-def check_law(recipe: Recipe) -> CheckResult:
+def check_law(recipe: MethodSpec) -> CheckResult:
     """The distribution of a method's text on the table model, decoded by the whole engine."""
     target, draft = tables()
     p_value = law_p_value(_on_table(recipe, target, draft), target)
@@ -245,7 +245,7 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
     return float(torch.special.gammaincc(joined[0], joined[1]))
 
 
-def _on_table(recipe: Recipe, target: TableModel, draft: TableModel) -> Method:
+def _on_table(recipe: MethodSpec, target: TableModel, draft: TableModel) -> Method:
     """The method on the table.
 
     A table has no layers to skip and no hidden states, so methods that draft with these draft with

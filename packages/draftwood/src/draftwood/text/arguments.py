@@ -1,4 +1,4 @@
-"""What cannot be written, refused before PyTorch and Transformers are imported."""
+"""Refusals of options before PyTorch and Transformers are imported."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

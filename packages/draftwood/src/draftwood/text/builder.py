@@ -88,7 +88,7 @@ class TextBuilder:
         )
 
     def _find_stop(self, before: int) -> bool:
-        """Whether a stop string is complete now; cuts the text before the first of them."""
+        """Cut the text before the first complete stop string; True if there is one."""
         places = [self.text.find(stop, max(0, before - len(stop))) for stop in self.stop]
         found = [place for place in places if place >= 0]
         if found:

@@ -23,7 +23,7 @@ from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.tools import Tool, ToolChoice
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.names import DEFAULT_MODEL
-from draftwood.methods import Recipe
+from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.model_set import ModelSet, given_resources
 from draftwood.models.model import InProcess, Model, PrefixStore
@@ -93,7 +93,7 @@ class LanguageModel(InProcess):
     def of(
         cls,
         models: ModelSet,
-        method: str | Recipe | Method | None = None,
+        method: str | MethodSpec | Method | None = None,
         measure: bool = True,
         grammars: Compiler | None = None,
     ) -> "LanguageModel":
@@ -113,7 +113,7 @@ class LanguageModel(InProcess):
 
     def with_method(
         self,
-        method: str | Recipe | Method | None = None,
+        method: str | MethodSpec | Method | None = None,
         draft_model: Drafting = None,
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
@@ -142,7 +142,7 @@ class LanguageModel(InProcess):
         models = self.models.with_drafts(drafts, datastore, overlap)
         return LanguageModel.of(models, method, measure, self.grammars)
 
-    def _loaded_for(self, method: str | Recipe | Method) -> frozenset[Need]:
+    def _loaded_for(self, method: str | MethodSpec | Method) -> frozenset[Need]:
         """The resources there are that a method needs or uses."""
         if isinstance(method, Method):
             return frozenset()
@@ -322,7 +322,7 @@ def load(
     model: "str | PreTrainedModel" = DEFAULT_MODEL,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    method: str | Recipe | Method | None = None,
+    method: str | MethodSpec | Method | None = None,
     draft_model: Drafting = None,
     drafter: str | Path | TrainedHead | None = None,
     datastore: str | Path | StoredIndex | None = None,
@@ -338,7 +338,7 @@ def load(
     Args:
         model: a folder, a GGUF file, a Hugging Face id, a built-in name, or a Transformers model.
         tokenizer: needed with a Transformers model.
-        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand. None
+        method: a name of ``draftwood methods``, a ``MethodSpec``, or a ``Method`` of your own. None
             takes ``auto``, or what follows from ``draft_model``: for a trained head the method of
             its kind, ``auto`` for an EAGLE head; for a second model the one that is fastest by what
             passes cost here, and by what ``draftwood tune`` measured with it.

@@ -1,4 +1,4 @@
-"""What may be given as a prompt.
+"""Prompts: texts, messages, token ids.
 
 It is a text, messages, or token ids in the forms in which Transformers gives them.
 """

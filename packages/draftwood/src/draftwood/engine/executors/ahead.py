@@ -91,7 +91,7 @@ class SideDraft(ABC):
             self._future.add_done_callback(lambda _: act())
 
     def seconds(self, until: float) -> tuple[float, float]:
-        """That drafting took, and how many of them were before a time of ``time.perf_counter``."""
+        """Seconds of drafting, and the part of them before a time of ``time.perf_counter``."""
         spent = self._until - self._since
         return spent, min(max(min(self._until, until) - self._since, 0.0), spent)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 from draftwood.engine.task import StepBudget
-from draftwood.models.model import ModelInput, Output
+from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.stats import Step
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Executor(Protocol):
         """Draft, and say what to run next."""
         ...
 
-    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         """Verify what was planned and keep what is accepted.
 
         Args:

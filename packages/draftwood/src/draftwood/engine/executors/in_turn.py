@@ -8,7 +8,7 @@ from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.engine.undrafted import require_drafted, without_drafts
-from draftwood.models.model import ForwardInput, ModelInput, Output
+from draftwood.models.model import ForwardInput, ModelInput, ModelOutput
 from draftwood.sampling import Context, LazyProbs
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
@@ -67,12 +67,12 @@ class InTurn(TextHolder):
             )
         return tree
 
-    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         assert self._run is not None  # commit follows plan
         self._seconds["target"] += seconds
         return self.verify(self._run, outputs[0], self._seconds)
 
-    def verify(self, run: ForwardInput, output: Output, seconds: dict[str, float]) -> Step:
+    def verify(self, run: ForwardInput, output: ModelOutput, seconds: dict[str, float]) -> Step:
         """Verify the tree, and commit what is accepted.
 
         Args:
@@ -89,7 +89,7 @@ class InTurn(TextHolder):
         watch.lap("verify")
         return self.commit_path(tree, verdict, output, watch.seconds, most)
 
-    def _probs(self, output: Output, tree: DraftTree) -> LazyProbs:
+    def _probs(self, output: ModelOutput, tree: DraftTree) -> LazyProbs:
         text = self.text
         return LazyProbs(output.logits.cpu(), text.options.sampler, tree, text.context)
 
@@ -97,7 +97,7 @@ class InTurn(TextHolder):
         self,
         tree: DraftTree,
         verdict: Verdict,
-        output: Output,
+        output: ModelOutput,
         seconds: dict[str, float],
         bound: float | None = None,
     ) -> Step:

@@ -7,7 +7,7 @@ from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.models.model import ModelInput, Output
+from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.step import Stepper
 from draftwood.sampling import undrawable
 from draftwood.stats import Step
@@ -36,7 +36,7 @@ class NativeSteps(TextHolder):
         place = text.rng.next_draw[1]
         return [self.stepper.step(draft, text.root, place, context.max_draft_len, self._rows)]
 
-    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         made = outputs[0].step
         if made is None:
             return self.in_turn.commit(outputs, seconds)

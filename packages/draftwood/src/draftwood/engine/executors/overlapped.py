@@ -17,7 +17,7 @@ from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.likely import LikelyOutcomes
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.models.model import ForwardInput, ModelInput, ModelSession, Output
+from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, ModelSession
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs
 from draftwood.stats import DraftingTime, Step
@@ -61,7 +61,7 @@ class RootRun:
     """
 
     run: ForwardInput
-    output: Output | None
+    output: ModelOutput | None
     seconds: dict[str, float]
 
     @property
@@ -69,11 +69,11 @@ class RootRun:
         """The nodes that are still to be run."""
         return replace(self.run, first=0 if self.output is None else 1)
 
-    def joined(self, rest: Output) -> Output:
+    def joined(self, rest: ModelOutput) -> ModelOutput:
         """The output of the whole tree."""
         if self.output is None:
             return rest
-        return Output(torch.cat([self.output.logits, rest.logits]))
+        return ModelOutput(torch.cat([self.output.logits, rest.logits]))
 
 
 class Overlapped(InTurn):
@@ -140,7 +140,7 @@ class Overlapped(InTurn):
         assert self._run is not None  # one or the other
         return [self._run]
 
-    def commit(self, outputs: abc.Sequence[Output], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         (output,), before, run = outputs, self._root_run, self._run
         self._root_run = None
         assert run is not None  # commit follows plan
@@ -191,12 +191,12 @@ class Overlapped(InTurn):
             self._draft_ahead()
         return tree
 
-    def _probs(self, output: Output, tree: DraftTree) -> LazyProbs:
+    def _probs(self, output: ModelOutput, tree: DraftTree) -> LazyProbs:
         """The target's distributions at the nodes that were run: all of them, or the root."""
         kind = LazyProbs if len(output.logits) == len(tree) else RootProbs
         return kind(output.logits.cpu(), self.text.options.sampler, tree, self.text.context)
 
-    def _verified(self, run: ForwardInput, output: Output, runs: int = 1) -> Step:
+    def _verified(self, run: ForwardInput, output: ModelOutput, runs: int = 1) -> Step:
         text = self.text
         step = self.verify(run, output, self._seconds)
         if text.draft is not self.session:  # it is broken

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.embeddings_and_head import beyond
-from draftwood.models.model import Output, StepInput
+from draftwood.models.model import ModelOutput, StepInput
 from draftwood.models.native.places import beginnings
 from draftwood.models.parts import PackedStep
 from draftwood.models.session import PooledSession
@@ -47,7 +47,7 @@ def run_steps(
     rows: int,
     states: dict[int, Tensor],
     threads: int,
-) -> list[Output]:
+) -> list[ModelOutput]:
     """A forward pass over steps, and over what is run beside them.
 
     Args:
@@ -71,11 +71,11 @@ def run_steps(
     )
     if odd >= 0:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), decoder.vocabulary))
-    made: list[Output] = []
+    made: list[ModelOutput] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
     for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
         hidden = {layer: states[layer][own] for layer in part.hidden}
-        made.append(Output(NO_LOGITS, hidden, caller.result(decoder.vocabulary)))
+        made.append(ModelOutput(NO_LOGITS, hidden, caller.result(decoder.vocabulary)))
     return made
 
 

@@ -35,7 +35,7 @@ class Ancestry:
     def of(
         cls, reach: Bool[Tensor, "batch rows rows"], before: int, new: int, device: torch.device
     ) -> "Ancestry":
-        """That of rows of which each, but padding, goes on from all ``before`` rows ahead of them.
+        """Make it for rows of which each, but padding, goes on from all ``before`` rows ahead.
 
         Padding reaches no more than itself; it comes first or last.
         """

@@ -30,7 +30,7 @@ class RecurrentMemory:
 
     @classmethod
     def empty(cls, recurrences: Sequence[Recurrence], like: Tensor) -> "RecurrentMemory":
-        """That of no tokens."""
+        """Make the memory of no tokens."""
         before = lookback(recurrences)
         return cls(
             tuple(each.start() for each in recurrences),

@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.described import DescribedModel
-from draftwood.models.model import Layers, Output
+from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
 from draftwood.models.torch.attention import PackedAttention
 from draftwood.models.torch.embeddings_and_head import LeanEmbeddingsAndHead
@@ -65,7 +65,7 @@ class LeanModel(DecoderModel[CachePool]):
         return self._embeddings_and_head
 
     @torch.no_grad()
-    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[Output]:
+    def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
         counts = [part.place.count for part in parts]
         rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
         rows = (

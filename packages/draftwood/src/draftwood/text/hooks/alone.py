@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from draftwood.models.cache import CacheSlice
-from draftwood.models.model import Output
+from draftwood.models.model import ModelOutput
 from draftwood.models.run_cache import RunCache
 from draftwood.models.session import PooledSession
 from draftwood.models.transformers import TransformersModel
@@ -15,7 +15,7 @@ from draftwood.models.transformers import TransformersModel
 @torch.no_grad()
 def run_alone(
     target: TransformersModel, sessions: Sequence[PooledSession], tokens: Sequence[int]
-) -> Output:
+) -> ModelOutput:
     """Run one token after each sequence, as a lone root; return the logits after it.
 
     Commit it to keep it.
@@ -32,7 +32,7 @@ def run_alone(
             past_key_values=cache,
             use_cache=True,
         )
-    return Output(out.logits[:, -1])
+    return ModelOutput(out.logits[:, -1])
 
 
 def _masks(target: TransformersModel, positions: Tensor, width: int) -> Tensor | dict[str, Tensor]:

@@ -18,7 +18,7 @@ from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
-from draftwood.models.model import ForwardInput, ModelInput, Output, chunks
+from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, chunks
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
@@ -103,7 +103,7 @@ class Rows(KeepsCache):
         return [tree for tree, _ in self.proposals]
 
     def commit(
-        self, outputs: Sequence[Output], seconds: float
+        self, outputs: Sequence[ModelOutput], seconds: float
     ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats] | None:
         """Write the tokens of a pass.
 
@@ -167,7 +167,7 @@ class Rows(KeepsCache):
 
     # The prompts
 
-    def _run_prompts(self) -> Output:
+    def _run_prompts(self) -> ModelOutput:
         """Run the prompts together as Transformers does; logits after the last token of each."""
         call, reads = self.call, self.reads
         place = call.input_ids.shape[1] - call.new
@@ -178,7 +178,7 @@ class Rows(KeepsCache):
                 self._tell(place, output)
             place += output.logits.shape[1]
 
-        return Output(run_prompts(call, reads.hidden, reads.logits, hear).logits[:, -1])
+        return ModelOutput(run_prompts(call, reads.hidden, reads.logits, hear).logits[:, -1])
 
     def _take_prompts(self, logits: Tensor, seconds: float) -> None:
         """Take the prompts' cache over and draw each row's first token."""
@@ -203,7 +203,7 @@ class Rows(KeepsCache):
                 states = {
                     layer: hidden[layer][number, -len(tokens) :] for layer in self.reads.hidden
                 }
-                seen = Output(output.logits[number, -len(tokens) :], states)
+                seen = ModelOutput(output.logits[number, -len(tokens) :], states)
                 row.draft.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens)), seen))
 
     # The answers
@@ -238,7 +238,7 @@ class Rows(KeepsCache):
         for number, (row, tokens) in enumerate(zip(self.rows, self.late, strict=True)):
             if tokens:
                 logits = [logits[number] for logits in self.late_logits[: len(tokens)]]
-                seen = Output(torch.stack(logits)) if logits else None
+                seen = ModelOutput(torch.stack(logits)) if logits else None
                 row.draft.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens)), seen))
                 tokens.clear()
         self.late_logits.clear()
@@ -246,7 +246,7 @@ class Rows(KeepsCache):
     def _take_trees(
         self,
         proposals: list[tuple[ForwardInput, dict[str, float]]],
-        outputs: Sequence[Output],
+        outputs: Sequence[ModelOutput],
         target: float,
     ) -> None:
         alone = [place for place, (run, _) in enumerate(proposals) if len(run.tree) == 1]
@@ -267,7 +267,7 @@ class Rows(KeepsCache):
         places: list[int],
         going: list[int],
         proposals: list[tuple[ForwardInput, dict[str, float]]],
-        outputs: Sequence[Output],
+        outputs: Sequence[ModelOutput],
     ) -> tuple[dict[int, int], dict[int, Tensor]]:
         """Draw the tokens after roots without draft tokens, all together.
 

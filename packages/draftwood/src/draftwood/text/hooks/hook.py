@@ -26,7 +26,7 @@ from draftwood.drafters.resources import Later
 from draftwood.engine.method import Method
 from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
-from draftwood.methods import Recipe
+from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.models.cache import CachePool
 from draftwood.models.transformers import TransformersModel
@@ -41,7 +41,7 @@ from draftwood.validation import require_kind
 
 
 def custom_generate(
-    method: str | Recipe | Method | None = None,
+    method: str | MethodSpec | Method | None = None,
     draft_model: PreTrainedModel | str | Path | TrainedHead | None = None,
     report: Callable[[Stats], None] | None = None,
     streamer: BaseStreamer | None = None,
@@ -59,7 +59,7 @@ def custom_generate(
     runs without them, with a warning.
 
     Args:
-        method: a name of ``draftwood methods``, a ``Recipe``, or a ``Method`` built by hand. None
+        method: a name of ``draftwood methods``, a ``MethodSpec``, or a ``Method`` of your own. None
             takes ``lookup``, or the method of what drafts.
         draft_model: what drafts: a second model, or a trained head: its name or folder, or what
             ``heads.folder.load`` gave.
@@ -93,7 +93,7 @@ class Hook:
 
     def __init__(
         self,
-        method: str | Recipe | Method,
+        method: str | MethodSpec | Method,
         draft_model: PreTrainedModel | None,
         report: Callable[[Stats], None] | None,
         streamer: BaseStreamer | None,
@@ -210,7 +210,7 @@ class _Used:
 
 
 def _built(
-    method: str | Recipe | Method,
+    method: str | MethodSpec | Method,
     target: TransformersModel,
     draft_model: PreTrainedModel | None,
     head: TrainedHead | None,
