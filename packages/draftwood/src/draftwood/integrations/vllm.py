@@ -22,7 +22,7 @@ from draftwood.integrations.suffix_automaton import Match, SuffixAutomaton, cont
 from draftwood.sources.suffix import Suffix, deepest
 
 VERSION = "0.32"
-"""Of vLLM, which may change the interface with each of its versions."""
+"""Version of vLLM, which may change the interface with each."""
 
 Row = Int[np.ndarray, " tokens"]
 

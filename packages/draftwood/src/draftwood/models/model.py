@@ -27,7 +27,7 @@ Keep = Literal["all", "last", "none"]
 Ability = Literal[
     "hidden", "partial", "halves", "resume", "window", "int4", "embeddings_and_head", "fork"
 ]
-"""What a model can do beyond a forward pass over a tree."""
+"""Abilities of a model beyond a forward pass over a tree."""
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",

@@ -889,14 +889,14 @@ void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
     forward.end();
 }
 
-Turn::Turn(int64_t count, int threads)
+TeamTurn::TeamTurn(int64_t count, int threads)
     : count(count), threads(threads), workshop(free_workshop(count, threads)) {}
 
-Turn::~Turn() {
+TeamTurn::~TeamTurn() {
     if (workshop) workshop->busy.unlock();
 }
 
-void Turn::run(Job& job) const {
+void TeamTurn::run(Job& job) const {
     if (workshop) workshop->team.run(job, threads);
     else do_alone(job);
 }

@@ -1,4 +1,4 @@
-// Steps of texts: draft, run, match and learn. The same as Decoding does piece by piece
+// Steps of texts: draft, run, match and learn. The same as Sequence does piece by piece
 // (engine/decoding.py), with the sources of merging.h and the rule of verifiers/match.py.
 #pragma once
 

@@ -13,12 +13,12 @@ struct Workshop;
 void pass(const Decoder& decoder, const ForwardInput& run, int threads);
 
 // The team's turn at so many things; one thread's where the team is at work for another.
-class Turn {
+class TeamTurn {
 public:
-    Turn(int64_t count, int threads);
-    ~Turn();
+    TeamTurn(int64_t count, int threads);
+    ~TeamTurn();
 
-    Turn(const Turn&) = delete;
+    TeamTurn(const TeamTurn&) = delete;
 
     // act(i) for every i below count
     template <class Act>
@@ -38,7 +38,7 @@ private:
 // act(i) for every i below count, by the team unless it is at work for another thread.
 template <class Act>
 void for_each(int64_t count, int threads, Act act) {
-    Turn(count, threads).each(act);
+    TeamTurn(count, threads).each(act);
 }
 
 }  // namespace draftwood

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 One = Union[str, Path, TrainedHead, Model, "PreTrainedModel"]
 Drafting = One | Sequence[One] | None
-"""What drafts: a model or a trained head, by name or in memory, or one of each."""
+"""A draft model or a trained head, by name or in memory, or one of each."""
 
 
 class LanguageModel(InProcess):

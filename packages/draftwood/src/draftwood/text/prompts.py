@@ -22,7 +22,7 @@ from draftwood.validation import require_whole
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message]
 Tokens = Sequence[int] | Mapping[str, Any] | torch.Tensor | np.ndarray
-"""Of one text: numbers, a tensor or an array [tokens] or [1 tokens], or what a tokenizer gives."""
+"""Tokens of one text: numbers, an array [tokens] or [1 tokens], or a tokenizer's output."""
 
 KINDS = "a prompt is a text, a list of messages with role and content, or the token ids of one text"
 

@@ -29,6 +29,7 @@ import draftwood
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method
 from draftwood.models.transformers import TransformersModel
+from draftwood.moved import MovedWarning
 from draftwood.rng import Rng
 from draftwood.shapes import Widths
 from draftwood.stats import Stats
@@ -473,5 +474,8 @@ def test_a_hook_may_be_copied_after_use() -> None:
 def test_auto_may_be_asked_for_without_a_trained_drafter() -> None:
     hook = draftwood.custom_generate("auto", draft_model="none")
     assert torch.equal(plain(custom_generate=hook), plain())
-    with pytest.raises(ValueError, match="there is no drafter's folder nowhere"):
+    with (
+        pytest.warns(MovedWarning, match="drafter is draft_model now"),
+        pytest.raises(ValueError, match="there is no drafter's folder nowhere"),
+    ):
         draftwood.custom_generate("auto", drafter="nowhere")

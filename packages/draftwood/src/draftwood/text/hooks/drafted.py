@@ -300,9 +300,8 @@ class Rows(KeepsCache):
         if self.greedy:
             tokens = scores.argmax(-1, keepdim=True)
             best = scores.gather(-1, tokens).flatten().tolist()
-            self._require_numbers(
-                numbers, logits, [value == value and value > -inf for value in best]
-            )
+            whole = [value == value and value > -inf for value in best]
+            self._require_numbers(numbers, logits, whole)
             return tokens.flatten().tolist(), scores
         probs = scores.softmax(-1).cpu()
         self._require_numbers(numbers, logits, [value == value for value in probs[:, 0].tolist()])
@@ -321,10 +320,8 @@ class Rows(KeepsCache):
     def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
         """Write a step's tokens, with the target's rows that they came from."""
         self.steps[number].append(step.without_probs())
-        before_step, self.counts[number] = (
-            self.counts[number],
-            self.counts[number] + len(step.tokens),
-        )
+        before_step = self.counts[number]
+        self.counts[number] += len(step.tokens)
         if not (self.scored or self.logged):
             self.timeline.add(number, [Emitted(token) for token in step.tokens])
             return
