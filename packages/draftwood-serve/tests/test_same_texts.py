@@ -10,6 +10,7 @@ import pytest
 
 from local_server import RunningServer, running, save_tiny, wait_for
 from test_leaving import kill, send
+from thinning import thinned
 
 METHODS = ("auto", "lookup", "rsd-s", "plain", "layer-skip")
 SCHEMA = {"type": ["boolean", "number"]}  # of which letters can write something
@@ -47,7 +48,7 @@ def requests() -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", thinned(["float32", "bfloat16", "int8"], 3))
 def test_texts_are_the_same_in_any_company(tmp_path: Path, dtype: str) -> None:
     wanted = requests()
     target = save_tiny(tmp_path / "target", layers=4, end="_")

@@ -6,6 +6,7 @@ from benchmarks.serving import soak
 from local_server import running
 
 
+@pytest.mark.proof
 def test_a_few_seconds_at_twice_the_capacity(tiny: str, unchecked: None) -> None:
     import asyncio
 

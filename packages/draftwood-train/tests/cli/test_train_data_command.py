@@ -90,6 +90,7 @@ def test_help_has_an_example():
     assert "data" in run("train", "--help").stdout
 
 
+@pytest.mark.proof
 @pytest.mark.filterwarnings("ignore:there is no spec_bench")
 def test_a_killed_run_goes_on_to_the_same_bytes(target, prompts, tmp_path):
     def command(folder: Path) -> tuple[str, ...]:

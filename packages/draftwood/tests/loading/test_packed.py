@@ -168,6 +168,7 @@ def test_whatever_changed_is_packed_again(
     assert len({*before} & {*after}) == 1
 
 
+@pytest.mark.proof
 def test_the_first_load_of_two_processes_packs_and_the_other_waits(
     tmp_path: Path, own_home: Path
 ) -> None:

@@ -115,6 +115,7 @@ FURTHER = {
 }
 
 
+@pytest.mark.proof
 def test_a_damaged_library_is_made_again_and_says_the_same(stand_in: Path, tmp_path: Path) -> None:
     logits, *told = run()
     assert not told

@@ -90,6 +90,7 @@ def microseconds(source: Source, text: list[int]) -> float:
     return 1e6 * statistics.median(spent)
 
 
+@pytest.mark.proof
 def test_earlier_texts_take_little_memory_also_while_they_forget() -> None:
     source, written = EarlierTexts(max_tokens=45_000), texts(60)
     before = most = allocated()
