@@ -124,7 +124,7 @@ def serve(
     \b
     Examples:
       draftwood serve
-      draftwood serve smollm2-135m --port 8080 --method lookup
+      draftwood serve smollm2-135m --port 8080 --method suffix
       draftwood serve smollm2-135m --replicas 4
     """
     with _needing("serve"):

@@ -17,7 +17,7 @@ from draftwood_serve.jobs import Speculation
 from draftwood_serve.settings import ServeSettings
 
 LEAST_TOKENS = 64
-"""That a text takes beyond its prompt: a tree and the first tokens."""
+"""Tokens that a text takes beyond its prompt: a tree and the first ones."""
 
 
 class LoadedTarget:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _DTYPES = "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
 _DRAFTS = (
-    "What drafts: a smaller model of the same vocabulary, or a trained head, from which the method"
+    "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
     " follows; none leaves out the head that auto takes by itself. Repeatable, one of each kind."
 )
 

@@ -54,7 +54,7 @@ def test_those_that_pay_or_need_something_are_shown_first_with_their_figures():
         name: [f"{each.decoding:.2f}" for each in found]
         for name, found in measured_speeds().items()
     }
-    assert {"auto", "plain", "rsd-s", "eagle", "typical"} <= shown.keys()
+    assert {"auto", "plain", "suffix", "rsd-s", "eagle", "typical"} <= shown.keys()
     for name, recipe in methods.known().items():
         if recipe.lossless and not {"draft-model", "head"} & recipe.needs:
             assert (name in shown) == (name == "plain" or pays(name)), name
@@ -80,7 +80,10 @@ def test_what_loses_everywhere_does_not_pay(monkeypatch):
 
 
 def test_help_and_errors_name_no_method_that_loses():
-    losing = {name for name in measured_speeds() if not pays(name)} - {"stand"}  # a word, too
+    losing = {name for name in measured_speeds() if not pays(name)} - {
+        "stand",
+        "lookup",
+    }  # a word, too; the default in Transformers
     losing |= {"recycling", "layer-skip"}
     helps = [run(name, "--help").stdout for name in main.commands]
     helps += [run("--help").stdout, draftwood.custom_generate.__doc__ or ""]

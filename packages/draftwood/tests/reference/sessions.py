@@ -16,7 +16,7 @@ from reference.nearest_state import NearestStateSession
 from reference.trained_head import TrainedHeadSession
 
 KEPT: WeakKeyDictionary[Source, Any] = WeakKeyDictionary()
-"""What the requests of a source share, by source."""
+"""Data that the requests of a source share, by source."""
 
 
 def start(source: Source, request: DraftRequest) -> SourceSession:

@@ -86,7 +86,7 @@ def compare(
 
     \b
     Examples:
-      draftwood compare "Count to thirty." "Name the planets." --methods auto,lookup
+      draftwood compare "Count to thirty." "Name the planets." --methods auto,suffix
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)

@@ -196,7 +196,7 @@ def main(context: click.Context, debug: bool) -> None:
     Examples:
       draftwood demo
       draftwood generate "Why is the sky blue?"
-      draftwood compare "Count to ten." --methods auto,lookup
+      draftwood compare "Count to ten." --methods auto,suffix
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -54,9 +54,11 @@ def text_option(name: str, default: Any = None, help: str | None = None) -> Deco
         return click.option(flag, multiple=True, **more)
     if option.kind in ("schema", "grammar"):
         return click.option(flag, type=TextFile(), metavar="FILE", **more)
-    kind = click.IntRange if option.kind == "whole" else click.FloatRange
-    span = kind(option.least, option.most, min_open=option.above)  # type: ignore[arg-type]
-    return click.option(flag, type=span, default=default, show_default=default is not None, **more)
+    kind: Any = int if option.kind == "whole" else float
+    if option.least is not None:
+        span = click.IntRange if option.kind == "whole" else click.FloatRange
+        kind = span(option.least, option.most, min_open=option.above)  # type: ignore[arg-type]
+    return click.option(flag, type=kind, default=default, show_default=default is not None, **more)
 
 
 def text_options(without: Sequence[str] = (), **defaults: Any) -> Decorator:
@@ -138,7 +140,7 @@ def method_names(
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
         raise click.BadParameter(
-            "needs at least one method, for instance auto,lookup", context, parameter
+            "needs at least one method, for instance auto,suffix", context, parameter
         )
     return list(dict.fromkeys(names))
 
