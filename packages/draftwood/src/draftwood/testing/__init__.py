@@ -22,10 +22,10 @@ from draftwood.testing.laws import (
     target_law,
     walks,
 )
-from draftwood.testing.models import TableModel, TableSession, tiny_llama
+from draftwood.testing.models import TableModel, TableSession, tiny_llama, writing
 from draftwood.testing.outcomes import ScriptedRng, outcomes
 from draftwood.testing.statistics import chi_square, ranked_chi_square
-from draftwood.testing.steps import OneStep, one_step, writing
+from draftwood.testing.steps import OneStep, one_step
 
 __all__ = [
     "Automaton",

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-
 from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
 from draftwood.models.model import Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
-from draftwood.testing.models import TableModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 
@@ -26,19 +23,6 @@ class OneStep(NamedTuple):
     drafted: list[list[int]]
     accepted: list[int]
     then: int
-
-
-def writing(text: Sequence[int], vocab: int = 10) -> TableModel:
-    """Make a model that writes after each token the one that follows it in a text, round and round.
-
-    Where a token stands there more than once the last place counts. Of all other tokens smaller
-    ones are likelier.
-    """
-    logits = -0.01 * torch.arange(vocab, dtype=torch.float32).repeat(vocab, 1)
-    for token, following in zip(text, [*text[1:], text[0]], strict=True):
-        logits[token] = -0.01 * torch.arange(vocab, dtype=torch.float32)
-        logits[token, following] = 9.0
-    return TableModel(logits)
 
 
 def one_step(drafter: Drafter, target: Model, prompt: Sequence[int], steps: int = 1) -> OneStep:
