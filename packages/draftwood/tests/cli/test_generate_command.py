@@ -149,6 +149,8 @@ def test_draft_models_that_are_missing_not_used_or_of_another_vocabulary(target,
     assert "uses no draft model" in refused(
         *("generate", "hi", "--model", target, "--method", "auto", "--draft-model", draft)
     )
+    made = run("generate", "hi", "--model", target, "--draft-model", draft, "--json")
+    assert json.loads(made.stdout)["stats"]["drafted"] > 0
     options = ("--model", target, "--method", "rsd-s", "--draft-model", stranger)
     line = refused("generate", "hi", *options)
     assert "another vocabulary" in line

@@ -89,6 +89,7 @@ tp = click.option(
 )
 method = click.option(
     "--method",
+    default=None,
     help="How to decode; see 'draftwood methods'.  [default: auto, or what --draft-model is for]",
 )
 overlap = click.option(

@@ -76,8 +76,9 @@ class Drafts:
         if self.head is None:
             return "auto" if self.model is None else PUBLISHED
         if not isinstance(self.head, str):
-            config = self.head.head.config
-            return method_of(config.kind, getattr(config, "sees_drafted", False))
+            config = getattr(self.head.head, "config", None)
+            kind = getattr(config, "kind", IN_AUTO)
+            return method_of(kind, getattr(config, "sees_drafted", False))
         says = config_in(self.head)
         head = says.get("head")
         sees_drafted = isinstance(head, dict) and bool(head.get("sees_drafted"))

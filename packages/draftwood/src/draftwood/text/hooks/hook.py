@@ -60,7 +60,7 @@ def custom_generate(
 
     Args:
         method: a name of ``draftwood methods``, a ``MethodSpec``, or a ``Method`` of your own. None
-            takes ``lookup``, or the method of what drafts.
+            copies from the text so far, or takes the method that follows from ``draft_model``.
         draft_model: what drafts: a second model, or a trained head: its name or folder, or what
             ``heads.folder.load`` gave.
         report: called with the call's ``Stats`` at its end.
