@@ -38,7 +38,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(name)
         return load(name, *given, **more)  # type: ignore[arg-type]
 
-    for module in ("models", "draft_models"):
+    for module in ("draft_models", "models"):  # the first imports the second's function
         monkeypatch.setattr(f"draftwood.loading.{module}.load_model", watched)
     return seen
 

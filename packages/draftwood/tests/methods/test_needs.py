@@ -50,8 +50,9 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*given: object, **more: object) -> NoReturn:
         raise LoadedError(str(given))
 
-    monkeypatch.setattr("draftwood.loading.models.load_model", load)
+    # the second imports the first's function, so it comes first
     monkeypatch.setattr("draftwood.loading.draft_models.load_model", load)
+    monkeypatch.setattr("draftwood.loading.models.load_model", load)
 
 
 @pytest.fixture(scope="module")
