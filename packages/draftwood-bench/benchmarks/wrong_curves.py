@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import draftwood
-from draftwood.costs.calibration import Calibration, watched
+from draftwood.costs.calibration import Calibration
 from draftwood.costs.curve import FULL, Curve, measure
+from draftwood.costs.disturbance import watched
 from draftwood.costs.following import Following
 from draftwood.stats import Step
 from draftwood.text.language_model import LanguageModel

@@ -18,7 +18,8 @@ from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
-from draftwood.models.model import Model, require_ability
+from draftwood.models.model import Model
+from draftwood.models.requirements import require_ability
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 

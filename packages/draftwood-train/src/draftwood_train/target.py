@@ -11,7 +11,8 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import open_blocks
 from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder, why_not_lean
-from draftwood.models.model import Model, require_ability
+from draftwood.models.model import Model
+from draftwood.models.requirements import require_ability
 from draftwood.native.matrix import Blocks
 from draftwood_train.recipe import TargetWeights
 

@@ -13,16 +13,9 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.engine import Options, generate
-from draftwood.models.model import (
-    ForwardInput,
-    Layers,
-    Model,
-    ModelOutput,
-    ModelSession,
-    require_ability,
-    require_layers,
-)
+from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.requirements import require_ability, require_layers
 from draftwood.models.transformers import TransformersModel
 from draftwood.shapes import Widths
 from draftwood.testing import TableModel

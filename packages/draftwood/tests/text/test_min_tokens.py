@@ -66,7 +66,7 @@ def test_drawn_texts_have_no_end_token_before(model: LanguageModel, method: str)
     bias = dict.fromkeys(model.end_tokens, 3.0)  # so that most texts end early without the option
     lengths = {}
     for least in (0, 12):
-        params = SamplingParams(max_new_tokens=40, temperature=1.0, min_tokens=least)
+        params = SamplingParams(max_new_tokens=40, temperature=1.0, top_k=40, min_tokens=least)
         made = [write(PROMPT, params, seed=seed, logit_bias=bias) for seed in range(20)]
         lengths[least] = min(len(each.token_ids) for each in made)
     assert lengths[0] < 12 < lengths[12]

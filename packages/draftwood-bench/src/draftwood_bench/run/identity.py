@@ -17,7 +17,8 @@ from draftwood.engine import InTurn, StepBudget
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import Scheduler
-from draftwood.models.model import Model, ModelSession, chunks, require_ability
+from draftwood.models.model import Model, ModelSession, chunks
+from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence

@@ -16,14 +16,8 @@ from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
 from draftwood.models.cached import CachedModel
-from draftwood.models.model import (
-    Ability,
-    ForwardInput,
-    ModelInput,
-    ModelOutput,
-    ModelSession,
-    require_layers,
-)
+from draftwood.models.model import Ability, ForwardInput, ModelInput, ModelOutput, ModelSession
+from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses
 from draftwood.stats import Step

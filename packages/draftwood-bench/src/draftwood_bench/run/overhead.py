@@ -14,14 +14,8 @@ import torch
 
 from draftwood import methods
 from draftwood.engine import Options, generate
-from draftwood.models.model import (
-    Ability,
-    Keep,
-    ModelInput,
-    ModelOutput,
-    ModelSession,
-    NoEmbeddingsAndHead,
-)
+from draftwood.models.model import Ability, Keep, ModelInput, ModelOutput, ModelSession
+from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration

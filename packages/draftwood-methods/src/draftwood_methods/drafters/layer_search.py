@@ -9,7 +9,8 @@ import numpy as np
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.partial import PartialSession, require_depth
 from draftwood.drafters.resources import Resources
-from draftwood.models.model import CacheFullError, Model, require_ability
+from draftwood.models.model import CacheFullError, Model
+from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw
 from draftwood_methods.drafters.layer_sets import (

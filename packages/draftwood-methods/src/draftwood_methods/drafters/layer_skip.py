@@ -6,7 +6,8 @@ from typing import ClassVar
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.drafters.partial import PartialSession, require_depth
 from draftwood.drafters.resources import Resources
-from draftwood.models.model import Layers, require_ability
+from draftwood.models.model import Layers
+from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw
 

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.models.model import Model, require_ability
+from draftwood.models.model import Model
+from draftwood.models.requirements import require_ability
 from draftwood_train.data.manifest import Manifest, TargetDigest
 from draftwood_train.data.shards import Shard
 from draftwood_train.data.states import states_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from draftwood.models.model import require_ability
+from draftwood.models.requirements import require_ability
 from draftwood.storage.atomic import sha256
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars, is_held_out

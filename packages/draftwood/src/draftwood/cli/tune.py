@@ -18,7 +18,8 @@ from draftwood.cli.curve_view import draw_curve
 from draftwood.cli.terminal import notes, output, progress
 
 if TYPE_CHECKING:
-    from draftwood.costs.calibration import Key, MeasuredCurve
+    from draftwood.costs.calibration import Key
+    from draftwood.costs.disturbance import MeasuredCurve
     from draftwood.drafters.resources import Need
     from draftwood.model_set import ModelNames
     from draftwood.text.language_model import LanguageModel
@@ -248,8 +249,8 @@ class Report:
 
 
 def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float) -> Report:
-    from draftwood.costs.calibration import watched
     from draftwood.costs.curve import FULL, ROUNDS, measure
+    from draftwood.costs.disturbance import watched
 
     end = time.perf_counter() + seconds
     share = seconds * CURVE_SHARE if names else seconds

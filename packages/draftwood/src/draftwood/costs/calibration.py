@@ -25,6 +25,7 @@ import torch
 from draftwood.costs.budget import default_cost
 from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
+from draftwood.costs.disturbance import LEAST_SHARE, MeasuredCurve, watched
 from draftwood.costs.following import Following
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -40,7 +41,6 @@ from draftwood.version import __version__
 
 ASSUMED = Curve((1, 65), (default_cost(1), default_cost(65)))
 """Curve of a machine without a measured one, until passes correct it."""
-LEAST_SHARE = 0.8  # of the CPU that is wanted; left alone, a process gets all of it
 LEAST_PASSES = 16  # that are worth a file
 STORED_SECONDS = 3.0  # for a curve that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
@@ -414,24 +414,6 @@ class Calibration:
 
 class _DisturbedError(Exception):
     """Raised when there is other work to do."""
-
-
-@dataclass(frozen=True)
-class MeasuredCurve:
-    """A curve, and whether other programs took too much of the CPU for it to be trusted."""
-
-    curve: Curve
-    busy: bool
-
-
-def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
-    """Measure a curve by calling ``make``, and check that it had the CPU to itself."""
-    cpu = CpuShare()
-    since, used = time.perf_counter(), time.thread_time()
-    curve = make()
-    share = (time.thread_time() - used) / max(time.perf_counter() - since, 1e-9)
-    busy = min(share, cpu.share) < LEAST_SHARE
-    return MeasuredCurve(curve, model.device.type == "cpu" and busy)
 
 
 def _measure(model: Model, seconds: float) -> MeasuredCurve:

@@ -15,8 +15,9 @@ from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.trained import TrainedHead
-from draftwood.models.model import Model, require_ability
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import BestFirst

@@ -17,7 +17,8 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
-from draftwood.models.model import CHUNK, require_ability
+from draftwood.models.model import CHUNK
+from draftwood.models.requirements import require_ability
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 

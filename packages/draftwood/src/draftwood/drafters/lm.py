@@ -19,7 +19,7 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.head_rows import HeadRows, Layout
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmHead
-from draftwood.models.model import require_ability
+from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree

@@ -17,7 +17,7 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.drafters.resources import Resources
 from draftwood.drafters.resting import Rest
-from draftwood.models.model import require_ability
+from draftwood.models.requirements import require_ability
 from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
@@ -91,7 +91,7 @@ class MultiSource(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        if not library.available() and not resources.head:
+        if not library.available() and resources.head is None:
             return cls()  # prompt lookup asks for no curve and no prior
         known: tuple[Source, ...] = (Suffix(), NGrams())
         prior = resources.prior

@@ -7,14 +7,8 @@ from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.models.model import (
-    ForwardInput,
-    Layers,
-    Model,
-    ModelOutput,
-    require_ability,
-    require_layers,
-)
+from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput
+from draftwood.models.requirements import require_ability, require_layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound

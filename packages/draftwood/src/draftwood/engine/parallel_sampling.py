@@ -8,7 +8,8 @@ from functools import partial
 from draftwood.engine.options import FinishReason
 from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import SequenceStatus, StepBudget
-from draftwood.models.model import ModelInput, ModelOutput, require_ability
+from draftwood.models.model import ModelInput, ModelOutput
+from draftwood.models.requirements import require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together

@@ -8,15 +8,8 @@ from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.models.fingerprint import require_own_session
-from draftwood.models.model import (
-    CHUNK,
-    Keep,
-    ModelInput,
-    ModelOutput,
-    ModelSession,
-    PromptInput,
-    block_cache,
-)
+from draftwood.models.model import CHUNK, Keep, ModelInput, ModelOutput, ModelSession, PromptInput
+from draftwood.models.requirements import block_cache
 from draftwood.sampling import require_probs
 from draftwood.stats import Step
 from draftwood.tree import DraftTree

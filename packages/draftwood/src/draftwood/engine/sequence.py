@@ -14,7 +14,8 @@ from draftwood.engine.logprobs import token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.task import ALONE, SequenceStatus, StepBudget
-from draftwood.models.model import Model, ModelInput, ModelOutput, ModelSession, require_ability
+from draftwood.models.model import Model, ModelInput, ModelOutput, ModelSession
+from draftwood.models.requirements import require_ability
 from draftwood.native.threads import survive_forks
 from draftwood.rng import Rng
 from draftwood.sampling import Context

@@ -12,12 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from draftwood.models.model import (
-    ForwardInput,
-    Model,
-    PromptInput,
-    require_ability,
-)
+from draftwood.models.model import ForwardInput, Model, PromptInput
+from draftwood.models.requirements import require_ability
 from draftwood.tree import DraftTree
 
 TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all

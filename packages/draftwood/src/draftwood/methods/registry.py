@@ -11,7 +11,8 @@ from draftwood.methods.composition import MethodSpec
 from draftwood.methods.listings import unknown
 from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
-from draftwood.models.model import Model, require_ability
+from draftwood.models.model import Model
+from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
 from draftwood.validation import require_kind, require_like_size
 from draftwood.verifiers import Verifier

@@ -16,9 +16,9 @@ from draftwood.models.model import (
     Layers,
     ModelInput,
     ModelOutput,
-    require_layers,
 )
 from draftwood.models.parts import Packed, PackedStep
+from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
 from draftwood.models.support import context_length
 

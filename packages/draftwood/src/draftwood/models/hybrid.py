@@ -9,11 +9,12 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.models.cache import LayerShape
-from draftwood.models.model import ModelOutput, chunks, require_ability
+from draftwood.models.model import ModelOutput, chunks
 from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.cache import RecurrentCache
 from draftwood.models.recurrences.known import over_trees, recurrent_layers
 from draftwood.models.recurrences.pool import RecurrentPool
+from draftwood.models.requirements import require_ability
 from draftwood.models.submodules import list_of_layers, replaced
 from draftwood.models.support import require_tree_support
 from draftwood.models.transformers import TransformersModel

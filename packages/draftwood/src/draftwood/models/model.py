@@ -29,22 +29,6 @@ Ability = Literal[
 ]
 """Abilities of a model beyond a forward pass over a tree."""
 
-_DOING: dict[Ability, str] = {
-    "hidden": "gives hidden states",
-    "partial": "can leave out decoder layers",
-    "halves": "can leave out attention and MLP of a layer apart from each other",
-    "resume": "can stop a pass between two layers and go on later",
-    "window": "can read only a part of the prefix",
-    "int4": "runs natively and keeps its weights in more than 4 bits",
-    "embeddings_and_head": "gives its embedding and output head",
-    "fork": "can fork a session",
-}
-_OTHERWISE = "use another model or method"
-_CURES: dict[Ability, str] = {
-    "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
-    " another method"
-}
-
 
 @dataclass(frozen=True)
 class Layers:
@@ -440,88 +424,17 @@ class Model(Protocol):
         ...
 
 
-def block_cache(model: Model) -> BlockCache | None:
-    """Look up the cache in blocks of a model; None for a model without one."""
-    pool = getattr(model, "pool", None)
-    return pool if isinstance(pool, BlockCache) else None
-
-
-def require_ability(model: Model, ability: Ability, who: str) -> None:
-    """Raise ValueError unless the model has an ability that ``who`` needs, naming all three."""
-    if ability not in model.abilities:
-        raise ValueError(
-            f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
-            f" {type(model).__name__} does not; {_CURES.get(ability, _OTHERWISE)}"
-        )
-
-
-class NoEmbeddingsAndHead:
-    """Refuse by name what a model lacks the ability to give."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def embed(self, tokens: Tensor) -> NoReturn:
-        self._refuse("an embedding of tokens")
-
-    def logits(
-        self, hidden: Tensor, tokens: Tensor | None = None, normed: bool = False
-    ) -> NoReturn:
-        self._refuse("logits after a hidden state")
-
-    def weights(self) -> NoReturn:
-        self._refuse("a look at the weights of its embedding and head")
-
-    def _refuse(self, act: str) -> NoReturn:
-        require_ability(self.model, "embeddings_and_head", act)
-        raise AssertionError(
-            f"{type(self.model).__name__} claims an embedding and head that it has not"
-        )
-
-
-def require_layers(model: Model, layers: Layers, who: str = "a forward pass") -> None:
-    """Raise ValueError unless the model can run these layers, and they are more than none."""
-    if layers == ALL_LAYERS:
-        return
-    if layers.start != 0 or layers.stop is not None:
-        require_ability(model, "resume", f"{who} that starts or stops between layers")
-        stop, last = layers.stop, model.layers - 1
-        if not 0 <= layers.start <= last or (stop is not None and not layers.start < stop <= last):
-            raise ValueError(
-                f"a pass of {model.layers} layers starts at one of them and may stop before one of"
-                f" 1..{last} behind it, got {layers.start} and {layers.stop}"
-            )
-    if layers.window is not None:
-        require_ability(model, "window", f"{who} with a window")
-        if min(layers.window) < 0:
-            raise ValueError(f"a window has no negative numbers of places, got {layers.window}")
-    if layers.int4:
-        require_ability(model, "int4", f"{who} with 4 bits")
-    some = layers.without_attention | layers.without_mlp
-    if not some:
-        return
-    require_ability(model, "partial", who)
-    known = frozenset(range(model.layers))
-    if not some <= known or layers.without_attention & layers.without_mlp == known:
-        raise ValueError(
-            f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
-        )
-
-
 def kept(rows: Float[Tensor, "rows vocab"], keep: Keep) -> Float[Tensor, "wanted vocab"]:
     """Choose the rows of logits that are wanted."""
     return rows if keep == "all" else rows[len(rows) - (keep == "last") :]
 
 
 CHUNK = 512
-"""Tokens of a prompt in one forward pass.
-
-Long enough to be efficient, short enough that logits and masks stay small.
-"""
+"""Tokens of a prompt in one forward pass: efficient, with small logits and masks."""
 
 
 def chunks(tokens: Sequence[int], size: int = CHUNK) -> Iterator[Sequence[int]]:
-    """The tokens in pieces of at most ``size``."""
+    """Yield the tokens in pieces of at most ``size``."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
 

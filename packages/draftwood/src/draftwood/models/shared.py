@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 from draftwood.models.cached import CachedModel
-from draftwood.models.model import EmbeddingsAndHead, Layers, Model, NoEmbeddingsAndHead
+from draftwood.models.model import EmbeddingsAndHead, Layers, Model
 from draftwood.models.parts import Packed
+from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.together import wait
 
 

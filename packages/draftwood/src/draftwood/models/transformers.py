@@ -12,14 +12,9 @@ from draftwood.models.by_place import masks_by_place
 from draftwood.models.cache import CachePool, LayerShape
 from draftwood.models.cached import CachedModel
 from draftwood.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
-from draftwood.models.model import (
-    Ability,
-    EmbeddingsAndHead,
-    Layers,
-    ModelOutput,
-    NoEmbeddingsAndHead,
-)
+from draftwood.models.model import Ability, EmbeddingsAndHead, Layers, ModelOutput
 from draftwood.models.parts import Packed, PackedInput
+from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.models.run_cache import RunCache
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support

@@ -1,7 +1,5 @@
 """Common parts of the sources of a merged tree."""
 
-from dataclasses import replace
-
 from draftwood.models.model import Model
 from draftwood.sampling import MaskedSampler, Sampler, Sampling
 from draftwood.sources.source import Evidence
@@ -10,17 +8,16 @@ from draftwood.sources.source import Evidence
 def sampling_of_rows(sampler: Sampler) -> Sampling:
     """Take temperature and cuts of a request, to be used on the likeliest tokens of a row.
 
-    Penalties and bias are left out: they concern few tokens, and what they do to acceptance is
-    learnt online.
+    Penalties, bias and ``min_tokens`` are left out: they concern few tokens, and what they do to
+    acceptance is learnt online.
     """
     drafting = sampler.for_drafting()
     if isinstance(drafting, MaskedSampler):
         drafting = drafting.unmasked  # the engine takes forbidden tokens out of the tree
     if not isinstance(drafting, Sampling):
         return Sampling(1.0)
-    return replace(
-        drafting, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, logit_bias={}
-    )
+    cuts = {name: getattr(drafting, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    return Sampling(**cuts)
 
 
 def require_width(name: str, width: int, target: Model) -> None:

@@ -16,10 +16,8 @@ from draftwood.models.model import (
     ModelInput,
     ModelOutput,
     ModelSession,
-    NoEmbeddingsAndHead,
-    require_ability,
-    require_layers,
 )
+from draftwood.models.requirements import NoEmbeddingsAndHead, require_ability, require_layers
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
