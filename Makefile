@@ -103,7 +103,8 @@ bench-head: $(READY)  ## auto with the trained head that comes with draftwood, a
 
 bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (ten minutes, and once half an hour to compile llama.cpp; resumable)
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --methods auto \
-		--peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 --output $(BENCH)/benchmarks/results/peers
+		--draft-model smollm2-135m-eagle --peers transformers,llama.cpp,llama.cpp-lookup,openvino,openvino-int8 \
+		--output $(BENCH)/benchmarks/results/peers
 
 bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
 	$(BIN)/draftwood fetch tinyllama-1.1b

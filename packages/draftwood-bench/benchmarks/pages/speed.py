@@ -18,8 +18,8 @@ from draftwood_bench.report.tables import (
 )
 
 FRONT = (  # temperature, and runs that may fill its row: the first that measured `auto`
-    (0.0, ("peers", "methods", "head")),
-    (1.0, ("peers", "methods", "head")),
+    (0.0, ("peers", "head", "methods")),
+    (1.0, ("peers", "head", "methods")),
     (0.0, ("tinyllama",)),
     (1.0, ("tinyllama",)),
 )
