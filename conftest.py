@@ -69,7 +69,7 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
     """Trees of tests do not depend on how fast the machine is just now, and nothing is stored in
     the user's home.
     """
-    from draftwood.costs import calibration
+    from draftwood.costs import calibration, disturbance
     from draftwood.costs.curve import Curve
     from draftwood.costs.following import Following
     from draftwood.storage import weights
@@ -78,7 +78,7 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
     monkeypatch.setattr(calibration, "home", lambda: folder_of_curves)
     monkeypatch.setattr(weights, "home", lambda: folder_of_curves)
-    monkeypatch.setattr(calibration, "LEAST_SHARE", 0.0)
+    monkeypatch.setattr(disturbance, "LEAST_SHARE", 0.0)
     monkeypatch.setattr(Following, "saw", lambda following, took: None)
 
 

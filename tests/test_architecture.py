@@ -349,7 +349,8 @@ def test_only_who_declares_loads_and_refuses_knows_the_draft_model_by_name(tmp_p
 
 def test_the_engine_knows_models_and_parts_by_their_protocols_alone() -> None:
     protocols = {
-        *("models.model", "models.step", "models.fingerprint", "models.verified"),
+        *("models.model", "models.requirements", "models.step"),
+        *("models.fingerprint", "models.verified"),
         *("drafters.drafter", "drafters.ahead", "drafters.overlap"),
         *("shapes.shape", "verifiers.verifier"),
     }

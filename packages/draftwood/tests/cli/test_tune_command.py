@@ -12,7 +12,7 @@ from command import hear_ctrl_c, refused, run, with_library
 from draftwood import methods
 from draftwood.cli import costs
 from draftwood.cli.curve_view import draw_curve
-from draftwood.costs import calibration
+from draftwood.costs import calibration, disturbance
 from draftwood.costs.curve import FULL, Curve
 from draftwood.native import library
 from draftwood.storage.home import home
@@ -136,7 +136,7 @@ def test_a_home_that_cannot_be_written(target, own_home):
 
 
 def test_a_busy_machine_is_said(target, own_home, monkeypatch):
-    monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
+    monkeypatch.setattr(disturbance, "LEAST_SHARE", 1e9)
     result = run("tune", "--model", target, "--method", "plain")
     assert "Other programs kept the CPU busy" in result.stdout
     assert "stored in" in result.stdout

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
-from draftwood.costs import calibration, cpu_share
+from draftwood.costs import calibration, cpu_share, disturbance
 from draftwood.costs.calibration import (
     Calibration,
     CalibrationWarning,
@@ -303,7 +303,7 @@ def test_a_folder_in_the_file_s_place_is_no_crash(
 def test_a_curve_measured_beside_other_programs_is_marked(
     key: Key, model: TransformersModel, measured: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
+    monkeypatch.setattr(disturbance, "LEAST_SHARE", 1e9)
     marked = KnownCurve(CURVE, is_good=False)
     assert curve_for(model, key) == marked
     assert json.loads(key.path.read_text())["busy"] is True
@@ -460,7 +460,7 @@ def test_what_was_learnt_beside_other_programs_replaces_nothing_better(
     followed: Calibration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(followed, 3.0)
-    monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
+    monkeypatch.setattr(disturbance, "LEAST_SHARE", 1e9)
     followed.keep("draftwood generate")
     assert followed.key is not None
     assert read(followed.key) == KnownCurve(CURVE)
@@ -501,7 +501,7 @@ def test_measuring_again_gives_up_after_one_noisy_try(
     tell(followed, 3.0)
     assert followed.key is not None
     before = followed.key.path.read_text()
-    monkeypatch.setattr(calibration, "LEAST_SHARE", 1e9)
+    monkeypatch.setattr(disturbance, "LEAST_SHARE", 1e9)
     for _ in range(2):
         followed.mend()
     assert measured == [3.0, 3.0]

@@ -25,7 +25,7 @@ import torch
 from draftwood.costs.budget import default_cost
 from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
-from draftwood.costs.disturbance import LEAST_SHARE, MeasuredCurve, watched
+from draftwood.costs.disturbance import MeasuredCurve, is_disturbed, watched
 from draftwood.costs.following import Following
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -402,7 +402,7 @@ class Calibration:
         found = self._following
         if not self.is_doubtful or found is None or found.passes < LEAST_PASSES:
             return
-        busy = self._cpu.share < LEAST_SHARE
+        busy = is_disturbed(self._cpu.share)
         if (key := self.key) is not None and not (busy and found.is_good):
             _store(key, found.curve, command, busy=busy, passes=found.passes)
 

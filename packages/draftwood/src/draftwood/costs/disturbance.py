@@ -11,6 +11,11 @@ from draftwood.models.model import Model
 LEAST_SHARE = 0.8  # of the CPU that is wanted; left alone, a process gets all of it
 
 
+def is_disturbed(share: float) -> bool:
+    """True if this share of the CPU is too little for a time to be trusted."""
+    return share < LEAST_SHARE
+
+
 @dataclass(frozen=True)
 class MeasuredCurve:
     """A curve, and whether other programs took too much of the CPU for it to be trusted."""
@@ -25,5 +30,5 @@ def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
     since, used = time.perf_counter(), time.thread_time()
     curve = make()
     share = (time.thread_time() - used) / max(time.perf_counter() - since, 1e-9)
-    busy = min(share, cpu.share) < LEAST_SHARE
+    busy = is_disturbed(min(share, cpu.share))
     return MeasuredCurve(curve, model.device.type == "cpu" and busy)

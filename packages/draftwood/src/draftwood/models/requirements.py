@@ -2,8 +2,6 @@
 
 from typing import NoReturn
 
-from torch import Tensor
-
 from draftwood.models.model import ALL_LAYERS, Ability, BlockCache, Layers, Model
 
 _DOING: dict[Ability, str] = {
@@ -44,12 +42,10 @@ class NoEmbeddingsAndHead:
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def embed(self, tokens: Tensor) -> NoReturn:
+    def embed(self, tokens: object) -> NoReturn:
         self._refuse("an embedding of tokens")
 
-    def logits(
-        self, hidden: Tensor, tokens: Tensor | None = None, normed: bool = False
-    ) -> NoReturn:
+    def logits(self, hidden: object, tokens: object = None, normed: bool = False) -> NoReturn:
         self._refuse("logits after a hidden state")
 
     def weights(self) -> NoReturn:
