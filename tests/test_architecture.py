@@ -206,6 +206,35 @@ def test_packages_import_the_core_and_themselves_alone(path: Path) -> None:
     assert not strange, f"{path.name} imports {strange}; the core knows none, others the core alone"
 
 
+MOST_NAMES = 226  # of the core outside ``testing`` that satellites import; it may only shrink
+
+
+def names_imported(folder: Path) -> set[str]:
+    """Names of the core outside ``testing`` that the files of a folder import."""
+    return {
+        f"{node.module}.{each.name}"
+        for path in files_of(folder)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "draftwood"
+        for each in node.names
+        if not f"{node.module}.".startswith("draftwood.testing.")
+    }
+
+
+def test_satellites_build_on_few_names_of_the_core_all_of_them_public() -> None:
+    found = {name for folder in SATELLITES.values() for name in names_imported(folder)}
+    assert not [name for name in found if "._" in name.replace("__version__", "version")]
+    assert len(found) <= MOST_NAMES, f"{len(found)} names of the core: make fewer of them needed"
+    assert len(found) == MOST_NAMES, f"set MOST_NAMES to {len(found)}"
+
+
+def test_a_planted_private_name_is_found(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        "from draftwood.tree import _hidden\nfrom draftwood.testing.laws import law\n"
+    )
+    assert names_imported(tmp_path) == {"draftwood.tree._hidden"}
+
+
 def test_a_planted_import_of_a_satellite_is_found(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def late():\n    from draftwood_serve.run import run\n")
     assert imports_of(tmp_path / "bad.py", "draftwood_serve") == {"run"}
