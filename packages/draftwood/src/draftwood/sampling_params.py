@@ -293,6 +293,16 @@ def require_temperature(value: float) -> None:
         raise ValueError(f"temperature must be {OPTIONS['temperature'].range}, got {value}")
 
 
+def require_decoding(given: Mapping[str, Any]) -> None:
+    """Refuse options that no text can have; keywords that are no options are passed over.
+
+    Raises:
+        TypeError: for a value of another type.
+        ValueError: for a value out of range, and a schema that is none.
+    """
+    SamplingParams(**{name: given[name] for name in OPTIONS if name in given})
+
+
 def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) -> SamplingParams:
     """Options as an object, as keywords, or both: keywords replace the object's fields.
 

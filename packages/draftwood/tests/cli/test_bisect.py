@@ -10,7 +10,7 @@ from draftwood.models import decoder
 from draftwood.models.native import weights
 from draftwood.native import library
 from draftwood.native.matrix import Matrix
-from draftwood.native.step import NativeStep, StepCaller, UndrawableError
+from draftwood.native.step import NativeStep, StepCaller
 from draftwood.testing import bisect
 from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER
 
@@ -45,9 +45,8 @@ def wrong_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole steps end with another token."""
     right = StepCaller.result
 
-    def wrong(caller: StepCaller, vocabulary: int) -> NativeStep | UndrawableError:
+    def wrong(caller: StepCaller, vocabulary: int) -> NativeStep:
         step = right(caller, vocabulary)
-        assert isinstance(step, NativeStep)
         return step._replace(next_token=(step.next_token + 1) % 40)
 
     monkeypatch.setattr(StepCaller, "result", wrong)

@@ -14,7 +14,7 @@ from draftwood.cli.generate import details
 from draftwood.cli.race import race
 from draftwood.cli.terminal import notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
-from draftwood.text.arguments import require_decoding
+from draftwood.sampling_params import require_decoding
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration

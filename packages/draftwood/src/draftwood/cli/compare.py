@@ -11,7 +11,7 @@ import click
 from draftwood.cli import options
 from draftwood.cli.terminal import depths, output, progress
 from draftwood.cli.tree_view import visible
-from draftwood.text.arguments import require_decoding
+from draftwood.sampling_params import require_decoding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

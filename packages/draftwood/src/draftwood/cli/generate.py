@@ -10,7 +10,7 @@ import click
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
-from draftwood.text.arguments import require_decoding
+from draftwood.sampling_params import require_decoding
 
 if TYPE_CHECKING:
     from draftwood.model_set import ModelNames
