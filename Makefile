@@ -53,7 +53,7 @@ format: $(READY)  ## bring the code into shape
 docs: $(READY)  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 
-bench-overhead: $(READY)  ## time per step outside model runs
+bench-overhead: $(READY)  ## time per step outside forward passes
 	$(BIN)/draftwood bench overhead --output $(BENCH)/benchmarks/results/overhead
 
 bench-identity: $(READY)  ## greedy identity of every shape with every verifier, in float32

@@ -243,7 +243,8 @@ def _choice(
     length = room if wanted.max_tokens is None else wanted.max_tokens
     if limit is not None:
         length = min(length, room)
-    stream = lm.stream(tokens, max_new_tokens=length, **options)
+    least = min(options.get("min_tokens", 0), length)  # where the context ends the text before
+    stream = lm.stream(tokens, **{**options, "max_new_tokens": length, "min_tokens": least})
     echo = None
     if wanted.prompt_logprobs is not None:
         echo = PromptEcho(stream.sequence, wanted.prompt_logprobs)

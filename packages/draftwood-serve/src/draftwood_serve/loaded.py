@@ -126,9 +126,9 @@ def require_method(name: str, settings: ServeSettings) -> None:
     recipe = methods.recipe(name)
     lacking = methods.lacking(recipe, settings.given)
     if lacking is not None:
-        option = "draft-model" if lacking == "head" else lacking
+        option = "--draft-model HEAD" if lacking == "head" else f"--{lacking}"
         raise ValueError(
-            f"method {name!r} needs a {lacking}, and this server was started without --{option}"
+            f"method {name!r} needs a {lacking}, and this server was started without {option}"
         )
     if recipe.promise == "trades quality" and not settings.inexact:
         raise ValueError(

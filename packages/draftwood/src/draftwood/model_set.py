@@ -4,7 +4,7 @@ A kind of resource that users give is a field of ``ModelNames``, ``ModelSet`` an
 What runs a model is imported when it is loaded, so that refusals take no time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _DTYPES = "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
 _DRAFTS = (
     "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
-    " follows; none leaves out the head that auto takes by itself. Repeatable, one of each kind."
+    " follows; none leaves out the head that auto takes by itself. Repeatable where several methods"
+    " run: one of each kind."
 )
 
 
@@ -172,6 +173,8 @@ class ModelSet:
     takes_shipped: bool = True
     datastore: "StoredIndex | None" = None
     overlap: "Overlap | None" = None
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """Type, device and cache that later draft models are loaded with, too."""
 
     @classmethod
     def load(
@@ -205,15 +208,14 @@ class ModelSet:
         require_there(target, drafts, datastore, **how)
         require_draft_model(drafts.model)
         opened = _opened(drafts), open_datastore(datastore)  # before weights are loaded
-        plain = cls(*_target(target, tokenizer, curve, tp, **how))
-        return plain.with_drafts(opened[0], opened[1], overlap, **how)
+        plain = cls(*_target(target, tokenizer, curve, tp, **how), how=how)
+        return plain.with_drafts(opened[0], opened[1], overlap)
 
     def with_drafts(
         self,
         drafts: Drafts,
         datastore: "str | Path | StoredIndex | None" = None,
         overlap: "bool | Overlap | None" = None,
-        **how: Any,
     ) -> "ModelSet":
         """The same target with what is given in the place of what there was of its kind."""
         from draftwood.costs.calibration import Calibration
@@ -225,7 +227,7 @@ class ModelSet:
         if drafts.head is not None or not drafts.takes_shipped:
             given |= {"head": _read(_opened(drafts).head), "takes_shipped": drafts.takes_shipped}
         if drafts.model is not None:
-            model, folder, dtype = load_draft_model(drafts.model, self.tokenizer, **how)
+            model, folder, dtype = load_draft_model(drafts.model, self.tokenizer, **self.how)
             costs = Calibration(model, folder, dtype)
             given |= {"draft_model": model, "draft_calibration": costs}
         if datastore is not None:
@@ -249,7 +251,8 @@ class ModelSet:
         if self.draft_model is not None and self.head is None:
             from draftwood.methods.choice import fastest
 
-            return fastest(self.calibration, self.draft_calibration, measure)
+            ahead = self.overlap is not None
+            return fastest(self.calibration, self.draft_calibration, measure, ahead)
         name = Drafts(head=self.head).method
         return IN_AUTO if name == "auto" and self.head and not self._in_auto(self.head) else name
 

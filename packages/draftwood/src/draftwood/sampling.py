@@ -244,7 +244,7 @@ class Sampling:
             said, times = answer.unique(return_counts=True)
             scores[said] -= self.presence_penalty + self.frequency_penalty * times
         if len(answer) < self.min_tokens:
-            scores[list(self.end_tokens)] = -torch.inf
+            scores[[token for token in self.end_tokens if token < len(scores)]] = -torch.inf
         return scores
 
 
@@ -331,7 +331,10 @@ def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
     elif bool((logits == -torch.inf).all()):
         what = "the model's logits are all minus infinity: its weights are damaged"
     else:
-        what = "logit_bias, a grammar or another logits processor leaves no token to choose from"
+        what = (
+            "logit_bias, min_tokens, a grammar or another logits processor leaves no token to"
+            " choose from"
+        )
     return ValueError(f"token {place} of the text cannot be chosen: {what}")
 
 

@@ -79,6 +79,9 @@ def test_stop_strings_before_are_part_of_the_text() -> None:
     assert builder.text == "abca"
     early = TextBuilder(letters(), ["b"])
     assert early.add(tokens) == 2
+    at_the_bound = TextBuilder(letters(), ["b"], min_tokens=2)  # the second token does not count
+    assert at_the_bound.add(tokens) == 5
+    assert at_the_bound.text == "abca"
 
 
 def test_what_excludes_each_other_is_refused() -> None:

@@ -64,7 +64,7 @@ def method_sentences(measured: MeasuredRun) -> list[str]:
         if known := [(each, each.block_efficiency) for each in found if each.block_efficiency]:
             most, tokens = max(known, key=lambda pair: pair[1].value)
             sentences.append(
-                f"**Most tokens per run, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
+                f"**Most tokens per pass, {_sampled(temperature)}:** `{most.method}`, {tokens}, at"
                 f" {gains[most.method]} times the speed of plain decoding."
             )
     return sentences

@@ -11,7 +11,6 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
 
 if TYPE_CHECKING:
-    from draftwood.drafters.resources import Need
     from draftwood.model_set import ModelNames
     from draftwood.testing.promises import CheckResult
     from draftwood.text.language_model import LanguageModel
@@ -55,9 +54,9 @@ def check(
     rounding, at most 4 spacings of the type apart. Methods that draft with a model or a trained
     head are run on the real one only with --draft-model.
 
-    With --bisect one method (auto unless --methods names another) answers a single prompt in the
-    type in which the model is loaded anyway. Then its parts are switched off one after the other,
-    down to plain PyTorch in float32, and the first that changes a token is named.
+    With --bisect one method (the default one unless --methods names another) answers a single
+    prompt in the type in which the model is loaded anyway. Then its parts are switched off one
+    after the other, down to plain PyTorch in float32, and the first that changes a token is named.
 
     The exit code is 1 if anything fails, or any part changes the text.
 
@@ -70,12 +69,12 @@ def check(
     from draftwood.methods import lossless_names
 
     asked = methods or (lossless_names() if bisect is None else [names.drafts.method])
-    _require_lossless(asked, names.given)
+    _require_lossless(asked, names)
     if bisect is not None:
         _require_one(asked)
         from draftwood.cli.bisect import bisect_text
 
-        lm = options.load(names).with_method(asked[0])
+        lm = options.load(names).with_method(asked[0] if methods else None)
         same = bisect_text(lm, bisect, max_new_tokens, as_json)
         context.exit(0 if same else 1)
     names = replace(names, dtype=names.dtype or "float32")
@@ -104,7 +103,7 @@ def check(
     context.exit(0 if passed else 1)
 
 
-def _require_lossless(names: list[str], given: "frozenset[Need]") -> None:
+def _require_lossless(names: list[str], models: "ModelNames") -> None:
     from draftwood import methods
 
     for method in map(methods.listing, names):
@@ -113,9 +112,9 @@ def _require_lossless(names: list[str], given: "frozenset[Need]") -> None:
                 f"{method.name} changes what the model says by design, so there is nothing to"
                 " check; leave it out"
             )
-    if given:
-        complete = [name for name in names if methods.lacking(name, given) is None]
-        options.check_methods(complete or names, given)
+    if models.given:
+        complete = [name for name in names if methods.lacking(name, models.given) is None]
+        options.check_methods(complete or names, models.given, drafts=models.drafts)
 
 
 def _require_one(names: list[str]) -> None:

@@ -41,8 +41,10 @@ def demo(
       draftwood demo
     """
     require_prompt(prompt)
+    method = "rsd-s" if names.drafts.model else names.drafts.method
+    options.check_methods([method], names.given, drafts=names.drafts)
     plain = options.load(names)
-    drafted = plain.with_method("rsd-s" if names.drafts.model else None)
+    drafted = plain.with_method(method if names.drafts.model else None)
     written, redone, steps = _run(plain, drafted, prompt, max_new_tokens)
     console = output()
     console.print(f"[bold]draftwood[/]  {names.model}, {_hardware(plain)}\n", soft_wrap=True)

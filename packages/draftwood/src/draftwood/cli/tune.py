@@ -218,12 +218,14 @@ class Report:
         from draftwood.costs.calibration import known_speed_ups, store
 
         drafters = {name: found["draft_seconds_per_run"] for name, found in self.results.items()}
+        known = known_speed_ups(self.key)
+        own = {folder: {**known.get(folder, {}), **new} for folder, new in self.speed_ups.items()}
         try:
             measured = self.measured
             self.stored = store(
                 *(self.key, measured.curve, command, drafters),
                 busy=measured.busy,
-                speed_ups=known_speed_ups(self.key) | self.speed_ups,
+                speed_ups={**known, **own},
             )
         except OSError as error:
             self.refusal = str(error)

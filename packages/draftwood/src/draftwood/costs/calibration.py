@@ -325,7 +325,7 @@ class Calibration:
 
     def use(self, curve: Callable[[int], float]) -> None:
         """Use this curve from now on, and ignore measured passes."""
-        self._given = curve
+        self._given, self._assumed = curve, False
 
     @property
     def is_doubtful(self) -> bool:
@@ -438,7 +438,7 @@ def _weights(folder: Path) -> str:
 
 def _store(key: Key, curve: Curve, command: str, **how: Any) -> None:
     with suppress(OSError):  # the next run learns it again
-        store(key, curve, command, **how)
+        store(key, curve, command, speed_ups=known_speed_ups(key), **how)
 
 
 def _warn(message: str) -> None:

@@ -73,5 +73,11 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "seed", "exact", "logprobs", "salt"):
             require_option(name, getattr(self, name))
+        banned = getattr(self.sampler, "end_tokens", frozenset())
+        if getattr(self.sampler, "min_tokens", 0) and not self.stop_tokens <= banned:
+            raise ValueError(
+                "min_tokens bans the end_tokens of Sampling, and stop_tokens hold others; give"
+                " Sampling(end_tokens=...) all of them"
+            )
         require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
         require_kind("prefixes", self.prefixes, PrefixStore, "a Prefixes or None")

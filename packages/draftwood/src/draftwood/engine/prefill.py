@@ -149,8 +149,13 @@ class Prefill(TextHolder):
         return text.begin(root, watch.seconds, logits)
 
     def remember(self) -> None:
-        """Keep what the session has computed for later prompts."""
-        options = self.text.options
+        """Keep what the session has computed for later prompts.
+
+        A text that the garbage collector ends has given its blocks back already.
+        """
+        if (text := self._text()) is None:
+            return
+        options = text.options
         if options.prefixes is not None and self.session is not None and self.length:
             options.prefixes.remember(self.session, self.tokens[: self.length], options.salt)
 

@@ -142,18 +142,19 @@ class Scheduler(Generic[Progress]):
     def _plan(self, budgets: Mapping[int, StepBudget]) -> list[Event[Progress]]:
         """Keep what tasks want to run; gives the events of those that failed."""
         errors: dict[int, Exception] = {}
+        planned: dict[int, abc.Sequence[ModelInput]] = {}
 
         def plan(number: int, budget: StepBudget) -> None:
             try:
-                inputs = self._running[number].plan(budget)
+                planned[number] = self._running[number].plan(budget)
             except Exception as error:
                 errors[number] = error
-                return
-            if inputs:  # otherwise it waits, and is asked again at the next step
-                self._inputs[number] = inputs
-                self._rows[number] = sum([each.rows for each in inputs])
 
         run_together([partial(plan, number, budget) for number, budget in budgets.items()])
+        for number in budgets:  # in the tasks' order, whichever was planned first
+            if inputs := planned.get(number):  # otherwise it waits, and is asked again
+                self._inputs[number] = inputs
+                self._rows[number] = sum([each.rows for each in inputs])
         return [self._failed(number, error) for number, error in errors.items()]
 
     def _by_runner(self) -> list[list[int]]:

@@ -141,11 +141,13 @@ class Sequence:
         try:
             if unclosed is not None and self.root >= 0:
                 self.prefill.remember()
-            if unclosed is not None:
-                unclosed.close()
         finally:
-            for session in self.sessions:
-                session.close()
+            try:
+                if unclosed is not None:
+                    unclosed.close()
+            finally:
+                for session in self.sessions:
+                    session.close()
 
     def _start_on(self, session: ModelSession) -> None:
         self.session = session

@@ -39,7 +39,7 @@ def places_of_packages() -> tuple[Path, ...]:
 
 def folder_of(name: str | Path) -> Path:
     """A path as it is, or the folder of a drafter that comes with draftwood."""
-    path = Path(name)
+    path = Path(name).expanduser()
     return path if path.exists() else shipped_folders().get(str(name), path)
 
 

@@ -15,20 +15,26 @@ ACCEPTANCE = Sequoia.acceptance
 """Probability that the b-th child is the accepted one, where nobody measured it."""
 
 
-def fastest(target: Calibration, draft: Calibration | None, measure: bool = True) -> str:
+def fastest(
+    target: Calibration, draft: Calibration | None, measure: bool = True, ahead: bool = False
+) -> str:
     """The method that is expected to write most tokens a second with a draft model.
 
     What ``draftwood tune`` measured with this draft model comes before estimates.
 
     Args:
         measure: False does without curves that would have to be measured first.
+        ahead: True asks for a method that can draft while the target runs.
     """
-    measured = {} if draft is None else target.speed_ups(draft)
+    recipes = known_parts().recipes
+    fit = {name for name, each in recipes.items() if each.lossless and ahead <= each.drafts_ahead}
+    stored = {} if draft is None else target.speed_ups(draft)
+    measured = {name: found for name, found in stored.items() if name in fit}
     costs = [each and (each.followed() if measure else each.known()) for each in (target, draft)]
     if costs[0] is None or costs[1] is None:
         return max(measured, key=lambda name: measured[name], default=PUBLISHED)
     expected = estimates(costs[0], costs[1]) | measured
-    return max(expected, key=lambda name: expected[name])
+    return max(expected.keys() & fit, key=lambda name: expected[name], default=PUBLISHED)
 
 
 def estimates(

@@ -1,5 +1,5 @@
 // Steps of texts: draft, run, match and learn. The same as Sequence does piece by piece
-// (engine/decoding.py), with the sources of merging.h and the rule of verifiers/match.py.
+// (engine/executors/native.py), with the sources of merging.h and the rule of verifiers/match.py.
 #pragma once
 
 #include <chrono>

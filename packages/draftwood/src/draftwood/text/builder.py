@@ -88,8 +88,15 @@ class TextBuilder:
         )
 
     def _find_stop(self, before: int) -> bool:
-        """Cut the text before the first complete stop string; True if there is one."""
-        places = [self.text.find(stop, max(0, before - len(stop))) for stop in self.stop]
+        """Cut the text before the first stop string that new characters complete, if any does.
+
+        Args:
+            before: characters of the text that are not new.
+
+        Returns:
+            True if there is one.
+        """
+        places = [self.text.find(stop, max(0, before - len(stop) + 1)) for stop in self.stop]
         found = [place for place in places if place >= 0]
         if found:
             self.text, self.stopped = self.text[: min(found)], True

@@ -130,17 +130,30 @@ class LanguageModel(InProcess):
             measure: False does without what would have to be measured first: the method drafts as
                 on a machine where draft tokens are dear, until passes tell what they take.
             datastore: for methods that copy from one: its file, which ``draftwood datastore
-                build`` makes, or what ``open_datastore`` gave.
+                build`` makes, or what ``sources.stored_index.open_datastore`` gave.
             overlap: whether a draft model, or a trained head that reads tokens alone, drafts
                 while the target runs, and how; texts stay the same.
         """
         drafts = Drafts.of(draft_model, drafter)
         if method is not None:
-            given = given_resources(drafts, datastore)
-            methods.require([method], given | self._loaded_for(method), bool(overlap))
-            drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
+            self._require(method, drafts, datastore, overlap)
         models = self.models.with_drafts(drafts, datastore, overlap)
+        if method is None:
+            method = models.default_method(measure)
+            self._require(method, drafts, datastore, overlap)
         return LanguageModel.of(models, method, measure, self.grammars)
+
+    def _require(
+        self,
+        method: str | MethodSpec | Method,
+        drafts: Drafts,
+        datastore: str | Path | StoredIndex | None,
+        overlap: bool | Overlap | None,
+    ) -> None:
+        """Refuse what a method lacks, and what is given and it does not use."""
+        given = given_resources(drafts, datastore)
+        methods.require([method], given | self._loaded_for(method), bool(overlap))
+        drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
 
     def _loaded_for(self, method: str | MethodSpec | Method) -> frozenset[Need]:
         """The resources there are that a method needs or uses."""
@@ -343,7 +356,7 @@ def load(
             its kind, ``auto`` for an EAGLE head; for a second model the one that is fastest by what
             passes cost here, and by what ``draftwood tune`` measured with it.
         draft_model: what drafts: a second model given like ``model``, or a trained head, its name
-            or folder; one of each in a list. ``none`` leaves out the head that comes with
+            or folder. ``none`` leaves out the head that comes with
             draftwood for this model and that ``auto`` takes by itself on CPUs.
         drafter: a trained head; ``draft_model`` takes it now.
         datastore: for methods that copy from texts of files: what ``draftwood datastore build``

@@ -26,9 +26,13 @@ class NativeSteps(TextHolder):
         super().__init__(text)
         self.stepper, self.in_turn = stepper, InTurn(text)
         self._rows = 1  # of the last step
+        # tokens before which end tokens are banned, which the library does not do
+        self._least = getattr(text.options.sampler, "min_tokens", 0)
 
     def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
         text = self.text
+        if text.emitted < self._least:
+            return self.in_turn.plan(budget)
         context = text.context_for(budget)
         draft = text.draft.native(context)
         if draft is None:

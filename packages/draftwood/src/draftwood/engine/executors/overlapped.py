@@ -232,6 +232,8 @@ class Overlapped(InTurn):
             return
         (tree, context), text = given, self.text
         sampler, rng = text.options.sampler, text.rng.copy()
+        if sampler.reads_context:  # the text goes on while these are drafted
+            context = replace(context, tokens=list(context.tokens))
         likely = LikelyOutcomes(tree, sampler, context, text.verifier, rng)
         self.side = DraftedAhead(self.session, likely, most)
         self._send(self.side)

@@ -1,5 +1,6 @@
 """Choice of the executor of a text."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from draftwood.drafters.drafter import DraftRequest
@@ -36,7 +37,9 @@ def _stepper(text: "Sequence") -> Stepper | None:
     Wanted are the target's own draws, of logits that are but divided by a temperature.
     """
     options, sampler = text.options, text.options.sampler
-    if type(sampler) is not Sampling or not sampler.only_temperature or type(text.rng) is not Rng:
+    if type(sampler) is not Sampling or type(text.rng) is not Rng:
+        return None
+    if not replace(sampler, min_tokens=0).only_temperature:
         return None
     if options.logprobs is not None or options.bound is not None:
         return None
