@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from draftwood.costs import calibration
+from draftwood.costs import calibration, disturbance
 from draftwood.costs.curve import Curve
 from draftwood.storage import weights
 from local_server import RunningServer, running, save_tiny
@@ -17,7 +17,7 @@ def quick_measures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
         patch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
-        patch.setattr(calibration, "LEAST_SHARE", 0.0)
+        patch.setattr(disturbance, "LEAST_SHARE", 0.0)
         patch.setattr(calibration, "home", lambda: home)
         patch.setattr(weights, "home", lambda: home)
         yield
