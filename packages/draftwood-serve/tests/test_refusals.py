@@ -27,7 +27,7 @@ TEXT = {"prompt": "go", "max_tokens": 4}
         ({"chat_template": "{{ x }}"}, "chat_template", "unsupported_parameter"),
         ({"chat_template_kwargs": {}}, "chat_template_kwargs", "unsupported_parameter"),
         ({"min_tokens": -1}, "min_tokens", "invalid_value"),
-        ({"min_tokens": 5}, None, None),
+        ({"min_tokens": 5}, "min_tokens", None),
         ({"speculative": {"methods": "auto"}}, "speculative", "unknown_parameter"),
         ({"speculative": {"method": "nosuch"}}, "speculative", None),
         ({"speculative": {"method": "rsd-s"}}, "speculative", None),

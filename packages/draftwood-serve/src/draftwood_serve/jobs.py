@@ -243,7 +243,12 @@ def _choice(
     length = room if wanted.max_tokens is None else wanted.max_tokens
     if limit is not None:
         length = min(length, room)
-    least = min(options.get("min_tokens", 0), length)  # where the context ends the text before
+    asked = options.get("min_tokens", 0)
+    if wanted.max_tokens is not None and asked > wanted.max_tokens:
+        raise bad_request(
+            f"min_tokens ({asked}) must be at most max_tokens ({wanted.max_tokens})", "min_tokens"
+        )
+    least = min(asked, length)  # the context may end the text before
     stream = lm.stream(tokens, **{**options, "max_new_tokens": length, "min_tokens": least})
     echo = None
     if wanted.prompt_logprobs is not None:
