@@ -39,6 +39,15 @@ pytest_plugins = ["command_models"]  # models that commands of all packages are 
 torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the library once, before processes that share the tests start."""
+    if not hasattr(session.config, "workerinput"):
+        from draftwood.native import library
+
+        library.available()
+
+
 def pytest_collection_finish() -> None:
     """Keep what is imported by now; collect garbage less often, which takes a tenth of all time."""
     gc.collect()
