@@ -34,7 +34,8 @@ def fastest(
     if costs[0] is None or costs[1] is None:
         return max(measured, key=lambda name: measured[name], default=PUBLISHED)
     expected = estimates(costs[0], costs[1]) | measured
-    return max(expected.keys() & fit, key=lambda name: expected[name], default=PUBLISHED)
+    fitting = [name for name in expected if name in fit]  # in the order of recipes, for ties
+    return max(fitting, key=lambda name: expected[name], default=PUBLISHED)
 
 
 def estimates(
