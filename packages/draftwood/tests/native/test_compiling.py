@@ -53,12 +53,13 @@ for each in told:
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The log of a compiler that is called in place of the real one, for a home of its own."""
     script, log = tmp_path / "c++", tmp_path / "log"
+    real = library.library()._name  # while the compiler is the real one
     script.write_text(STAND_IN)
     script.chmod(0o755)
     log.touch()
     monkeypatch.setenv("CXX", str(script))
     monkeypatch.setenv("LOG", str(log))
-    monkeypatch.setenv("LIBRARY", library.library()._name)
+    monkeypatch.setenv("LIBRARY", real)
     monkeypatch.setenv("SECONDS_OF_PART", "0")
     monkeypatch.setenv("WRONG", "none")
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
