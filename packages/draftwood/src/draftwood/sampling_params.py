@@ -42,6 +42,7 @@ class TextOption:
         optional: None is a value too.
         places: where users may give it, besides ``LanguageModel``.
         transformers: its name in ``GenerationConfig``; None where there is none.
+        holds: says whether a number within the bounds is taken; None takes all of them.
         wanted: its values in words, where bounds do not tell them.
     """
 
@@ -53,6 +54,7 @@ class TextOption:
     optional: bool = False
     places: frozenset[Place] = frozenset(("command line", "server"))
     transformers: str | None = None
+    holds: Callable[[float], bool] | None = None
     wanted: str = ""
 
     @property
@@ -85,7 +87,8 @@ class TextOption:
         checked(name, value, self.range)
         low = self.least is not None and (value <= self.least if self.above else value < self.least)
         high = self.most is not None and value > self.most
-        if low or high or not abs(value) < float("inf"):
+        odd = self.holds is not None and not self.holds(value)
+        if low or high or odd or not abs(value) < float("inf"):
             raise ValueError(f"{name} must be {self.range}, got {value}")
 
 
@@ -170,6 +173,7 @@ class SamplingParams:
         "0 is greedy decoding.",
         least=0,
         transformers="temperature",
+        holds=lambda value: value == 0.0 or 1e-30 <= value <= 1e30,  # else no numbers in 32 bits
         wanted="0 (the likeliest token) or a number from 1e-30 to 1e30",
     )
     top_k: int = _option(
@@ -256,7 +260,6 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():
             option.require(name, getattr(self, name))
-        require_temperature(self.temperature)
         require_one_grammar(self.json_schema, self.grammar)
         if self.min_tokens > self.max_new_tokens:
             raise ValueError(
@@ -283,14 +286,6 @@ OPTIONS: Mapping[str, TextOption] = {
 def require_option(name: str, value: object) -> None:
     """Refuse a value that no text can have; see ``TextOption.require``."""
     OPTIONS[name].require(name, value)
-    if name == "temperature":
-        require_temperature(value)  # type: ignore[arg-type]
-
-
-def require_temperature(value: float) -> None:
-    """Raise ValueError for a temperature over which logits are no numbers in 32 bits."""
-    if value != 0.0 and not 1e-30 <= value <= 1e30:
-        raise ValueError(f"temperature must be {OPTIONS['temperature'].range}, got {value}")
 
 
 def require_decoding(given: Mapping[str, Any]) -> None:
