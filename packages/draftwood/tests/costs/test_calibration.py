@@ -26,6 +26,7 @@ from draftwood.costs.calibration import (
     Key,
     KnownCurve,
     curve_for,
+    known_speed_ups,
     read,
     store,
 )
@@ -464,6 +465,18 @@ def test_what_was_learnt_beside_other_programs_replaces_nothing_better(
     followed.keep("draftwood generate")
     assert followed.key is not None
     assert read(followed.key) == KnownCurve(CURVE)
+
+
+def test_a_curve_that_is_corrected_keeps_the_speed_ups_of_draft_models(
+    followed: Calibration,
+) -> None:
+    assert followed.key is not None
+    found = {"a draft model": {"rsd-s": 1.5}}
+    store(followed.key, CURVE, "draftwood tune", speed_ups=found)
+    tell(followed, 3.0)
+    followed.keep("draftwood generate")
+    assert read(followed.key) != KnownCurve(CURVE)  # corrected
+    assert known_speed_ups(followed.key) == found
 
 
 def test_a_few_passes_are_not_worth_a_file(
