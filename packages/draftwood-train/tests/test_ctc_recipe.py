@@ -1,5 +1,6 @@
 """CTC's losses are what the recursions say, and its recipe learns from answers alone."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.lattice import Lattice, Prefix
 from draftwood.heads.layers import HeadSizes
+from draftwood.heads.pairwise import PairwiseTerm
 from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,
     lk_loss,
     next_token_laws,
+    paces,
     prefix_loss,
 )
 from draftwood_train.recipe import PackedRows, TargetWeights
@@ -75,6 +78,25 @@ def test_frames_alone_are_judged_at_their_own_depth() -> None:
     ]
     wanted = -torch.stack(scores).mean()
     torch.testing.assert_close(frame_loss(log_probs, LABELS, LENGTHS), wanted)
+
+
+def test_places_are_weighed_by_the_drafts_that_reach_them() -> None:
+    confidences = torch.tensor([[0.5, 0.25, 1.0]])
+    found = paces(confidences, smoothing=0.0)
+    assert found.tolist() == [[0.5 + 0.125 + 0.125, 0.125 + 0.125, 0.125]]
+    assert paces(confidences, smoothing=1.0).tolist() == [[3.0, 2.0, 1.0]]
+    log_probs = logits().log_softmax(-1)
+    even = torch.full_like(log_probs, 1 / (VOCAB + 1)).log()
+    plain, weighed = (frame_loss(even, LABELS, LENGTHS, paced) for paced in (False, True))
+    assert weighed.item() == pytest.approx(plain.item())
+    # of two anchors the one whose first token is surely wrong says little of its second
+    sure = torch.tensor([[[0.5, 0.5], [0.5, 0.5]], [[1e-9, 1.0], [0.5, 0.5]]]).log()
+    found = frame_loss(sure, torch.zeros(2, 2, dtype=torch.long), torch.tensor([2, 2]), paced=True)
+    right, wrong = 0.55, 0.1  # smoothed confidences
+    weights = [right + right**2, right**2, wrong + wrong * right, wrong * right]
+    losses = [math.log(2), math.log(2), -math.log(1e-9), math.log(2)]
+    wanted = sum(w * each for w, each in zip(weights, losses, strict=True)) / sum(weights)
+    assert found.item() == pytest.approx(wanted, rel=1e-3)
 
 
 def test_next_token_laws_are_the_normalised_rows_of_the_lattice() -> None:
@@ -167,15 +189,56 @@ def efficiency(recipe: CtcRecipe, head: CtcHead, rows: PackedRows, target: Targe
     return judged.figures["block_efficiency"] / judged.places
 
 
-@pytest.mark.parametrize("loss_name", ["ctc", "prefix", "prefix+lk", "ce"])
-def test_every_objective_learns_what_can_be_known(loss_name: Any) -> None:
-    recipe = CtcRecipe(frames=6, loss_name=loss_name, anchors=8)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"loss_name": name} for name in ("ctc", "prefix", "prefix+lk", "ce")),
+        {"loss_name": "ce", "paced": True, "layers": 2},
+        {"loss_name": "ce", "pairwise": 4},
+    ],
+    ids=str,
+)
+def test_every_objective_learns_what_can_be_known(options: Any) -> None:
+    recipe = CtcRecipe(frames=6, anchors=8, **options)
     target, rows = world()
     before = efficiency(recipe, trained(recipe, rows, target, 0), rows, target)
-    after = efficiency(recipe, trained(recipe, rows, target, 60), world(1)[1], target)
+    after = efficiency(recipe, trained(recipe, rows, target, 90), world(1)[1], target)
     # a text leaves the draft vocabulary every twelfth token
     assert before < 2.0
     assert after > 3.5
+
+
+def test_a_pairwise_term_learns_what_independent_frames_cannot() -> None:
+    """Of two tokens in a row the second follows from the first, which nobody can foresee."""
+    labels = torch.tensor([[0, 1], [2, 0]] * 50)
+    lengths = torch.full((100,), 2)
+    torch.manual_seed(0)
+    losses = []
+    for pairwise in (0, 2):
+        frames = torch.zeros(2, VOCAB, requires_grad=True)
+        term = PairwiseTerm(VOCAB, 2)
+        learns = [frames, *(term.parameters() if pairwise else ())]
+        optimiser = torch.optim.Adam(learns, 0.1)
+        for _ in range(200):
+            first = frames.expand(100, 2, VOCAB)
+            terms = torch.stack([torch.zeros(100, VOCAB), term(labels[:, 0])], dim=1)
+            log_probs = (first + (terms if pairwise else 0.0)).log_softmax(-1)
+            loss = frame_loss(log_probs, labels, lengths)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(math.log(2), abs=0.01)
+    assert losses[1] == pytest.approx(math.log(2) / 2, abs=0.01)
+
+
+def test_options_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="choose --loss-name ce"):
+        CtcRecipe(pairwise=8)
+    with pytest.raises(ValueError, match="choose --loss-name ce"):
+        CtcRecipe(paced=True, loss_name="ctc")
+    with pytest.raises(ValueError, match="linear ones no more"):
+        CtcRecipe(form="linear", layers=2, loss_name="ce").build(world()[0])
 
 
 def test_states_in_the_wrong_places_teach_nothing() -> None:

@@ -56,15 +56,34 @@ def frame_loss(
     log_probs: Float[Tensor, "anchors frames symbols"],
     labels: Int[Tensor, "anchors places"],
     lengths: Int[Tensor, " anchors"],
+    paced: bool = False,
 ) -> Float[Tensor, ""]:
     """Cross-entropy of frame d and the token at depth d, as the heads of Medusa are trained.
 
     Cai et al. 2024, arXiv:2401.10774, without weights that fall with depth.
+
+    Args:
+        paced: weigh places by ``paces``.
     """
     depth = min(log_probs.shape[1], labels.shape[1])
     scores = log_probs[:, :depth].gather(-1, labels[:, :depth, None])[..., 0]
     counted = torch.arange(depth, device=labels.device) < lengths[:, None]
-    return -scores[counted].mean()
+    if not paced:
+        return -scores[counted].mean()
+    weights = paces(scores.detach().exp().masked_fill(~counted, 0.0)) * counted
+    return -(weights * scores.masked_fill(~counted, 0.0)).sum() / weights.sum()
+
+
+def paces(
+    confidences: Float[Tensor, "anchors places"], smoothing: float = 0.1
+) -> Float[Tensor, "anchors places"]:
+    """Weights of places by the accepted length that they are worth (D-PACE).
+
+    Place j counts for every draft that reaches it and goes on: the sum over m >= j of the product
+    of the confidences up to m, each mixed with 1 by ``smoothing``.
+    """
+    reached = (smoothing + (1 - smoothing) * confidences).cumprod(-1)
+    return reached.flip(-1).cumsum(-1).flip(-1)
 
 
 def next_token_laws(

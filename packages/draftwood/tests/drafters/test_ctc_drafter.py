@@ -16,6 +16,7 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
+from draftwood.heads.pairwise import Chain, PairwiseTerm
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
@@ -66,7 +67,15 @@ READS: dict[str, Callable[[], Frames]] = {
     "lattice": lambda: Lattice(frames()),
     "raw": lambda: Unmerged(frames(), has_blank=True),
     "without a blank": lambda: Unmerged(frames()[:, :-1].softmax(-1), has_blank=False),
+    "chain": lambda: Chain(frames()[:, :-1].log(), pairwise(len(DRAFTED)), candidates=2),
 }
+
+
+def pairwise(vocab: int) -> PairwiseTerm:
+    torch.manual_seed(5)
+    term = PairwiseTerm(vocab, 2)
+    term.after_embedding.data.normal_(std=2.0)
+    return term
 
 
 def growing(
@@ -133,10 +142,23 @@ class Lying(GrownPrefixes):
         return DraftTree(tree.tokens, tree.parents, tree.probs.roll(1, dims=-1), tree.draw)
 
 
+class Confused(GrownPrefixes):
+    """A wrong rule: drawn after one token, told as if drawn after its sibling."""
+
+    def without_ended(self, tree: DraftTree) -> DraftTree:
+        tree = super().without_ended(tree)
+        assert tree.probs is not None
+        return replace(tree, probs=torch.cat([tree.probs[:1], tree.probs[1:].flip(0)]))
+
+
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("wrong", [Late, Lying])
-def test_a_wrong_rule_is_found(vocabulary: DraftVocabulary, wrong: type[GrownPrefixes]) -> None:
-    grow = growing(vocabulary, Widths((2, 1)), READS["lattice"](), wrong)
+@pytest.mark.parametrize(
+    ("wrong", "reads"), [(Late, "lattice"), (Lying, "lattice"), (Confused, "chain")]
+)
+def test_a_wrong_rule_is_found(
+    vocabulary: DraftVocabulary, wrong: type[GrownPrefixes], reads: str
+) -> None:
+    grow = growing(vocabulary, Widths((2, 1)), READS[reads](), wrong)
     off = distance(emitted_law(Rejection(), grow, table(), 3), target_law(table(), 3))
     assert off > DISTANCE
 
@@ -240,6 +262,19 @@ def test_a_head_without_a_blank_drafts_too(target: Model) -> None:
     assert any(step.drafted for step in steps)
     with pytest.raises(ValueError, match="'paper'"):
         CtcDrafter(trained, target, search="paper")
+
+
+def test_frames_that_know_their_neighbours_draft_too(target: Model) -> None:
+    settings = {"has_blank": False, "pairwise": 4, "vocabulary": len(EVEN), "layers": 2}
+    trained = tiny_ctc(target, EVEN, reads=(1, 1, target.layers), **settings)
+    plain = methods.build("plain", target)
+    wanted = said(written(target, plain.drafter, plain.verifier))
+    for way in ({}, {"shape": Widths((2, 1))}):
+        drafter = CtcDrafter(trained, target, **way)
+        rule = Match() if drafter.draws == {"chosen"} else Rejection()
+        steps = list(written(target, drafter, rule))
+        assert said(steps) == wanted
+        assert any(step.drafted for step in steps)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def head(**more: Any) -> CtcHead:
 
 def drafted(net: CtcHead, rows: torch.Tensor, pieces: tuple[int, ...]) -> torch.Tensor:
     """Frames after the last row, whose rows come in pieces."""
-    cache = HeadCache(1, SIZES, rows)
+    cache = HeadCache(net.config.layers, SIZES, rows)
     states = torch.empty(0)
     for piece in rows.split(list(pieces)):
         states = net.draft(cache, piece)
@@ -45,9 +45,9 @@ def packed(net: CtcHead, rows: torch.Tensor, anchors: list[int]) -> torch.Tensor
 
 
 @pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("form", ["layer", "linear"])
-def test_training_and_drafting_see_the_same(form: str, window: int | None) -> None:
-    net = head(form=form, window=window)
+@pytest.mark.parametrize(("form", "layers"), [("layer", 1), ("layer", 2), ("linear", 1)])
+def test_training_and_drafting_see_the_same(form: str, layers: int, window: int | None) -> None:
+    net = head(form=form, window=window, layers=layers)
     rows = net.rows(torch.randn(9, 32), torch.randn(9, 32))
     found = packed(net, rows, [2, 5, 8])
     for number, anchor in enumerate((2, 5, 8)):
@@ -110,7 +110,11 @@ def test_the_blank_is_the_last_symbol() -> None:
     ("wrong", "message"),
     [
         ({"frames": 0}, "at least one frame"),
-        ({"reads": (1, 2)}, "one layer"),
+        ({"reads": ()}, "at least one layer"),
+        ({"layers": 0}, "frames have at least one layer"),
+        ({"layers": 2, "form": "linear"}, "linear ones no more"),
+        ({"pairwise": 4, "vocabulary": 8}, "frames without a blank"),
+        ({"pairwise": 4, "has_blank": False}, "a draft vocabulary"),
         ({"form": "round"}, "layer or linear"),
         ({"window": 0}, "at least one row"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional
 
 from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
 from draftwood.heads.lattice import Lattice, Unmerged
+from draftwood.heads.pairwise import Chain
 from draftwood.heads.prefix_search import likeliest_prefixes
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -25,6 +27,7 @@ from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 
 LOSSES = ("ctc", "prefix", "prefix+lk", "ce")
 FORMS = ("layer", "linear")
+FEATURES = ("last", "three")
 NODES = 8  # of the tree that judges
 JUDGED_EVERY = 8  # places
 
@@ -50,6 +53,16 @@ class CtcRecipe:
         default="layer",
         metadata={"help": "what frames see: the context, or one state"},
     )
+    layers: int = field(default=1, metadata={"help": "decoder layers of the frames"})
+    features: Literal["last", "three"] = field(
+        default="last", metadata={"help": "the state after the final norm, or three layers'"}
+    )
+    pairwise: int = field(
+        default=0, metadata={"help": "rank of a term between neighbouring frames; with ce"}
+    )
+    paced: bool = field(
+        default=False, metadata={"help": "whether ce weighs places by what they are worth"}
+    )
     reads_root: bool = field(
         default=True, metadata={"help": "whether rows read the token at the next place too"}
     )
@@ -68,17 +81,23 @@ class CtcRecipe:
         for name, value, known in (
             ("loss_name", self.loss_name, LOSSES),
             ("form", self.form, FORMS),
+            ("features", self.features, FEATURES),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if (self.pairwise or self.paced) and self.loss_name != "ce":
+            raise ValueError(
+                f"pairwise and paced go with the loss ce, not with {self.loss_name}; choose"
+                " --loss-name ce"
+            )
         if self.law_depth > self.label_length:
             raise ValueError(
                 f"law_depth ({self.law_depth}) must be at most label_length ({self.label_length})"
             )
 
     def reads(self, layers: int) -> tuple[int, ...]:
-        """The state after the final norm."""
-        return (layers,)
+        """The state after the final norm, or those of a low, a middle and a high layer."""
+        return (layers,) if self.features == "last" else (2, layers // 2, layers - 3)
 
     def build(self, target: TargetWeights) -> nn.Module:
         """A new head."""
@@ -89,6 +108,9 @@ class CtcRecipe:
             reads=self.reads(target.layers),
             reads_root=self.reads_root,
             has_blank=self.loss_name != "ce",
+            layers=self.layers,
+            pairwise=self.pairwise,
+            vocabulary=len(target.draft_tokens) if self.pairwise else 0,
         )
         head = CtcHead(config)
         if self.start_from == "last-layer":
@@ -105,6 +127,8 @@ class CtcRecipe:
         if not bool(chosen.any()):
             return torch.zeros((), device=labels.device, requires_grad=True), {}
         log_probs = _frames(head, rows, target, chosen)
+        if self.pairwise:
+            log_probs = _with_neighbours(head, log_probs, labels[chosen])
         with torch.autocast(labels.device.type, enabled=False):
             return self._losses(log_probs, labels, lengths, chosen, rows, target)
 
@@ -118,7 +142,8 @@ class CtcRecipe:
         target: TargetWeights,
     ) -> tuple[Tensor, Mapping[str, float]]:
         labels, lengths = labels[chosen].clamp(min=0), lengths[chosen]
-        kind = {"ctc": ctc_loss, "ce": frame_loss}.get(self.loss_name, prefix_loss)
+        ce = partial(frame_loss, paced=self.paced)
+        kind = {"ctc": ctc_loss, "ce": ce}.get(self.loss_name, prefix_loss)
         loss = kind(log_probs, labels, lengths)
         figures = {self.loss_name.split("+")[0]: float(loss.detach())}
         if self.loss_name == "prefix+lk":
@@ -150,17 +175,21 @@ class CtcRecipe:
         texts = labels[chosen].tolist()
         with torch.autocast("cpu", enabled=False):
             accepted = [
-                self._accepted(each, text) for each, text in zip(probs.cpu(), texts, strict=True)
+                self._accepted(head, each, text)
+                for each, text in zip(probs.cpu(), texts, strict=True)
             ]
         tokens = float(sum(depth + 1 for depth, _ in accepted))
         first = float(sum(right for _, right in accepted))
         return Judged(places, {"block_efficiency": tokens, "first_guess": first})
 
     def _accepted(
-        self, probs: Float[Tensor, "frames symbols"], text: list[int]
+        self, head: nn.Module, probs: Float[Tensor, "frames symbols"], text: list[int]
     ) -> tuple[int, bool]:
         """Number of the text's tokens in the tree, and whether its first node is one of them."""
         reads = Unmerged(probs, False) if self.loss_name == "ce" else Lattice(probs)
+        if self.pairwise:
+            assert isinstance(head, CtcHead)
+            reads = Chain(probs.log(), head.pairwise.cpu(), head.config.candidates)
         tree = likeliest_prefixes(reads, NODES)
         return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
 
@@ -222,7 +251,7 @@ def _frames(
     order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
     real = chosen.gather(-1, order)
     embedded = functional.embedding(_ahead(rows.tokens, 1, 0), target.embedding)
-    context = head.rows(rows.states[..., 0, :].to(dtype), embedded.to(dtype))
+    context = head.rows(head.combine(rows.states.to(dtype)), embedded.to(dtype))
     anchors = context.gather(1, order[..., None].expand(-1, -1, context.shape[-1]))
     places = torch.arange(context.shape[1], device=order.device)
     seen = (places <= order[..., None]) & (
@@ -234,6 +263,19 @@ def _frames(
     born = head.born(anchors).flatten(1, 2)
     states = head(context, born, positions, PackedFrames(count, seen))
     return head.log_probs(states.unflatten(1, (-1, count))[real], target.head)
+
+
+def _with_neighbours(
+    head: nn.Module,
+    log_probs: Float[Tensor, "anchors frames vocab"],
+    labels: Int[Tensor, "anchors places"],
+) -> Float[Tensor, "anchors frames vocab"]:
+    """The frames' distributions, each given the label of the frame before it."""
+    assert isinstance(head, CtcHead)
+    frames = log_probs.shape[1]
+    before = labels[:, : frames - 1].clamp(min=0)
+    terms = functional.pad(head.pairwise(before), (0, 0, 1, frames - 1 - before.shape[1]))
+    return (log_probs + terms.float()).log_softmax(-1)
 
 
 def _target_laws(

@@ -26,6 +26,7 @@ from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
+from draftwood.heads.pairwise import Chain
 from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model
@@ -111,6 +112,8 @@ class CtcDrafter(Drafter):
 
     def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
         """The distribution of texts that the frames are taken for."""
+        if self.head.config.pairwise:
+            return Chain(probs.log(), self.head.pairwise, self.head.config.candidates)
         if self.search == "raw" or not self.head.config.has_blank:
             return Unmerged(probs, self.head.config.has_blank)
         return Lattice(probs)
@@ -134,22 +137,23 @@ class _CtcSession(DraftSession):
     def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
         self.drafter, self.head, self.rng = config, config.head, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.layer = config.head.config.reads[0]
-        self.cache = HeadCache(1, config.head.config.sizes, config.head.frame_weight)
+        self.layers, sizes = config.head.config.reads, config.head.config.sizes
+        self.cache = HeadCache(config.head.config.layers, sizes, config.head.frame_weight)
         # Tokens of the sequence whose rows are not in the cache, and the target's states there. A
         # row may read the token at the next place, so the newest always waits.
         self.late: list[int] = []
-        self.states: list[Float[Tensor, "places dim"]] = []
+        self.states: list[Float[Tensor, "places reads dim"]] = []
 
     @property
     def reads(self) -> Reads:
-        return Reads(hidden=(self.layer,))
+        return Reads(hidden=tuple(dict.fromkeys(self.layers)))
 
     @torch.no_grad()
     def update(self, verified: VerifiedTree) -> None:
         assert verified.output is not None  # it says what it reads
         self.late += verified.tokens
-        self.states.append(verified.output.hidden[self.layer][list(verified.path)])
+        hidden, path = verified.output.hidden, list(verified.path)
+        self.states.append(torch.stack([hidden[each][path] for each in self.layers], dim=-2))
         if len(self.late) > CHUNK:
             self._take_in(self.late[1:])
 
@@ -185,7 +189,8 @@ class _CtcSession(DraftSession):
             tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
             embedded = self.drafter.target.embeddings_and_head.embed(tokens).to(dtype)
             new = states[first : first + len(tokens)].to(dtype)
-            frames = self.head.draft(self.cache, self.head.rows(new, embedded))
+            rows = self.head.rows(self.head.combine(new), embedded)
+            frames = self.head.draft(self.cache, rows)
         assert frames is not None  # there is a token to follow
         self.late, self.states = self.late[len(following) :], [states[len(following) :]]
         return frames

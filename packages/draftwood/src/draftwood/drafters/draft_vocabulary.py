@@ -176,12 +176,15 @@ class HeadDrafter(Drafter):
 
 
 def require_newest_state(config: CtcConfig | MedusaConfig, target: Model, method: str) -> None:
-    """Raise ValueError unless a target has the one state that a head reads."""
+    """Raise ValueError unless a target has the states that a head reads."""
     for ability in ("hidden", "embeddings_and_head"):
         require_ability(target, ability, method)
-    if config.sizes.hidden != target.hidden_size or not 0 <= config.reads[0] <= target.layers:
+    reads = config.reads
+    if config.sizes.hidden != target.hidden_size or not all(
+        0 <= layer <= target.layers for layer in reads
+    ):
         raise ValueError(
-            f"the drafter reads states of {config.sizes.hidden} entries at layer"
-            f" {config.reads[0]}, the target has {target.hidden_size} at layers"
-            f" 0..{target.layers}; take a drafter of this model"
+            f"the drafter reads states of {config.sizes.hidden} entries at layers {list(reads)},"
+            f" the target has {target.hidden_size} at layers 0..{target.layers}; take a drafter of"
+            " this model"
         )

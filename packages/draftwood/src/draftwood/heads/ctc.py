@@ -7,7 +7,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import Attention, AttentionRule, HeadCache, HeadSizes, Mlp, RmsNorm
+from draftwood.heads.layers import (
+    Attention,
+    AttentionRule,
+    DecoderLayer,
+    HeadCache,
+    HeadSizes,
+    Mlp,
+    RmsNorm,
+)
+from draftwood.heads.pairwise import PairwiseTerm
 
 
 @dataclass(frozen=True)
@@ -19,30 +28,48 @@ class CtcConfig:
         form: "layer" lets frames see the context and each other; "linear" gives them the newest
             state alone, as the heads of Medusa have it.
         frames: places that it drafts at once.
-        reads: the target's layer whose input it reads; the number after the last one means the
-            state after the final norm.
+        layers: decoder layers of the frames. Each gives the context keys and values of its own.
+        reads: the target's layers whose inputs it reads; the number after the last one means the
+            state after the final norm. Several are normed and joined, as EAGLE-3 has it.
         reads_root: whether a row also reads the token at the next place, which for the newest row
             is the root of the draft tree.
         has_blank: whether a frame may emit a blank; without blanks, frame f drafts place f.
         window: newest rows of the context that a frame sees; None for all.
+        pairwise: rank of the term between neighbouring frames' tokens; 0 for none.
+        vocabulary: tokens of the draft vocabulary, where there is a pairwise term.
+        candidates: likeliest tokens of a frame that a pairwise term decides between.
     """
 
     kind: ClassVar[str] = "ctc"
     sizes: HeadSizes
     form: Literal["layer", "linear"] = "layer"
     frames: int = 8
+    layers: int = 1
     reads: tuple[int, ...] = (0,)
     reads_root: bool = True
     has_blank: bool = True
     window: int | None = None
+    pairwise: int = 0
+    vocabulary: int = 0
+    candidates: int = 16
 
     def __post_init__(self) -> None:
         if self.form not in ("layer", "linear"):
             raise ValueError(f"form must be layer or linear, got {self.form!r}")
         if self.frames < 1:
             raise ValueError(f"a head has at least one frame, got {self.frames}")
-        if len(self.reads) != 1:
-            raise ValueError(f"a CTC head reads one layer of its target, got {list(self.reads)}")
+        if not self.reads:
+            raise ValueError("a CTC head reads at least one layer of its target")
+        if self.layers < 1 or (self.layers > 1 and self.form == "linear"):
+            raise ValueError(
+                f"frames have at least one layer, and linear ones no more, got {self.layers}"
+            )
+        if self.pairwise and (self.has_blank or self.vocabulary < 1 or self.candidates < 1):
+            raise ValueError(
+                "a pairwise term needs frames without a blank, a draft vocabulary and at least one"
+                f" candidate, got has_blank {self.has_blank}, vocabulary {self.vocabulary} and"
+                f" candidates {self.candidates}"
+            )
         if self.window is not None and self.window < 1:
             raise ValueError(f"a frame sees at least one row, got a window of {self.window}")
 
@@ -64,6 +91,9 @@ class CtcHead(nn.Module):
         super().__init__()
         self.config, sizes = config, config.sizes
         dim = sizes.hidden
+        if len(config.reads) > 1:
+            self.fc_norm = nn.ModuleList(RmsNorm(dim, sizes.epsilon) for _ in config.reads)
+            self.fc = nn.Linear(len(config.reads) * dim, dim, bias=False)
         self.frame_weight = nn.Parameter(torch.eye(dim).repeat(config.frames, 1, 1))
         self.frame_bias = nn.Parameter(torch.randn(config.frames, dim) * dim**-0.5)
         if config.reads_root:
@@ -74,9 +104,21 @@ class CtcHead(nn.Module):
             self.self_attn = Attention(sizes, dim)
             self.post_attention_layernorm = RmsNorm(dim, sizes.epsilon)
             self.mlp = Mlp(sizes)
+            self.deeper = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers - 1))
         self.norm = RmsNorm(dim, sizes.epsilon)
         if config.has_blank:
             self.blank = nn.Parameter(torch.zeros(dim))
+        if config.pairwise:
+            self.pairwise = PairwiseTerm(config.vocabulary, config.pairwise)
+
+    def combine(
+        self, features: Float[Tensor, "... rows reads dim"]
+    ) -> Float[Tensor, "... rows dim"]:
+        """Combine the target's states of all layers that it reads into one."""
+        if len(self.config.reads) == 1:
+            return features[..., 0, :]
+        parts = zip(self.fc_norm, features.unbind(-2), strict=True)
+        return self.fc(torch.cat([norm(part) for norm, part in parts], dim=-1))
 
     def rows(
         self, states: Float[Tensor, "... rows dim"], embedded: Float[Tensor, "... rows dim"]
@@ -110,10 +152,11 @@ class CtcHead(nn.Module):
             attend: which rows see which, the context's first.
         """
         if self.config.form == "layer":
-            normed = self.input_layernorm(torch.cat([context, frames], dim=-2))
-            seen = self.self_attn(normed, positions, 0, attend)
-            frames = frames + seen[..., context.shape[-2] :, :]
-            frames = frames + self.mlp(self.post_attention_layernorm(frames))
+            for number, layer in enumerate((self, *self.deeper)):
+                normed = layer.input_layernorm(torch.cat([context, frames], dim=-2))
+                seen = layer.self_attn(normed, positions, number, attend)
+                frames = frames + seen[..., context.shape[-2] :, :]
+                frames = frames + layer.mlp(layer.post_attention_layernorm(frames))
         return self.norm(frames)
 
     def log_probs(
