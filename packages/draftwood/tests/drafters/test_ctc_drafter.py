@@ -67,14 +67,15 @@ READS: dict[str, Callable[[], Frames]] = {
     "lattice": lambda: Lattice(frames()),
     "raw": lambda: Unmerged(frames(), has_blank=True),
     "without a blank": lambda: Unmerged(frames()[:, :-1].softmax(-1), has_blank=False),
-    "chain": lambda: Chain(frames()[:, :-1].log(), pairwise(len(DRAFTED)), candidates=2),
+    "chain": lambda: Chain(frames()[:, :-1].log(), pairwise(len(DRAFTED)), candidates=3),
+    "chain of two": lambda: Chain(frames()[:, :-1].log(), pairwise(len(DRAFTED)), candidates=2),
 }
 
 
 def pairwise(vocab: int) -> PairwiseTerm:
     torch.manual_seed(5)
     term = PairwiseTerm(vocab, 2)
-    term.after_embedding.data.normal_(std=2.0)
+    term.after_embedding.data.normal_(std=6.0)
     return term
 
 
