@@ -161,6 +161,17 @@ ARMS = (
     Arm("ctc layer, ctc", "ctc", ctc(loss_name="ctc"), searches=("raw", "paper", "prefix")),
     Arm("ctc layer, prefix", "ctc", ctc(loss_name="prefix")),
     Arm("ctc layer, prefix+lk", "ctc", ctc()),
+    *(
+        Arm(f"ctc {name}", "ctc", ctc(loss_name="ce", **options))
+        for name, options in {
+            "layer, ce, paced": {"paced": True},
+            "linear, ce, pairwise": {"form": "linear", "pairwise": 64},
+            "layer, ce, three states": {"features": "three"},
+            "layer, ce, all": {"features": "three", "paced": True, "pairwise": 64},
+            "2 layers, ce, all": {"features": "three", "paced": True, "pairwise": 64, "layers": 2},
+        }.items()
+    ),
+    Arm("eagle-3", "ctc", eagle()),
     Arm("medusa", "ctc", MedusaRecipe()),
     Arm("hydra", "ctc", HydraRecipe()),
     Arm("eagle-1, ctc weight 0", "released", EagleRecipe(unroll=1, variant="eagle-1")),
@@ -180,11 +191,15 @@ ARMS = (
 )  # fmt: skip
 
 
-def train(data: Path, work: Path, only: str | None) -> None:
-    """Train each arm, and decode with it."""
-    measure = Measurement()
+def train(data: Path, work: Path, only: str | None, measures: bool = True) -> None:
+    """Train each arm, and decode with it unless told otherwise.
+
+    Args:
+        only: names of arms, with semicolons between; None for all.
+    """
+    measure = Measurement() if measures else None
     for arm in ARMS:
-        if only and only not in arm.name:
+        if only and arm.name not in only.split(";"):
             continue
         folder = work / arm.name.replace(" ", "-").replace(",", "")
         if not (folder / "config.json").is_file():
@@ -207,7 +222,8 @@ def train(data: Path, work: Path, only: str | None) -> None:
             )
             outcome = training.run()
             print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
-        measure.arm(arm, folder)
+        if measure:
+            measure.arm(arm, folder)
 
 
 class Measurement:
@@ -362,7 +378,8 @@ def main() -> None:
     training = commands.add_parser("train")
     training.add_argument("data", type=Path)
     training.add_argument("--work", type=Path, required=True)
-    training.add_argument("--only")
+    training.add_argument("--only", metavar="A;B;C", help="arms, in their order")
+    training.add_argument("--unmeasured", action="store_true", help="train alone")
     commands.add_parser("show")
     training.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -370,7 +387,7 @@ def main() -> None:
         show()
         return
     torch.set_num_threads(given.threads)
-    train(given.data, given.work, given.only)
+    train(given.data, given.work, given.only, not given.unmeasured)
 
 
 if __name__ == "__main__":

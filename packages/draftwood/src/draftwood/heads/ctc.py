@@ -1,7 +1,7 @@
 """CTC head: frames that draft the next places all at once, with a blank among their symbols."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -152,7 +152,8 @@ class CtcHead(nn.Module):
             attend: which rows see which, the context's first.
         """
         if self.config.form == "layer":
-            for number, layer in enumerate((self, *self.deeper)):
+            layers: tuple[Any, ...] = (self, *self.deeper)
+            for number, layer in enumerate(layers):
                 normed = layer.input_layernorm(torch.cat([context, frames], dim=-2))
                 seen = layer.self_attn(normed, positions, number, attend)
                 frames = frames + seen[..., context.shape[-2] :, :]
