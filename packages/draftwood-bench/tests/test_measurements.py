@@ -20,8 +20,9 @@ from draftwood_bench.plan.measurements import (
     VerifyCost,
 )
 from draftwood_bench.plan.order import MeasurementOrder
-from draftwood_bench.plan.prompts import load_text
+from draftwood_bench.plan.prompts import Prompt, load_text
 from draftwood_bench.plan.protocols import as_json, measurement
+from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.figures import figures
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.notes import notes
@@ -30,6 +31,7 @@ from draftwood_bench.report.tables import tables
 from draftwood_bench.run import format_quality, overhead, verify_cost
 from draftwood_bench.run.blank import blank
 from draftwood_bench.run.measurements import work_of
+from draftwood_bench.run.runner import _hours
 from making import run_info
 
 MEASUREMENTS: list[Measurement] = [
@@ -198,3 +200,10 @@ def test_systems_that_read_no_gguf_files_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no system 'vllm'; systems are draftwood, llama\.cpp"):
         SameFile(("vllm",))
     assert SameFile(("llama.cpp-lookup", "draftwood")).count(2) == 2 * 3
+
+
+def test_hours_of_a_run_are_those_of_its_longest_answers() -> None:
+    two_turns = Prompt("1", "all", ("one", "two"))
+    units = [Unit("turns", (), ((0, two_turns),), 0.0, turn) for turn in range(3)]
+    assert _hours(0.5, 600, units) == pytest.approx(0.5 * 600 * 6 / 3600)
+    assert _hours(0.5, 600, []) == 0.0

@@ -37,6 +37,23 @@ def test_every_form_of_a_line(tmp_path: Path) -> None:
     ]
 
 
+def test_several_sets_make_one(tmp_path: Path) -> None:
+    first, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text('{"id": "1", "category": "x", "prompt": "one"}\n')
+    other.write_text(
+        '{"id": "2", "category": "y", "prompt": "two"}\n{"id": "3", "category": "y", "prompt": "x"}'
+    )
+    found = load_prompts(f"{first}, {other}", per_category=1)
+    assert [prompt.id for prompt in found.prompts] == ["1", "2"]
+    with pytest.raises(ValueError, match="two prompts with the id '1'"):
+        load_prompts(f"{first},{first}")
+    with pytest.raises(FileNotFoundError, match="there is no file missing"):
+        load_prompts(f"{first},missing")
+    comma = tmp_path / "a,b.jsonl"
+    comma.write_text('{"prompt": "of a file with a comma"}\n')
+    assert load_prompts(str(comma)).prompts[0].turns == ("of a file with a comma",)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

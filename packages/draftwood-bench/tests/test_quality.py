@@ -5,17 +5,29 @@ import torch
 
 from draftwood.testing import TableModel
 from draftwood_bench.plan.prompts import Prompt
-from draftwood_bench.run.quality import last_number, log_likelihood, quality, rouge_2
+from draftwood_bench.run.quality import bleu, last_number, log_likelihood, quality, rouge_l
 
 LAW = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 MODEL = TableModel(LAW.log())
 
 
-def test_rouge_2() -> None:
-    assert rouge_2("The cat sat.", "the cat sat") == 1.0
-    assert rouge_2("a b c", "a b d") == pytest.approx(0.5)
-    assert rouge_2("a a a", "a a") == pytest.approx(2 / 3)
-    assert rouge_2("", "a b") == rouge_2("x", "x") == 0.0
+def test_rouge_l() -> None:
+    assert rouge_l("The cat sat.", "the cat sat") == 1.0
+    assert rouge_l("a b c", "a x b") == pytest.approx(2 / 3)
+    assert rouge_l("a b c d", "b a c") == pytest.approx(2 * 2 / 7)  # b c or a c, in their order
+    assert rouge_l("c b a", "a b c") == pytest.approx(1 / 3)
+    assert rouge_l("", "a b") == rouge_l("", "") == 0.0
+
+
+def test_bleu_falls_with_every_wrong_word() -> None:
+    reference = "two men are walking a dog on the beach"
+    right, one_off, wrong = (
+        bleu(text, reference)
+        for text in (reference, reference.replace("dog", "cat"), "a house stands in the snow")
+    )
+    assert right == pytest.approx(100.0)
+    assert 30.0 < one_off < 90.0
+    assert wrong < 10.0
 
 
 def test_the_last_number() -> None:
@@ -36,6 +48,6 @@ def test_the_score_that_a_prompt_allows() -> None:
 
     assert score(answer="4") == {"name": "right number", "value": 1.0}
     assert score(answer="5") == {"name": "right number", "value": 0.0}
-    assert score(reference="so 4") == {"name": "ROUGE-2", "value": 1.0}
+    assert score(reference="so 4") == {"name": "ROUGE-L", "value": 1.0}
     assert score() == {"name": "log-likelihood per token", "value": pytest.approx(-0.6931)}
     assert quality(Prompt("1", "all", ("?",)), "", MODEL, [0], []) is None

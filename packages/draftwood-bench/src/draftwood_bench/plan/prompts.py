@@ -1,7 +1,9 @@
 """Prompts: draftwood's own, data sets where present, and any JSONL file."""
 
+import html
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -70,10 +72,10 @@ def load_prompts(
     categories: Sequence[str] = (),
     limit: int | None = None,
 ) -> PromptSet:
-    """A set by name, or the prompts of a JSONL file.
+    """A set by name, or the prompts of a JSONL file; several with commas between.
 
     Args:
-        source: ``built-in``, a name of ``DATA_SETS``, or a path.
+        source: ``built-in``, names of ``DATA_SETS``, paths.
         per_category: most prompts of each category, the first of the file.
         categories: only these.
         limit: most prompts in all.
@@ -82,21 +84,28 @@ def load_prompts(
         OSError: for a file or data folder that is not there.
         ValueError: for an unknown name, a broken line, or a category without prompts.
     """
+    names = [source] if Path(source).is_file() else source.split(",")
+    sets = [_one_set(each.strip()) for each in names]
+    notes = dict.fromkeys(each.note for each in sets if each.note)
+    prompts = tuple(prompt for each in sets for prompt in each.prompts)
+    found = PromptSet(source, prompts, "; ".join(notes))
+    return _chosen(found, per_category, categories, limit)
+
+
+def _one_set(source: str) -> PromptSet:
     if source == BUILT_IN:
         text = (
             resources.files("draftwood_bench.plan")
             .joinpath("prompts.jsonl")
             .read_text(encoding="utf-8")
         )
-        found = PromptSet(
+        return PromptSet(
             source, tuple(_from_lines(text.splitlines(), "prompts.jsonl")), "written for draftwood"
         )
-    elif source in DATA_SETS:
+    if source in DATA_SETS:
         known = DATA_SETS[source]
-        found = PromptSet(source, tuple(known.read(data_file(known.file, OTHERWISE))), known.note)
-    else:
-        found = PromptSet(source, tuple(_from_file(Path(source))))
-    return _chosen(found, per_category, categories, limit)
+        return PromptSet(source, tuple(known.read(data_file(known.file, OTHERWISE))), known.note)
+    return PromptSet(source, tuple(_from_file(Path(source))))
 
 
 def load_text(source: str) -> str:
@@ -249,6 +258,29 @@ def _multi30k(path: Path) -> Iterator[Prompt]:
         )
 
 
+def _en_de(path: Path) -> Iterator[Prompt]:
+    german = path.with_name(path.name.replace("src", "tgt"))
+    pairs = zip(read_lines(path), read_lines(german), strict=True)
+    for number, (source, reference) in enumerate(pairs):
+        question = f"Translate into German: {_as_written(source)}"
+        yield Prompt(
+            f"en-de-{number}", "translation", (question,), reference=_as_written(reference)
+        )
+
+
+def _as_written(tokenised: str) -> str:
+    """A sentence as people write it: no spaces before marks, none of HTML's names."""
+    closed = re.sub(r"\s+([.,;:!?%)\]])", r"\1", html.unescape(tokenised))
+    return re.sub(r"([(\[])\s+|\s+(?='[a-z]{1,2}\b)", r"\1", closed)
+
+
+def _mbpp(path: Path) -> Iterator[Prompt]:
+    for row in read_rows(path):
+        test = row["test_list"][0].strip()
+        question = f"{row['text'].strip()} It must pass this test:\n\n{test}"
+        yield Prompt(f"mbpp-{row['task_id']}", "coding", (question,))
+
+
 def _stories(path: Path) -> Iterator[Prompt]:
     """Beginnings of stories, all of one length in tokens, in a fixed random order."""
     stories = [
@@ -271,6 +303,10 @@ DATA_SETS = {
     "de-en": DataSet(
         "multi30k/test_2016_flickr.de.gz", _multi30k, "captions of Multi30k, German to English"
     ),
+    "en-de": DataSet(
+        "opennmt_ende/src-val.txt", _en_de, "WMT sentences of OpenNMT's example, English to German"
+    ),
+    "mbpp": DataSet("mbpp/mbpp.jsonl", _mbpp, "tasks of MBPP with their first test"),
     "stories": DataSet(
         "tinystories_sample/tiny_stories.txt",
         _stories,

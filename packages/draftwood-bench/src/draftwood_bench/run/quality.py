@@ -1,9 +1,7 @@
 """Scores of answers: there only to show that nothing is lost, so the simplest that serve."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 
 from draftwood.models.model import Model
 from draftwood_bench.plan.prompts import Prompt
@@ -14,7 +12,8 @@ def quality(
 ) -> dict | None:
     """The score that a prompt allows.
 
-    Its number, its reference, else how likely the model itself finds the answer.
+    Its number, its reference (BLEU of translations, ROUGE-L of all else), else how likely the model
+    itself finds the answer.
 
     Args:
         prompt: with its reference or its number, where it has one.
@@ -26,7 +25,8 @@ def quality(
     if prompt.answer is not None:
         return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
     if prompt.reference is not None:
-        return {"name": "ROUGE-2", "value": round(rouge_2(text, prompt.reference), 4)}
+        name, score = SCORES.get(prompt.category, ("ROUGE-L", rouge_l))
+        return {"name": name, "value": round(score(text, prompt.reference), 4)}
     if not answer:
         return None
     return {
@@ -41,11 +41,28 @@ def last_number(text: str) -> float | None:
     return float(found[-1].replace(",", "")) if found else None
 
 
-def rouge_2(text: str, reference: str) -> float:
-    """F1 of the word pairs that a text shares with a reference (Lin 2004), between 0 and 1."""
-    one, other = _pairs(text), _pairs(reference)
-    shared = sum((one & other).values())
-    return 2 * shared / (sum(one.values()) + sum(other.values())) if shared else 0.0
+def rouge_l(text: str, reference: str) -> float:
+    """F1 of the longest common subsequence of words (Lin 2004), between 0 and 1."""
+    one, other = (re.findall(r"\w+", each.lower()) for each in (text, reference))
+    lengths = [0] * (len(other) + 1)
+    for word in one:
+        before = 0
+        for place, wanted in enumerate(other):
+            longest = before + 1 if word == wanted else max(lengths[place], lengths[place + 1])
+            before, lengths[place + 1] = lengths[place + 1], longest
+    return 2 * lengths[-1] / max(len(one) + len(other), 1)
+
+
+def bleu(text: str, reference: str) -> float:
+    """Smoothed BLEU of one answer (Papineni et al. 2002; Post 2018, arXiv:1804.08771), between 0
+    and 100.
+    """
+    from sacrebleu import sentence_bleu
+
+    return sentence_bleu(text, [reference]).score
+
+
+SCORES = {"translation": ("BLEU", bleu)}
 
 
 def log_likelihood(model: Model, tokens: Sequence[int], answer: Sequence[int]) -> float:
@@ -57,8 +74,3 @@ def log_likelihood(model: Model, tokens: Sequence[int], answer: Sequence[int]) -
     finally:
         session.close()
     return float(logits.log_softmax(-1)[range(len(answer)), list(answer)].mean())
-
-
-def _pairs(text: str) -> Counter[tuple[str, str]]:
-    words = re.findall(r"\w+", text.lower())
-    return Counter(pairwise(words))

@@ -24,6 +24,9 @@ from draftwood_bench.run.resume import begin_or_go_on, start_of
 from draftwood_bench.run.trees import write_trees
 from draftwood_bench.run.workbench import Workbench
 
+WORTH_TELLING = 0.1
+"""Hours of a run that is announced."""
+
 
 def run(order: Order, progress: Progress | None = None) -> RunInfo:
     """Measure what the folder does not hold yet.
@@ -177,8 +180,17 @@ def _measuring(
             peers = stack.enter_context(under_way(order, bench, chosen, left, done, info, progress))
         if left[0].kind == "turns":
             cells = dict.fromkeys(cell for unit in left for cell in unit.cells)
-            bench.warm_up(list(cells), bench.encode(left[0].prompts[0][1]))
+            a_token = bench.warm_up(list(cells), bench.encode(left[0].prompts[0][1]))
+            hours = _hours(a_token, bench.settings.max_new_tokens, left)
+            if hours >= WORTH_TELLING:
+                progress.say(f"this takes up to {hours:.1f} hours; started again, it goes on")
         yield (_measured(bench, unit, asked(unit, peers, done), done) for unit in left)
+
+
+def _hours(a_token: float, most_tokens: int, left: Sequence[Unit]) -> float:
+    """Hours of what is left, were all answers as long as they may be."""
+    turns = sum(len(prompt.turns) for unit in left for _, prompt in unit.prompts)
+    return a_token * most_tokens * turns / 3600
 
 
 def _measured(

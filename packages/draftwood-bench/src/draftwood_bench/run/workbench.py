@@ -185,11 +185,18 @@ class Workbench:
     def text(self, token_ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
-    def warm_up(self, cells: Sequence[Configuration], tokens: Sequence[int]) -> None:
-        """Let every configuration write a few tokens that nobody counts."""
+    def warm_up(self, cells: Sequence[Configuration], tokens: Sequence[int]) -> float:
+        """Let every configuration write a few tokens that nobody counts.
+
+        Returns:
+            Seconds that one token of each took, in all.
+        """
+        seconds = 0.0
         for cell in cells:
-            lm = self.using(cell)
+            lm, begun = self.using(cell), time.perf_counter()
             lm.generate(tokens, max_new_tokens=WARM_UP_TOKENS, exact=self.settings.exact, seed=0)
+            seconds += (time.perf_counter() - begun) / WARM_UP_TOKENS
+        return seconds
 
     def plain_text(self, tokens: Sequence[int]) -> list[int]:
         """The greedy text of plain decoding, for comparisons outside any timing."""
