@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerBase
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
-from draftwood.drafters.resources import Need
 from draftwood.engine.constraint import Constraint
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
@@ -25,7 +24,8 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
-from draftwood.model_set import ModelSet, given_resources
+from draftwood.model_names import given_resources
+from draftwood.model_set import ModelSet
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
@@ -152,15 +152,9 @@ class LanguageModel(InProcess):
     ) -> None:
         """Refuse what a method lacks, and what is given and it does not use."""
         given = given_resources(drafts, datastore)
-        methods.require([method], given | self._loaded_for(method), bool(overlap))
+        loaded = methods.taken(method, self.models.given)
+        methods.require([method], given | loaded, bool(overlap))
         drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
-
-    def _loaded_for(self, method: str | MethodSpec | Method) -> frozenset[Need]:
-        """The resources there are that a method needs or uses."""
-        if isinstance(method, Method):
-            return frozenset()
-        known = methods.spec(method)
-        return self.models.given & (known.needs | known.uses)
 
     def encode(
         self,
