@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "drafters": GROUND | {"moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"moved", "models", "heads", "costs", "engine"} | AXES,
     "grammar": GROUND | {"engine"},
-    "model_names": {"sources", "loading", "heads", "drafters", "methods", "model_set"},
+    "model_names": {"storage", "loading", "heads", "drafters", "methods", "model_set"},
     "model_set": (TEXT - {"text", "grammar"}) | {"model_names"},
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},
     "testing": TEXT,

@@ -18,6 +18,7 @@ from draftwood.loading.names import (
     require_model,
 )
 from draftwood.methods.drafts import Drafts
+from draftwood.storage.datastores import require_datastore
 
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet
@@ -128,8 +129,6 @@ def require_there(
     if isinstance(drafts.head, str):
         require_folder(drafts.head)
     if isinstance(datastore, (str, Path)):
-        from draftwood.sources.stored_index import require_datastore
-
         require_datastore(Path(datastore))
 
 

@@ -16,24 +16,21 @@ from draftwood.drafters.resources import Later, Need
 from draftwood.heads.folder import open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
 from draftwood.heads.trained import TrainedHead
-from draftwood.loading.draft_models import in_transformers, load_draft_model, require_draft_model
 from draftwood.loading.models import load_model
 from draftwood.loading.names import DEFAULT_MODEL
-from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import given_resources, require_there
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.shared import shared_passes
-from draftwood.sources.datastore import Datastore
-from draftwood.sources.stored_exits import stored_exits
-from draftwood.sources.stored_index import StoredIndex, open_datastore
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from draftwood.heads.exits import Exits
     from draftwood.methods import Listing, Method, MethodSpec
+    from draftwood.sources.datastore import Datastore
+    from draftwood.sources.stored_index import StoredIndex
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,7 @@ class ModelSet:
     draft_calibration: Calibration | None = None
     head: TrainedHead | None = None
     takes_shipped: bool = True
-    datastore: StoredIndex | None = None
+    datastore: "StoredIndex | None" = None
     overlap: Overlap | None = None
     how: Mapping[str, Any] = field(default_factory=dict)
 
@@ -77,7 +74,7 @@ class ModelSet:
         tokenizer: "PreTrainedTokenizerBase | None" = None,
         *,
         draft_model: object = None,
-        datastore: str | Path | StoredIndex | None = None,
+        datastore: "str | Path | StoredIndex | None" = None,
         overlap: bool | Overlap = False,
         curve: Callable[[int], float] | None = None,
         tp: int = 1,
@@ -96,15 +93,18 @@ class ModelSet:
         ahead = overlap_of(overlap)
         drafts = draft_model if isinstance(draft_model, Drafts) else Drafts.of(draft_model)
         require_there(target, drafts, datastore, **how)
-        require_draft_model(drafts.model)
-        opened = _opened(drafts), open_datastore(datastore)  # before weights are loaded
+        if drafts.model is not None:
+            from draftwood.loading.draft_models import require_draft_model
+
+            require_draft_model(drafts.model)
+        opened = _opened(drafts), _indexed(datastore)  # before weights are loaded
         plain = cls(*_target(target, tokenizer, curve, tp, **how), how=how)
         return plain.with_drafts(*opened, ahead)
 
     def with_drafts(
         self,
         drafts: Drafts,
-        datastore: str | Path | StoredIndex | None = None,
+        datastore: "str | Path | StoredIndex | None" = None,
         overlap: bool | Overlap | None = None,
     ) -> "ModelSet":
         """The same target with what is given in the place of what there was of its kind."""
@@ -112,11 +112,13 @@ class ModelSet:
         if drafts.head is not None or not drafts.takes_shipped:
             given |= {"head": _read(_opened(drafts).head), "takes_shipped": drafts.takes_shipped}
         if drafts.model is not None:
+            from draftwood.loading.draft_models import load_draft_model
+
             model, folder, dtype = load_draft_model(drafts.model, self.tokenizer, **self.how)
             costs = Calibration(model, folder, dtype)
             given |= {"draft_model": model, "draft_calibration": costs}
         if datastore is not None:
-            given["datastore"] = open_datastore(datastore)
+            given["datastore"] = _indexed(datastore)
         return replace(self, **given)
 
     @property
@@ -167,20 +169,35 @@ class ModelSet:
     def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later[Any]]:
         """All that there is for a method, each made when it is first asked for."""
         found: dict[Need, Later[Any]] = {
-            "draft-model": Later(lambda: self.draft_model and shared_passes(self.draft_model)),
+            "draft-model": Later(self._shared),
             "head": Later(partial(self._head_for, known)),
             "datastore": Later(self._texts),
             "curve": Later(partial(self.calibration.followed, measure)),
         }
         if measure or self.prior.is_known:
             found["prior"] = Later(lambda: self.prior.table)
-            found["exits"] = Later(lambda: stored_exits(self.prior))
+            found["exits"] = Later(self._exits)
         return found
 
-    def _texts(self) -> Datastore | None:
+    def _shared(self) -> Model | None:
+        """The draft model, passes of which serve all texts that wait for one."""
+        from draftwood.models.shared import shared_passes
+
+        return None if self.draft_model is None else shared_passes(self.draft_model)
+
+    def _exits(self) -> "Exits":
+        """Maps of the target's early exits."""
+        from draftwood.sources.stored_exits import stored_exits
+
+        return stored_exits(self.prior)
+
+    def _texts(self) -> "Datastore | None":
         """The datastore; raises ValueError where it holds tokens of another tokenizer."""
         if self.datastore is None:
             return None
+        from draftwood.loading.vocabulary import vocabulary_digest
+        from draftwood.sources.datastore import Datastore
+
         self.datastore.require(vocabulary_digest(self.tokenizer), self.model.vocab_size)
         return Datastore(self.datastore.index)
 
@@ -221,10 +238,21 @@ def _target(
             "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
         )
     else:
+        from draftwood.loading.draft_models import in_transformers
+
         target, name = in_transformers(model, cache), model.config.name_or_path
         name, calibration = name or type(model).__name__, Calibration(target, curve=curve)
     prior = StoredPrior(target, usual_text(tokenizer), calibration.folder)
     return target, tokenizer, name, calibration, prior
+
+
+def _indexed(datastore: "str | Path | StoredIndex | None") -> "StoredIndex | None":
+    """Open a datastore by its file's name."""
+    if datastore is None:
+        return None
+    from draftwood.sources.stored_index import open_datastore
+
+    return open_datastore(datastore)
 
 
 def _opened(drafts: Drafts) -> Drafts:

@@ -54,7 +54,7 @@ MOVED = {
     "draftwood.models.graphs": "draftwood.models.torch.graphs",
     "draftwood.models.lean": "draftwood.models.torch.model",
     "draftwood.models.native_ends": "draftwood.models.native.embeddings_and_head",
-    "draftwood.models.native_places": "draftwood.models.native.places",
+    "draftwood.models.native_places": "draftwood.models.native.step",
     "draftwood.models.native_step": "draftwood.models.native.step",
     "draftwood.models.pooled": "draftwood.models.cached",
     "draftwood.models.prefixes": "draftwood.models.native.prefixes",

@@ -4,13 +4,12 @@ from typing import Any
 
 from draftwood.drafters.overlap import Overlap, require_places
 from draftwood.drafters.resources import GIVEN, Later, Need, Resources
-from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
 from draftwood.heads.trained import TargetFingerprint
 from draftwood.methods.composition import MethodSpec
-from draftwood.methods.listings import unknown
+from draftwood.methods.listings import all_listed, unknown
 from draftwood.methods.needs import require
-from draftwood.methods.parts import known_parts
+from draftwood.methods.recipes import own_recipes
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
@@ -20,6 +19,8 @@ from draftwood.verifiers import Verifier
 
 def known() -> dict[str, MethodSpec]:
     """All methods by name: draftwood's own, then those of installed packages."""
+    from draftwood.methods.parts import known_parts
+
     return dict(known_parts().recipes)
 
 
@@ -31,7 +32,11 @@ def recipe(method: str | MethodSpec) -> MethodSpec:
     """
     if isinstance(method, MethodSpec):
         return method
-    recipes = known_parts().recipes
+    if all_listed():  # then nobody takes the names of draftwood's own
+        own = next((each for each in own_recipes() if each.name == method), None)
+        if own is not None:
+            return own
+    recipes = known()
     if method in recipes:
         return recipes[method]
     raise unknown(method, {name: each.source for name, each in recipes.items()})
@@ -83,6 +88,8 @@ def build(
         _require_places(target, found.draft_model, overlap)
     built, judge = wanted.drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
+        from draftwood.engine.executors.overlapping import Overlapping
+
         built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
 

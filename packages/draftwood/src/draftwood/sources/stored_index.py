@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.datastores import require_datastore
 from draftwood.storage.private import private_copy
 from draftwood.storage.safetensors import is_cut_short, read_header
 from draftwood.validation import require_kind
@@ -97,22 +98,6 @@ def open_datastore(datastore: str | Path | StoredIndex | None) -> StoredIndex | 
     wanted = "a datastore's file, or what open_datastore gave"
     require_kind("datastore", datastore, (str, Path, StoredIndex), wanted)
     return read_index(Path(datastore)) if isinstance(datastore, (str, Path)) else datastore
-
-
-def require_datastore(path: Path) -> None:
-    """Refuse a path without a file.
-
-    Raises:
-        ValueError: for a folder.
-        FileNotFoundError: where there is nothing.
-    """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a datastore's file")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no datastore {path}; make it with 'draftwood datastore build', or name"
-            " another one"
-        )
 
 
 def read_index(path: Path) -> StoredIndex:
