@@ -47,6 +47,7 @@ MOVED = {
     "draftwood.engine.constrained": "draftwood.engine.constraints",
     "draftwood.engine.decoding": "draftwood.engine",
     "draftwood.engine.likely": "draftwood.engine.executors.likely",
+    "draftwood.integrations": "draftwood_serve.integrations",
     "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.models.block_views": "draftwood.models.cache.block_views",
     "draftwood.models.blocks": "draftwood.models.cache.blocks",
