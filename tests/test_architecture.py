@@ -76,9 +76,10 @@ BENCH = {  # the rooms of the benchmark, likewise
     "peers": {"plan", "records"},
     "run": {"plan", "records", "peers"},
     "report": {"plan", "records"},
-    "machine": set(),
-    "planner": {"machine"},
-    "cli": {"plan", "records", "peers", "run", "report", "machine", "planner"},
+    "sizes": set(),
+    "machine": {"sizes"},
+    "planner": {"machine", "sizes"},
+    "cli": {"plan", "records", "peers", "run", "report", "machine", "planner", "sizes"},
 }
 
 
