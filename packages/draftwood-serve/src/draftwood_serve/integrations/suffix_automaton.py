@@ -3,7 +3,7 @@
 from draftwood.sources.suffix import match_settings
 
 SETTINGS = match_settings(longest=8, shortest=1)
-"""What is made of matches, as the C++ automaton of ``auto`` has it."""
+"""Settings of matches, those of the C++ automaton of ``auto``."""
 Match = tuple[int, int]
 """A state of the automaton and how many of the newest tokens it represents."""
 

@@ -92,7 +92,7 @@ class LanguageModel(InProcess):
 
     @cached_property
     def grammars(self) -> "Compiler":
-        """What compiles grammars for this model."""
+        """Compiler of grammars for this model."""
         from draftwood.grammar.compiler import Compiler
 
         return Compiler(self.tokenizer, self.model.vocab_size, self.end_tokens)
