@@ -41,7 +41,7 @@ test-speculators: $(READY)  ## exported heads give the same logits in the specul
 	DRAFTWOOD_TEST_SPECULATORS=1 $(BIN)/python -m pytest packages/draftwood-train/tests/test_speculators.py
 
 test-vllm: $(READY)  ## draftwood's proposers in vLLM leave its texts alone (installs it; minutes)
-	DRAFTWOOD_TEST_VLLM=1 $(BIN)/python -m pytest packages/draftwood/tests/integrations/test_vllm_proposer.py
+	DRAFTWOOD_TEST_VLLM=1 $(BIN)/python -m pytest packages/draftwood-serve/tests/integrations/test_vllm_proposer.py
 
 check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check

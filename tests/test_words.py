@@ -53,7 +53,6 @@ NOT_YET: set[str] = set()
 READ = [
     *("engine", "text", "loading", "costs", "storage", "models", "testing", "cli"),
     *("drafters", "sources", "shapes", "verifiers", "methods"),
-    "integrations",
     *("rng.py", "sampling.py", "stats.py", "tree.py", "validation.py"),
     "native",
 ]

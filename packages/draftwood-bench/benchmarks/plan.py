@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.common.curves import WEIGHT_BYTES, stored
 from draftwood.costs.curve import LENGTH, Curve
-from draftwood.models.size import ModelSize
 from draftwood_bench.machine import NATIVE_ATTENTION, Machine, machine_of
 from draftwood_bench.planner import DraftSource, Planner, Traffic, head_of
+from draftwood_bench.sizes import ModelSize
 
 PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
 BEGIN, END = "<!-- checks -->\n", "<!-- end -->\n"

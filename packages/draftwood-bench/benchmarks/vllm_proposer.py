@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve()
 OUTPUT = HERE.parent / "results" / "vllm_proposer.json"
-PROPOSERS = "draftwood.integrations.vllm"
+PROPOSERS = "draftwood_serve.integrations.vllm"
 COUNTED = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 SAID = 300  # characters of a worker's last words
 

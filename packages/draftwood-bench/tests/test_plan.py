@@ -8,7 +8,6 @@ import pytest
 from benchmarks import plan
 from checkout import ROOT
 from draftwood.costs.curve import LENGTH, Curve
-from draftwood.models.size import ModelSize
 from draftwood.shapes.sequoia import plan as best_tree
 from draftwood_bench.machine import MACHINES, NATIVE_ATTENTION, Machine, machine_of
 from draftwood_bench.planner import (
@@ -22,6 +21,7 @@ from draftwood_bench.planner import (
     expected,
     widths_of,
 )
+from draftwood_bench.sizes import ModelSize
 
 SEVEN = ModelSize(6.6e9)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from draftwood.models.size import ModelSize
+from draftwood_bench.sizes import ModelSize
 
 if TYPE_CHECKING:
     from draftwood.costs.curve import Curve

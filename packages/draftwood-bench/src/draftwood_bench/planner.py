@@ -10,10 +10,10 @@ from math import prod
 from typing import Literal
 
 from draftwood.costs.budget import Budget
-from draftwood.models.size import ModelSize
 from draftwood.shapes.best_tree import plan as best_tree
 from draftwood.validation import positive
 from draftwood_bench.machine import Machine
+from draftwood_bench.sizes import ModelSize
 
 Passes = Literal["none", "once", "by level"]
 Form = Literal["chain", "tree"]

@@ -6,7 +6,7 @@ import pytest
 
 from command import run
 from draftwood.loading import hub
-from draftwood.loading.sizes import size_of
+from draftwood_bench.sizes import size_of
 
 FAST = ("--max-draft-tokens", "16", "--max-depth", "4")
 

@@ -2,7 +2,7 @@
 passes.
 """
 
-from draftwood.drafters import DraftModel
+from draftwood.drafters.draft_model import DraftModel
 from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import Widths
 from draftwood.verifiers import Match, Rejection

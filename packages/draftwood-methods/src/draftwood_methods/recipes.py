@@ -1,7 +1,7 @@
 """Methods that do not pay on their own: a method is a drafter, a shape and a verifier."""
 
-from draftwood.drafters import DraftModel
-from draftwood.methods import MethodSpec
+from draftwood.drafters.draft_model import DraftModel
+from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import Aded, LayerSkip, Stand

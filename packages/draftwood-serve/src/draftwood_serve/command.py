@@ -14,7 +14,7 @@ from draftwood.cli import options, processes
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood_serve.replicas import ReplicaSet
     from draftwood_serve.service import TextService
     from draftwood_serve.settings import ServeSettings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from draftwood.model_set import ModelNames
+from draftwood.model_names import ModelNames
 from draftwood.validation import require_whole
 
 BODY_BYTES = 2 * 2**20

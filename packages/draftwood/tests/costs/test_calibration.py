@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
-from draftwood.costs import calibration, cpu_share, disturbance
+from draftwood.costs import calibration, disturbance
 from draftwood.costs.calibration import (
     Calibration,
     CalibrationWarning,
@@ -550,14 +550,14 @@ def test_waiting_is_time_to_measure(followed: Calibration, measured: list[float]
 
 
 def test_threads_that_wait_for_a_cpu_show_in_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_share, "_waited", iter([1.0, 4.0]).__next__)
-    monkeypatch.setattr(cpu_share, "_stolen", lambda: 0.0)
-    monkeypatch.setattr(cpu_share.time, "process_time", iter([10.0, 11.0]).__next__)
-    assert cpu_share.CpuShare().share == pytest.approx(0.25)
+    monkeypatch.setattr(disturbance, "_waited", iter([1.0, 4.0]).__next__)
+    monkeypatch.setattr(disturbance, "_stolen", lambda: 0.0)
+    monkeypatch.setattr(disturbance.time, "process_time", iter([10.0, 11.0]).__next__)
+    assert disturbance.CpuShare().share == pytest.approx(0.25)
 
 
 def test_a_cpu_to_itself_is_all_that_a_process_wants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_share, "_words", lambda *told: 0.0)
-    share = cpu_share.CpuShare()
+    monkeypatch.setattr(disturbance, "_words", lambda *told: 0.0)
+    share = disturbance.CpuShare()
     sum(range(100_000))
     assert share.share == 1.0

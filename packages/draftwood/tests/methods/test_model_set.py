@@ -10,7 +10,8 @@ from draftwood.drafters import DraftModel
 from draftwood.heads import folder
 from draftwood.loading import models as loading
 from draftwood.loading.models import load_model
-from draftwood.model_set import ModelNames, ModelSet
+from draftwood.model_names import ModelNames
+from draftwood.model_set import ModelSet
 from draftwood.models.native import NativeModel
 from draftwood.testing.heads import tiny_ctc, tiny_eagle, tiny_lm
 from draftwood.text.language_model import LanguageModel
@@ -38,8 +39,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(name)
         return load(name, *given, **more)  # type: ignore[arg-type]
 
-    for module in ("draft_models", "models"):  # the first imports the second's function
-        monkeypatch.setattr(f"draftwood.loading.{module}.load_model", watched)
+    for module in ("loading.draft_models", "model_set"):
+        monkeypatch.setattr(f"draftwood.{module}.load_model", watched)
     return seen
 
 

@@ -50,9 +50,8 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*given: object, **more: object) -> NoReturn:
         raise LoadedError(str(given))
 
-    # the second imports the first's function, so it comes first
-    monkeypatch.setattr("draftwood.loading.draft_models.load_model", load)
-    monkeypatch.setattr("draftwood.loading.models.load_model", load)
+    for module in ("loading.draft_models", "loading.models", "model_set"):
+        monkeypatch.setattr(f"draftwood.{module}.load_model", load)
 
 
 @pytest.fixture(scope="module")

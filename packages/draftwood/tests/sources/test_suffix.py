@@ -7,7 +7,6 @@ import torch
 
 from draftwood.drafters import DraftRequest, SuffixDecoding, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.integrations.suffix_automaton import SuffixAutomaton
 from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -18,6 +17,7 @@ from draftwood.stats import Stats
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_serve.integrations.suffix_automaton import SuffixAutomaton
 from reference import sessions
 
 

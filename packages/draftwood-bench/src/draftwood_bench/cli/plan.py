@@ -11,9 +11,9 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
-    from draftwood.models.size import ModelSize
     from draftwood_bench.machine import Machine
     from draftwood_bench.planner import DraftSource, Plan, Planner
+    from draftwood_bench.sizes import ModelSize
 
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -155,14 +155,14 @@ def _read(given: dict[str, Any]) -> "tuple[Machine, ModelSize]":
 
 
 def _size(given: dict[str, Any], measured: "ModelSize | None") -> "ModelSize":
-    from draftwood.models.size import ModelSize
+    from draftwood_bench.sizes import ModelSize
 
     if given["model"] is not None and given["parameters"] is not None:
         raise ValueError("give --model or --parameters, not both")
     usual = 16.0 if measured is None else measured.bits
     if given["model"] is not None:
         options.check_weights(given["model"])
-        from draftwood.loading.sizes import size_of
+        from draftwood_bench.sizes import size_of
 
         size = size_of(given["model"])
     elif given["parameters"] is not None:
@@ -184,9 +184,9 @@ def _measure(name: str) -> "tuple[ModelSize, Machine]":
     options.check_weights(name)
     import draftwood
     from draftwood.costs.curve import Curve
-    from draftwood.loading.sizes import size_of
     from draftwood.models.native import NativeModel
     from draftwood_bench.machine import Machine
+    from draftwood_bench.sizes import size_of
 
     lm = draftwood.load(name, method="plain")
     size, curve = size_of(name), lm.calibration.curve

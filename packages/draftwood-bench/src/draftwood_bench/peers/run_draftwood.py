@@ -6,15 +6,15 @@ from functools import cache
 import torch
 from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 
+import draftwood
 from draftwood.models.native import NativeModel
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.language_model import load as load_draftwood
 from draftwood.version import __version__
 
 
 def load(arguments: argparse.Namespace) -> LoadedPeer:
     torch.set_num_threads(arguments.threads)
-    plain = load_draftwood(arguments.weights, method="plain", device="cpu")
+    plain = draftwood.load(arguments.weights, method="plain", device="cpu")
 
     @cache  # what a method needs to be measured is measured by its first request
     def using(mode: str) -> LanguageModel:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from draftwood import methods
-from draftwood.drafters import Drafter
+from draftwood.drafters.drafter import Drafter
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Rejection, Traversal, Verifier
 

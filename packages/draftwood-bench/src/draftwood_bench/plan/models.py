@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftwood.heads.places import LEFT_OUT
-from draftwood.model_set import ModelNames
+from draftwood.model_names import ModelNames
 
 
 @dataclass(frozen=True)

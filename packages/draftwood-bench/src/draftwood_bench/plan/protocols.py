@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from draftwood import methods
-from draftwood.drafters import Drafter
+from draftwood.drafters.drafter import Drafter
 from draftwood_bench.plan.configurations import (
     BUDGET_SHAPES,
     PLAIN,

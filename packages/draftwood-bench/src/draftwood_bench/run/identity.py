@@ -13,10 +13,7 @@ import torch
 
 from draftwood import engine
 from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine import InTurn, StepBudget
-from draftwood.engine.method import Method
-from draftwood.engine.options import Options
-from draftwood.engine.scheduler import Scheduler
+from draftwood.engine import InTurn, Method, Options, Scheduler, StepBudget
 from draftwood.models.model import Model, ModelSession, chunks
 from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng

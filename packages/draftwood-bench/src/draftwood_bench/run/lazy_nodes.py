@@ -12,11 +12,11 @@ from itertools import takewhile
 
 import torch
 
-from draftwood.drafters import DraftModel, Nothing
-from draftwood.engine.options import Options
-from draftwood.engine.scheduler import generate
+from draftwood.drafters import Nothing
+from draftwood.drafters.draft_model import DraftModel
+from draftwood.engine import ModelInput, Options, generate
 from draftwood.models.cached import CachedModel
-from draftwood.models.model import Ability, ForwardInput, ModelInput, ModelOutput, ModelSession
+from draftwood.models.model import Ability, ForwardInput, ModelOutput, ModelSession
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses

@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from draftwood import engine
-from draftwood.engine.scheduler import Scheduler, run_all
-from draftwood.engine.task import Limits
+from draftwood.engine import Limits, Scheduler, run_all
 from draftwood.stats import Stats, Step
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.plan.units import Unit

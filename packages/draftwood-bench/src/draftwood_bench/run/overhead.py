@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from draftwood import methods
-from draftwood.engine import Options, generate
-from draftwood.models.model import Ability, Keep, ModelInput, ModelOutput, ModelSession
+from draftwood.engine import ModelInput, Options, generate
+from draftwood.models.model import Ability, Keep, ModelOutput, ModelSession
 from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from draftwood.costs.curve import Curve
-from draftwood.engine.options import Options
-from draftwood.engine.scheduler import generate
+from draftwood.engine import Options, generate
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model
 from draftwood.sampling import Sampling

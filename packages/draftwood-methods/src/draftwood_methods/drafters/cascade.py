@@ -17,8 +17,8 @@ from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
 from draftwood.drafters.resources import Resources, needed
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.sampling import Context
+from draftwood.shapes import Shape
 from draftwood.shapes.base import SoundRows, joined
-from draftwood.shapes.shape import Shape
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw

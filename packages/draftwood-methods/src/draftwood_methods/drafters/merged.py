@@ -20,7 +20,7 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context
-from draftwood.shapes.shape import Shape
+from draftwood.shapes import Shape
 from draftwood.tree import DraftTree, Draw
 from draftwood_methods.drafters.stand import Stand
 

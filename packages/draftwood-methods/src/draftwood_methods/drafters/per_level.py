@@ -17,7 +17,7 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context, MaskedSampler
-from draftwood.shapes.shape import Shape
+from draftwood.shapes import Shape
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import PythonSource, TargetUpdate
 from draftwood.tree import DraftTree, Draw

@@ -21,8 +21,7 @@ from draftwood.heads.exits import exit_layers
 from draftwood.models.model import Layers, Model
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Context
-from draftwood.shapes import Paths
-from draftwood.shapes.shape import Shape
+from draftwood.shapes import Paths, Shape
 from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.rng import Rng
 from draftwood.sampling import Context, MaskedSampler
-from draftwood.shapes.shape import Shape
+from draftwood.shapes import Shape
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import RANKS, TargetUpdate
 from draftwood.tree import DraftTree, Draw

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.rng import Rng
-from draftwood.shapes.shape import Expand
+from draftwood.shapes import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 

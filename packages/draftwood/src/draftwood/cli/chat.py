@@ -18,7 +18,7 @@ from draftwood.sampling_params import require_decoding
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Stream
 

@@ -11,7 +11,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
 
 if TYPE_CHECKING:
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood.testing.promises import CheckResult
     from draftwood.text.language_model import LanguageModel
 

@@ -16,7 +16,7 @@ from draftwood.sampling_params import require_decoding
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood.stats import Stats
     from draftwood.testing.promises import Divergence
     from draftwood.text.language_model import LanguageModel

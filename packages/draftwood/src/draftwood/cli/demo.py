@@ -11,7 +11,7 @@ from draftwood.cli.terminal import output, progress
 from draftwood.cli.tree_view import best_step, draw_step
 
 if TYPE_CHECKING:
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood.stats import Step
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation

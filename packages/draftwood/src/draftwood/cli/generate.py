@@ -13,7 +13,7 @@ from draftwood.cli.tree_view import say_tree
 from draftwood.sampling_params import require_decoding
 
 if TYPE_CHECKING:
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood.stats import DraftingTime, Stats
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation

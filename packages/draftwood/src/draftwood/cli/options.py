@@ -10,7 +10,7 @@ import click
 
 from draftwood.loading.names import DEFAULT_MODEL as DEFAULT_MODEL
 from draftwood.methods.drafts import Drafts
-from draftwood.model_set import ModelNames
+from draftwood.model_names import ModelNames
 from draftwood.moved import renamed
 from draftwood.sampling_params import OPTIONS, SamplingParams
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from draftwood.costs.calibration import Key
     from draftwood.costs.disturbance import MeasuredCurve
     from draftwood.drafters.resources import Need
-    from draftwood.model_set import ModelNames
+    from draftwood.model_names import ModelNames
     from draftwood.text.language_model import LanguageModel
 
 CURVE_SHARE = 0.5  # of the time; the methods get the rest

@@ -23,13 +23,11 @@ from typing import Any
 import torch
 
 from draftwood.costs.budget import default_cost
-from draftwood.costs.cpu_share import CpuShare
 from draftwood.costs.curve import Curve, measure
-from draftwood.costs.disturbance import MeasuredCurve, is_disturbed, watched
+from draftwood.costs.disturbance import CpuShare, MeasuredCurve, is_disturbed, watched
 from draftwood.costs.following import Following
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
 from draftwood.native.threads import threads
 from draftwood.storage.atomic import write_text
@@ -424,8 +422,8 @@ def _measure(model: Model, seconds: float) -> MeasuredCurve:
 def _runner(model: Model) -> str:
     if isinstance(model, NativeModel):
         return f"NativeModel, {model.products} products, library {library.key()}"
-    if isinstance(model, LeanModel) and model.graphs is not None:
-        return "LeanModel, recorded as graphs"
+    if getattr(model, "graphs", None) is not None:
+        return f"{type(model).__name__}, recorded as graphs"
     return type(model).__name__
 
 

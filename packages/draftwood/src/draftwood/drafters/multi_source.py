@@ -14,7 +14,6 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.drafters.prompt_lookup import PromptLookup
 from draftwood.drafters.resources import Resources
 from draftwood.drafters.resting import Rest
 from draftwood.models.requirements import require_ability
@@ -23,12 +22,10 @@ from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.n_grams import NGrams
 from draftwood.sources.source import Source
 from draftwood.sources.suffix import Suffix
-from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.tree import DraftTree, Draw
 
 IN_PYTHON = 3.0  # times as long a step of drafting takes where one of its sources is Python's
@@ -100,6 +97,8 @@ class MultiSource(Drafter):
         if resources.datastore is not None:
             known = (*known, resources.datastore)
         if resources.head is not None:
+            from draftwood.sources.trained_head import TrainedHeadSource
+
             known = (*known, TrainedHeadSource.of(resources.head, resources.target))
         return cls(known, Budget.of(resources.curve))
 
@@ -109,6 +108,8 @@ class MultiSource(Drafter):
 
     def start(self, request: DraftRequest) -> DraftSession:
         if not library.available():
+            from draftwood.drafters.prompt_lookup import PromptLookup
+
             _say_what_is_missing()
             return PromptLookup().start(request)
         return _MultiSourceSession(self, request)
@@ -138,6 +139,8 @@ class WithInt4SelfDraft(MultiSource):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
+        from draftwood.sources.int4_self_draft import Int4SelfDraftSource
+
         require_ability(resources.target, "int4", "auto-shadow")
         plain = MultiSource.build(resources)
         assert isinstance(plain, MultiSource)

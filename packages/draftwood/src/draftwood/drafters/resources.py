@@ -1,11 +1,11 @@
-"""Resources of drafters; refusals of methods that lack one, and of unused ones.
+"""Resources of drafters: what they may ask for, each made when it is first asked for.
 
 Nothing that runs a model is imported, so that refusals take no time.
 """
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
@@ -18,48 +18,24 @@ Value = TypeVar("Value")
 Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "exits", "layers"]
 """A field of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
 
-GIVEN: "Mapping[Need, tuple[str, str]]" = {
-    "draft-model": (
-        "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"
-        " (draft_model= in Python), or choose auto, which needs none",
-        "draft model; leave it out, or choose a method that drafts with one, for instance rsd-s",
-    ),
-    "head": (
-        "drafts with a trained head; name its folder with --draft-model (draft_model= in Python),"
-        " or choose auto, which needs none",
-        "trained head; leave it out, or choose a method that drafts with one, for instance eagle",
-    ),
-    "datastore": (
-        "copies from a datastore; name one with --datastore (datastore= in Python)",
-        "datastore; leave it out, or choose a method that copies from one, for instance auto or"
-        " suffix",
-    ),
-}
-"""Resources that the user gives: what to say of a method that lacks one, and of one not used."""
-
-
-class Spec(Protocol):
-    """Needs of a method: a ``Listing``, a ``MethodSpec``, or a drafter's class."""
-
-    @property
-    def needs(self) -> Set[Need]: ...
-
-    @property
-    def uses(self) -> Set[Need]: ...
-
-    @property
-    def drafts_ahead(self) -> bool: ...
-
 
 @dataclass(frozen=True)
 class Later(Generic[Value]):
     """A resource that is measured or read when it is first asked for."""
 
-    make: Callable[[], Value]
+    make: Callable[[], Value | None]
 
 
 class _Lazy(Generic[Value]):
-    """A field of a dataclass that may be given as ``Later``; None where it is left out."""
+    """A field of a dataclass that may be given as ``Later``; None where it is left out.
+
+    Args:
+        missing: of a resource that users give, the refusal of a method that lacks it.
+        unused: likewise of a resource that no method uses.
+    """
+
+    def __init__(self, missing: str = "", unused: str = "") -> None:
+        self.refusals = missing, unused
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.place = f"_{name}"
@@ -95,13 +71,33 @@ class Resources:
     """
 
     target: "Model"
-    draft_model: "Model | None" = None
-    head: "TrainedHead | None" = None
+    draft_model: "_Lazy[Model]" = _Lazy(
+        "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"
+        " (draft_model= in Python), or choose auto, which needs none",
+        "draft model; leave it out, or choose a method that drafts with one, for instance rsd-s",
+    )
+    head: "_Lazy[TrainedHead]" = _Lazy(
+        "drafts with a trained head; name its folder with --draft-model (draft_model= in Python),"
+        " or choose auto, which needs none",
+        "trained head; leave it out, or choose a method that drafts with one, for instance eagle",
+    )
     shape: "Shape | None" = None
     curve: "_Lazy[Callable[[int], float]]" = _Lazy()
     prior: "_Lazy[Prior]" = _Lazy()
     exits: "_Lazy[ExitMaps]" = _Lazy()
-    datastore: "Source | None" = None
+    datastore: "_Lazy[Source]" = _Lazy(
+        "copies from a datastore; name one with --datastore (datastore= in Python)",
+        "datastore; leave it out, or choose a method that copies from one, for instance auto or"
+        " suffix",
+    )
+
+
+GIVEN: Mapping[Need, tuple[str, str]] = {
+    name.replace("_", "-"): each.refusals  # type: ignore[misc]
+    for name, each in vars(Resources).items()
+    if isinstance(each, _Lazy) and all(each.refusals)
+}
+"""Resources that users give: refusals of a method that lacks one, and of one that none uses."""
 
 
 def needed(resource: Value | None) -> Value:
@@ -109,51 +105,3 @@ def needed(resource: Value | None) -> Value:
     if resource is None:
         raise ValueError("this was not given; a drafter that asks for it must name it in needs")
     return resource
-
-
-def lacking(spec: Spec, given: Collection[Need]) -> Need | None:
-    """The resource that a method cannot do without and does not get; None where it can be built."""
-    return next((need for need in GIVEN if need in spec.needs and need not in given), None)
-
-
-def require(specs: Mapping[str, Spec], given: Collection[Need]) -> None:
-    """Refuse methods that lack a resource, and resources that no method uses.
-
-    Args:
-        specs: by method.
-        given: resources that the user gives.
-
-    Raises:
-        ValueError: with what is wrong and how to mend it.
-    """
-    for need, (missing, _) in GIVEN.items():
-        for name, spec in specs.items():
-            if need in spec.needs and need not in given:
-                raise ValueError(f"method {name!r} {missing}")
-    for need, (_, unused) in GIVEN.items():
-        if need in given and not any(need in spec.needs | spec.uses for spec in specs.values()):
-            one = len(specs) == 1
-            subject = f"method{'' if one else 's'} {', '.join(map(repr, specs))}"
-            raise ValueError(f"{subject} use{'s' if one else ''} no {unused}")
-
-
-def require_ahead(name: str, spec: Spec) -> None:
-    """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
-
-    Raises:
-        ValueError: with the reason.
-    """
-    if spec.drafts_ahead:
-        return
-    if "layers" in spec.needs:
-        why = "drafts with parts of the target itself, which are at work in its passes"
-    elif "head" in spec.needs:
-        why = "reads the target's hidden states, which are there only after its passes"
-    elif "draft-model" in spec.needs:
-        why = "learns from its drafts, so that none can be taken back"
-    else:
-        why = "has drafts that cost next to nothing, so that there is nothing to hide"
-    raise ValueError(
-        f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
-        " model alone, for instance rsd-s"
-    )

@@ -3,15 +3,42 @@
 A ``Scheduler`` decides which ``Sequence``s run; the ``Executor`` of each makes its steps.
 """
 
-from draftwood.drafters.overlap import Overlap
-from draftwood.engine.executors import Executor, InTurn, NativeSteps, Overlapped, Overlapping
-from draftwood.engine.method import Method
-from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
-from draftwood.engine.parallel_sampling import ParallelSampling
-from draftwood.engine.scheduler import Scheduler, generate, generate_batch, run_all
-from draftwood.engine.sequence import Sequence
-from draftwood.engine.task import Event, Limits, OwnPass, SequenceStatus, StepBudget, Task
-from draftwood.models.model import ModelInput
+from typing import TYPE_CHECKING
+
+from draftwood.lazy import importer
+
+if TYPE_CHECKING:
+    from draftwood.drafters.overlap import Overlap
+    from draftwood.engine.executors.executor import Executor
+    from draftwood.engine.executors.in_turn import InTurn
+    from draftwood.engine.executors.native import NativeSteps
+    from draftwood.engine.executors.overlapped import Overlapped
+    from draftwood.engine.executors.overlapping import Overlapping
+    from draftwood.engine.method import Method
+    from draftwood.engine.options import Bound, FinishReason, Options, StopCheck, StopRule
+    from draftwood.engine.parallel_sampling import ParallelSampling
+    from draftwood.engine.scheduler import Scheduler, generate, generate_batch, run_all
+    from draftwood.engine.sequence import Sequence
+    from draftwood.engine.task import Event, Limits, OwnPass, SequenceStatus, StepBudget, Task
+    from draftwood.models.model import ModelInput
+
+_HOMES = {
+    "draftwood.drafters.overlap": ("Overlap",),
+    "draftwood.engine.executors.executor": ("Executor",),
+    "draftwood.engine.executors.in_turn": ("InTurn",),
+    "draftwood.engine.executors.native": ("NativeSteps",),
+    "draftwood.engine.executors.overlapped": ("Overlapped",),
+    "draftwood.engine.executors.overlapping": ("Overlapping",),
+    "draftwood.engine.method": ("Method",),
+    "draftwood.engine.options": ("Bound", "FinishReason", "Options", "StopCheck", "StopRule"),
+    "draftwood.engine.parallel_sampling": ("ParallelSampling",),
+    "draftwood.engine.scheduler": ("Scheduler", "generate", "generate_batch", "run_all"),
+    "draftwood.engine.sequence": ("Sequence",),
+    "draftwood.engine.task": (
+        *("Event", "Limits", "OwnPass", "SequenceStatus", "StepBudget", "Task"),
+    ),
+    "draftwood.models.model": ("ModelInput",),
+}
 
 __all__ = [
     "Bound",
@@ -41,9 +68,4 @@ __all__ = [
     "run_all",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Look up a name that this package exported before."""
-    from draftwood.moved import moved_name
-
-    return moved_name(__name__, name)
+__getattr__ = importer(__name__, _HOMES)

@@ -28,7 +28,6 @@ from draftwood.loading.gguf_files import (
     stored_folder,
 )
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
-from draftwood.loading.gguf_settings import configuration
 from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
 from draftwood.models.described import DescribedModel
@@ -98,6 +97,8 @@ def describe(path: Path, folder: Path) -> Facts:
     """
     from gguf import dequantize
     from transformers import AutoConfig
+
+    from draftwood.loading.gguf_settings import configuration
 
     parts = parts_of(path)
     with progress(f"reading {path.name} (once)"), quiet_transformers(), readable(path):

@@ -16,7 +16,6 @@ import torch
 
 from draftwood.loading import skeleton
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
-from draftwood.loading.gguf_settings import ARCHITECTURES, configuration
 from draftwood.models import experts
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
@@ -209,6 +208,8 @@ def digest(parts: list[Path]) -> str:
 def _read_model(readers: list[gguf.GGUFReader], dtype: torch.dtype) -> Any:
     from transformers import AutoConfig
 
+    from draftwood.loading.gguf_settings import configuration
+
     metadata = read_metadata(readers)
     model = skeleton.skeleton(AutoConfig.for_model(**configuration(metadata)), dtype)
     # from_pretrained(gguf_file=...) would keep the weights packed, which cannot be saved, and asks
@@ -245,6 +246,8 @@ class Layout:
 
     def __init__(self, architecture: str, model: Any) -> None:
         from transformers import modeling_gguf_pytorch_utils as transformers_gguf
+
+        from draftwood.loading.gguf_settings import ARCHITECTURES
 
         kind = transformers_gguf.TENSOR_PROCESSORS.get(
             ARCHITECTURES[architecture].layout or architecture, transformers_gguf.TensorProcessor

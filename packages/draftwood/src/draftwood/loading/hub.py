@@ -25,7 +25,6 @@ from draftwood.loading.gguf_files import (
     parts_of,
     stored_dtype,
 )
-from draftwood.loading.mxfp4 import is_mxfp4
 from draftwood.loading.names import builtin_names, is_hub_id, require_dtype, unknown
 from draftwood.loading.packages import builtins, fetch, fetch_blocks
 from draftwood.loading.repositories import FIRST_ANSWER_SECONDS, listing, not_there
@@ -204,6 +203,8 @@ def read_folder(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     more = dict(split or {})
+    from draftwood.loading.mxfp4 import is_mxfp4
+
     if place.type == "cpu" and is_mxfp4(folder):
         from transformers.utils.quantization_config import Mxfp4Config
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.loading import hub, mxfp4, packed
+from draftwood.loading import hub
 from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
@@ -19,7 +19,6 @@ from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
-from draftwood.models.torch.model import LeanModel
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks
@@ -27,6 +26,8 @@ from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from draftwood.loading import packed
 
 SLOWER = 8
 """Seconds of a token in PyTorch over those in C++: smollm2-135m as it is loaded, on one core."""
@@ -87,6 +88,8 @@ def load_model(
     in_place = _in_place(name, dtype, place, stored)
     if in_place is not None:
         return in_place
+    from draftwood.loading import mxfp4, packed
+
     folder = hub.folder_of(name, dtype)
     quantised = mxfp4.is_mxfp4(folder) or quantisation(folder) is not None
     usual = dtype is None and has_int8(place) and quantised
@@ -193,9 +196,10 @@ def _packed(
     folder: Path,
     products: Products,
     cache: CacheType | None,
-    packing: packed.Packing,
+    packing: "packed.Packing",
 ) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them."""
+    from draftwood.loading import mxfp4, packed
 
     def load() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         if mxfp4.is_mxfp4(folder):
@@ -234,7 +238,7 @@ def model_for(
         ValueError: for products of integers and a cache in 8 bits on other models or without a
             compiler, and for models that cannot run trees.
     """
-    from draftwood.models.general import general_model  # takes seconds to import
+    from draftwood.models.torch.model import LeanModel
 
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:
@@ -242,6 +246,8 @@ def model_for(
     if reason is not None and cache is not None:
         raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
+        from draftwood.models.general import general_model  # takes seconds to import
+
         return general_model(hf_model)
     if integers is not None or cache is not None:
         return NativeModel(hf_model, integers, cache=cache)

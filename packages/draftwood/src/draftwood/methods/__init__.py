@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from draftwood.lazy import importer
 from draftwood.methods.listings import Listing, listing, listings, lossless_names
-from draftwood.methods.needs import lacking, require, spec
+from draftwood.methods.needs import lacking, require, spec, taken
 
 if TYPE_CHECKING:
     from draftwood.engine.method import Method, Promise
@@ -39,6 +39,7 @@ __all__ = [
     "recipe",
     "require",
     "spec",
+    "taken",
 ]
 
 __getattr__ = importer(__name__, _HOMES)

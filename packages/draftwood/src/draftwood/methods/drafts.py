@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draftwood.drafters.resources import Need, Spec
+from draftwood.drafters.resources import Need
 from draftwood.heads.places import LEFT_OUT, config_in
+from draftwood.methods.needs import Spec
 from draftwood.moved import renamed
 
 IN_AUTO = "eagle"

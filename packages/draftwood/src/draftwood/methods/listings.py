@@ -86,11 +86,16 @@ class Listing:
 
 def listings() -> dict[str, Listing]:
     """All methods by name: draftwood's own, then those of installed packages."""
-    if all(map(_file_of, _others())):
+    if all_listed():
         return dict(written_listings())
     from draftwood.methods.parts import known_parts
 
     return {name: Listing.of(recipe) for name, recipe in known_parts().recipes.items()}
+
+
+def all_listed() -> bool:
+    """True if every installed package describes its methods in a file."""
+    return all(map(_file_of, _others()))
 
 
 def lossless_names() -> list[str]:

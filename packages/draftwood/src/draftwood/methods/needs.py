@@ -1,9 +1,9 @@
 """Refusals of methods that lack a resource, and of what none of them uses; imports nothing."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
-from draftwood.drafters import resources
+from draftwood.drafters.resources import GIVEN
 from draftwood.methods.listings import Listing, Named, listing
 
 if TYPE_CHECKING:
@@ -13,15 +13,27 @@ if TYPE_CHECKING:
     from draftwood.engine.method import Method
     from draftwood.methods.composition import MethodSpec
 
+Spec = Union[Listing, "MethodSpec"]
+"""A method that says what it ``needs`` and ``uses``, and whether it ``drafts_ahead``."""
 
-def spec(method: Named) -> "Listing | MethodSpec":
+
+def spec(method: Named) -> Spec:
     """The ``needs``, ``uses`` and ``drafts_ahead`` of a method; a name's parts are not imported."""
     return listing(method) if isinstance(method, str) else method
 
 
 def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     """The resource that a method cannot do without and does not get; None where there is none."""
-    return resources.lacking(spec(method), given)
+    needs = spec(method).needs
+    return next((need for need in GIVEN if need in needs and need not in given), None)
+
+
+def taken(method: "Named | Method", given: "Collection[Need]") -> "frozenset[Need]":
+    """The given resources that a method needs or uses; a method that is built takes none."""
+    if is_built(method):
+        return frozenset()
+    known = spec(method)
+    return (known.needs | known.uses) & frozenset(given)
 
 
 def require(
@@ -38,18 +50,54 @@ def require(
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
-    built = [method for method in methods if _is_built(method)]
+    built = [method for method in methods if is_built(method)]
     if built and (given or overlap):
         raise ValueError(
             f"method {built[0].name!r} is built already and takes no further parts; leave out draft"
             " model, datastore, shape and overlap"
         )
-    specs = {each.name: each for each in (spec(one) for one in methods if not _is_built(one))}
+    specs = [spec(method) for method in methods if not is_built(method)]
+    for each in specs:
+        if (need := lacking(each, given)) is not None:
+            raise ValueError(f"method {each.name!r} {GIVEN[need][0]}")
     if specs:
-        resources.require(specs, given)
-    if overlap and not any(each.drafts_ahead for each in specs.values()):
-        resources.require_ahead(*next(iter(specs.items())))
+        _require_used(specs, given)
+    if specs and overlap and not any(each.drafts_ahead for each in specs):
+        require_ahead(specs[0].name, specs[0])
 
 
-def _is_built(method: "str | MethodSpec | Method") -> "TypeIs[Method]":
+def _require_used(specs: "Sequence[Spec]", given: "Collection[Need]") -> None:
+    """Refuse resources that no method uses."""
+    takes = {need for each in specs for need in taken(each, given)}
+    for need, (_, unused) in GIVEN.items():
+        if need in given and need not in takes:
+            names = list(dict.fromkeys(repr(each.name) for each in specs))
+            subject = f"method{'s' * (len(names) > 1)} {', '.join(names)}"
+            raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {unused}")
+
+
+def require_ahead(name: str, method: Spec) -> None:
+    """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    if method.drafts_ahead:
+        return
+    if "layers" in method.needs:
+        why = "drafts with parts of the target itself, which are at work in its passes"
+    elif "head" in method.needs:
+        why = "reads the target's hidden states, which are there only after its passes"
+    elif "draft-model" in method.needs:
+        why = "learns from its drafts, so that none can be taken back"
+    else:
+        why = "has drafts that cost next to nothing, so that there is nothing to hide"
+    raise ValueError(
+        f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
+        " model alone, for instance rsd-s"
+    )
+
+
+def is_built(method: "Named | Method") -> "TypeIs[Method]":
+    """True for a method that has a model already."""
     return not isinstance(method, str) and not hasattr(method, "needs")

@@ -3,14 +3,13 @@
 from typing import Any
 
 from draftwood.drafters.overlap import Overlap, require_places
-from draftwood.drafters.resources import GIVEN, Need, Resources
-from draftwood.engine.executors.overlapping import Overlapping
+from draftwood.drafters.resources import GIVEN, Later, Need, Resources
 from draftwood.engine.method import Method
 from draftwood.heads.trained import TargetFingerprint
 from draftwood.methods.composition import MethodSpec
-from draftwood.methods.listings import unknown
+from draftwood.methods.listings import all_listed, unknown
 from draftwood.methods.needs import require
-from draftwood.methods.parts import known_parts
+from draftwood.methods.recipes import own_recipes
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
@@ -20,6 +19,8 @@ from draftwood.verifiers import Verifier
 
 def known() -> dict[str, MethodSpec]:
     """All methods by name: draftwood's own, then those of installed packages."""
+    from draftwood.methods.parts import known_parts
+
     return dict(known_parts().recipes)
 
 
@@ -31,7 +32,11 @@ def recipe(method: str | MethodSpec) -> MethodSpec:
     """
     if isinstance(method, MethodSpec):
         return method
-    recipes = known_parts().recipes
+    if all_listed():  # then nobody takes the names of draftwood's own
+        own = next((each for each in own_recipes() if each.name == method), None)
+        if own is not None:
+            return own
+    recipes = known()
     if method in recipes:
         return recipes[method]
     raise unknown(method, {name: each.source for name, each in recipes.items()})
@@ -40,7 +45,7 @@ def recipe(method: str | MethodSpec) -> MethodSpec:
 def build(
     method: str | MethodSpec | Method,
     target: Model,
-    draft_model: Model | None = None,
+    draft_model: Model | Later[Model] | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
     *,
@@ -55,7 +60,8 @@ def build(
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
         overlap: how to draft while the target runs; None drafts in turn.
-        resources: further fields of ``Resources``, such as ``head`` or ``curve``.
+        resources: further fields of ``Resources``, such as ``head`` or ``curve``; as ``Later``
+            what is to be made when a drafter asks.
 
     Raises:
         TypeError: for a draft model that is none.
@@ -73,15 +79,17 @@ def build(
     wanted = recipe(method)
     if shape is not None:
         _require_shape(wanted, shape)
-    require_kind("draft_model", draft_model, Model, "a model of draftwood")
-    if draft_model is not None:
-        require_like_size(target.vocab_size, draft_model.vocab_size)
+    require_kind("draft_model", found.draft_model, Model, "a model of draftwood")
+    if found.draft_model is not None:
+        require_like_size(target.vocab_size, found.draft_model.vocab_size)
     if found.head is not None:
         found.head.target.require(TargetFingerprint.of(target, "this model"))
     if overlap is not None:
-        _require_places(target, draft_model, overlap)
+        _require_places(target, found.draft_model, overlap)
     built, judge = wanted.drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
+        from draftwood.engine.executors.overlapping import Overlapping
+
         built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
 

@@ -10,7 +10,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from draftwood.models.decoder import Norm
 from draftwood.models.model import EmbeddingsAndHeadWeights
-from draftwood.models.submodules import replaced
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -71,6 +70,8 @@ class ModuleEmbeddingsAndHead:
         tokens: Int[Tensor, " part"] | None = None,
         normed: bool = False,
     ) -> Float[Tensor, "rows part"]:
+        from draftwood.models.submodules import replaced
+
         ending = _Ending(None if normed else self.norm)
         model, picked = replaced(self.hf_model, self.decoder, ending), tokens
         if tokens is not None:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 import transformers
 
-from draftwood.models.recurrences.known import recurrent_layers, unknown_recurrences
-
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -26,6 +24,8 @@ def require_tree_support(hf_model: object, holds_states: bool = False) -> None:
     Args:
         holds_states: whether who asks can roll running states back.
     """
+    from draftwood.models.recurrences.known import recurrent_layers
+
     is_model = isinstance(hf_model, transformers.PreTrainedModel)
     reason = _why_not(hf_model) if is_model else _why_no_model(hf_model)
     if is_model and reason is None and not holds_states and recurrent_layers(hf_model):
@@ -49,6 +49,8 @@ def _why_no_model(given: object) -> str:
 
 def _why_not(hf_model: "PreTrainedModel") -> str | None:
     """Say why this model cannot run trees; None if it can."""
+    from draftwood.models.recurrences.known import recurrent_layers
+
     config = hf_model.config.get_text_config()
     takes = inspect.signature(hf_model.forward).parameters
     kinds = set(getattr(config, "layer_types", None) or [FULL])
@@ -94,6 +96,8 @@ def _why_not_states(
     """
     if not (strange or has_recurrences or getattr(hf_model, "_is_stateful", False)):
         return None
+    from draftwood.models.recurrences.known import unknown_recurrences
+
     unknown = unknown_recurrences(hf_model)
     if has_recurrences and not unknown and strange <= BESIDE_RECURRENCES:
         return None

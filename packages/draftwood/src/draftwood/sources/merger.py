@@ -7,12 +7,12 @@ the caches; in C++ the same draft tokens take a third of the time.
 from collections.abc import Mapping, Sequence
 from ctypes import Array, c_double, c_int32
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from draftwood.costs.budget import Budget
 from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native import library
-from draftwood.native.drafting import MAX_NAMES, CMergingSettings, Costs, Drafting
+from draftwood.native.drafting import MAX_NAMES, CandidateBuffer, CMergingSettings, Costs, Drafting
 from draftwood.native.step import NativeDraft
 from draftwood.sources.acceptance import (
     BUCKET_OF,
@@ -23,7 +23,6 @@ from draftwood.sources.acceptance import (
     before_evidence,
 )
 from draftwood.sources.base import require_width, sampling_of_rows
-from draftwood.sources.foreign import ForeignSession
 from draftwood.sources.source import (
     RANKS,
     Evidence,
@@ -207,6 +206,31 @@ class _EvidenceNumbers(dict[Evidence, int]):
         name = self.names.index(kind.source)
         self[kind] = number = self.add(self.log_weight.get(kind, 0.0), name)
         return number
+
+
+class ForeignSession:
+    """Answers what ``native/foreign.h`` asks of a source that only Python has.
+
+    Args:
+        session: of the source.
+        numbers: of kinds of evidence in C++.
+    """
+
+    def __init__(self, session: SourceSession, numbers: Mapping[Evidence, int]) -> None:
+        self.session, self.numbers = session, numbers
+        self.states: dict[int, Any] = {}  # by node of the tree that grows now
+        self.buffer = CandidateBuffer()
+
+    def ask(self, node: int, parent: int, token: int, wanted: int) -> int:
+        """The address of what may follow a node, if that is wanted; its parent is known."""
+        session = self.session
+        if parent < 0:
+            self.states = {}
+            self.states[node] = session.begin(token)
+        elif node not in self.states:
+            self.states[node] = session.advance(self.states[parent], token)
+        candidates = session.candidates(self.states[node]) if wanted else ()
+        return self.buffer.write(candidates, self.numbers)
 
 
 def _member(source: Source, request: DraftRequest) -> NativeSource | SourceSession:

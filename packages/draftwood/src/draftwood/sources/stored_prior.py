@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftwood.models.model import Model
-from draftwood.sources import BigramPrior
-from draftwood.sources.bigram_prior import PRIOR_RANKS
+from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, overload
 
@@ -12,24 +13,20 @@ from transformers import PreTrainedTokenizerBase
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
-from draftwood.drafters.resources import Need
 from draftwood.engine.constraint import Constraint
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
-from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
-from draftwood.grammar.compiler import Compiler
-from draftwood.grammar.tools import Tool, ToolChoice
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
-from draftwood.model_set import ModelSet, given_resources
+from draftwood.model_names import given_resources
+from draftwood.model_set import ModelSet
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
-from draftwood.sources.stored_index import StoredIndex
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.stats import Step
 from draftwood.text.builder import StopStrings
@@ -48,6 +45,9 @@ from draftwood.validation import require_whole
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from draftwood.grammar.compiler import Compiler
+    from draftwood.grammar.tools import Tool, ToolChoice
+    from draftwood.sources.stored_index import StoredIndex
 
 One = Union[str, Path, TrainedHead, Model, "PreTrainedModel"]
 Drafting = One | Sequence[One] | None
@@ -81,13 +81,21 @@ class LanguageModel(InProcess):
         name: str,
         calibration: Calibration | None = None,
         prior: StoredPrior | None = None,
-        grammars: Compiler | None = None,
+        grammars: "Compiler | None" = None,
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
         self.prior = prior or StoredPrior(model, usual_text(tokenizer), self.calibration.folder)
         self.models = ModelSet(model, tokenizer, name, self.calibration, self.prior)
-        self.grammars = grammars or Compiler(tokenizer, model.vocab_size, self.end_tokens)
+        if grammars is not None:
+            self.grammars = grammars
+
+    @cached_property
+    def grammars(self) -> "Compiler":
+        """Compiler of grammars for this model."""
+        from draftwood.grammar.compiler import Compiler
+
+        return Compiler(self.tokenizer, self.model.vocab_size, self.end_tokens)
 
     @classmethod
     def of(
@@ -95,7 +103,7 @@ class LanguageModel(InProcess):
         models: ModelSet,
         method: str | MethodSpec | Method | None = None,
         measure: bool = True,
-        grammars: Compiler | None = None,
+        grammars: "Compiler | None" = None,
     ) -> "LanguageModel":
         """The target of a set of models, decoded by a method on them.
 
@@ -117,7 +125,7 @@ class LanguageModel(InProcess):
         draft_model: Drafting = None,
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
-        datastore: str | Path | StoredIndex | None = None,
+        datastore: "str | Path | StoredIndex | None" = None,
         overlap: bool | Overlap | None = None,
     ) -> "LanguageModel":
         """The same model, decoded by another method, with what was loaded beside it.
@@ -147,27 +155,21 @@ class LanguageModel(InProcess):
         self,
         method: str | MethodSpec | Method,
         drafts: Drafts,
-        datastore: str | Path | StoredIndex | None,
+        datastore: "str | Path | StoredIndex | None",
         overlap: bool | Overlap | None,
     ) -> None:
         """Refuse what a method lacks, and what is given and it does not use."""
         given = given_resources(drafts, datastore)
-        methods.require([method], given | self._loaded_for(method), bool(overlap))
+        loaded = methods.taken(method, self.models.given)
+        methods.require([method], given | loaded, bool(overlap))
         drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
-
-    def _loaded_for(self, method: str | MethodSpec | Method) -> frozenset[Need]:
-        """The resources there are that a method needs or uses."""
-        if isinstance(method, Method):
-            return frozenset()
-        known = methods.spec(method)
-        return self.models.given & (known.needs | known.uses)
 
     def encode(
         self,
         prompt: Prompt,
         raw: bool = False,
-        tools: Sequence[Tool] = (),
-        tool_choice: ToolChoice | None = None,
+        tools: "Sequence[Tool]" = (),
+        tool_choice: "ToolChoice | None" = None,
     ) -> list[int]:
         """Token ids of a prompt.
 
@@ -313,7 +315,7 @@ class LanguageModel(InProcess):
         ]
         several = n > 1
         tasks = [
-            ParallelSampling([each.sequence for each in streams])
+            engine.ParallelSampling([each.sequence for each in streams])
             if several
             else streams[0].sequence
             for streams in texts
@@ -338,7 +340,7 @@ def load(
     method: str | MethodSpec | Method | None = None,
     draft_model: Drafting = None,
     drafter: str | Path | TrainedHead | None = None,
-    datastore: str | Path | StoredIndex | None = None,
+    datastore: "str | Path | StoredIndex | None" = None,
     overlap: bool | Overlap = False,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,

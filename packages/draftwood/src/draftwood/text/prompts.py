@@ -4,20 +4,16 @@ It is a text, messages, or token ids in the forms in which Transformers gives th
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.grammar.tools import (
-    Tool,
-    ToolChoice,
-    template_tells_tools,
-    with_read_arguments,
-    with_tools,
-)
 from draftwood.validation import require_whole
+
+if TYPE_CHECKING:
+    from draftwood.grammar.tools import Tool, ToolChoice
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message]
@@ -164,8 +160,8 @@ def _text_of(part: object, number: int) -> str:
 def encode_chat(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Tool] = (),
-    choice: ToolChoice | None = None,
+    tools: "Sequence[Tool]" = (),
+    choice: "ToolChoice | None" = None,
 ) -> list[int]:
     """Token ids of messages in the tokenizer's chat template, with the answer begun.
 
@@ -174,12 +170,14 @@ def encode_chat(
             calls are read finds them in the system message.
         choice: whether they are to be called; None leaves it to the model.
     """
-    choice = choice or ToolChoice("auto" if tools else "none")
+    from draftwood.grammar import tools as grammar
+
+    choice = choice or grammar.ToolChoice("auto" if tools else "none")
     plain, told = plain_messages(messages), None
-    if not template_tells_tools(tokenizer.chat_template):
-        plain = with_tools(plain, tools, choice)
+    if not grammar.template_tells_tools(tokenizer.chat_template):
+        plain = grammar.with_tools(plain, tools, choice)
     else:
-        plain = [with_read_arguments(message) for message in plain]
+        plain = [grammar.with_read_arguments(message) for message in plain]
         told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
     text = tokenizer.apply_chat_template(
         plain,

@@ -1,14 +1,29 @@
 """Verifiers, which decide which draft tokens are kept: one file per published rule."""
 
+from typing import TYPE_CHECKING
+
 from draftwood.lazy import importer
-from draftwood.verifiers.block import Block
-from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
-from draftwood.verifiers.k_seq import KSeq
-from draftwood.verifiers.match import Match
-from draftwood.verifiers.optimal import optimal_acceptance
-from draftwood.verifiers.rejection import Rejection
-from draftwood.verifiers.traversal import Traversal
-from draftwood.verifiers.verifier import NodeProbs, Verdict, Verifier
+
+if TYPE_CHECKING:
+    from draftwood.verifiers.block import Block
+    from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
+    from draftwood.verifiers.k_seq import KSeq
+    from draftwood.verifiers.match import Match
+    from draftwood.verifiers.optimal import optimal_acceptance
+    from draftwood.verifiers.rejection import Rejection
+    from draftwood.verifiers.traversal import Traversal
+    from draftwood.verifiers.verifier import NodeProbs, Verdict, Verifier
+
+_HOMES = {
+    "draftwood.verifiers.block": ("Block",),
+    "draftwood.verifiers.greedy_plus_one": ("GreedyPlusOne",),
+    "draftwood.verifiers.k_seq": ("KSeq",),
+    "draftwood.verifiers.match": ("Match",),
+    "draftwood.verifiers.optimal": ("optimal_acceptance",),
+    "draftwood.verifiers.rejection": ("Rejection",),
+    "draftwood.verifiers.traversal": ("Traversal",),
+    "draftwood.verifiers.verifier": ("NodeProbs", "Verdict", "Verifier"),
+}
 
 __all__ = [
     "Block",
@@ -23,4 +38,4 @@ __all__ = [
     "optimal_acceptance",
 ]
 
-__getattr__ = importer(__name__, {})
+__getattr__ = importer(__name__, _HOMES)

@@ -7,7 +7,6 @@ from draftwood.drafters.drafter import DraftRequest
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
-from draftwood.engine.executors.overlapped import Overlapped
 from draftwood.models.step import Stepper, stepper_of
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling, is_masked
@@ -24,6 +23,8 @@ def start_executor(text: "Sequence") -> Executor:
     """
     sampler, overlap = text.options.sampler, text.drafter.overlap
     if overlap is not None and type(text.rng) is Rng and not is_masked(sampler):
+        from draftwood.engine.executors.overlapped import Overlapped
+
         return Overlapped(text, overlap)
     request = DraftRequest(sampler, text.rng, text.session, text.sessions)
     text.draft = text.drafter.start(request)

@@ -14,8 +14,7 @@ from draftwood.models.embeddings_and_head import beyond
 from draftwood.models.model import ALL_LAYERS
 from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
 from draftwood.models.native.int4 import Int4Weights, saves_by_int4
-from draftwood.models.native.places import sequences
-from draftwood.models.native.step import NativeStepper, run_steps
+from draftwood.models.native.step import NativeStepper, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession

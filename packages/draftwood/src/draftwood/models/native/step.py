@@ -1,20 +1,21 @@
 """Steps of texts on a ``NativeModel``, all of a forward pass in one call of the library."""
 
+import ctypes
 from collections.abc import Sequence
 from ctypes import c_int64
 from itertools import accumulate, pairwise, starmap
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.blocks import PLACES, BlockPool
 from draftwood.models.embeddings_and_head import beyond
 from draftwood.models.model import ModelOutput, StepInput
-from draftwood.models.native.places import beginnings
-from draftwood.models.parts import PackedStep
+from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
-from draftwood.native.library import library
+from draftwood.native.library import integers, library
 from draftwood.native.step import NativeDraft, StepCaller
 
 NO_LOGITS = torch.empty(0, 0)
@@ -84,3 +85,38 @@ def _all_tokens(
 ) -> Tensor:
     before = (c_int64 * rows).from_address(beside.tokens) if rows else ()
     return torch.tensor([*before, *(token for caller in callers for token in caller.tokens)])
+
+
+def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[Any]]:
+    """Describe trees and prompts as the library reads them, ``Sequence`` of visibility.h.
+
+    Returns:
+        Numbers, and tables of blocks that must stay in memory as long.
+    """
+    numbers, tables = list[int](), list[Any]()
+    for part in parts:
+        place, unread = part.place, len(part.unread)
+        address = pool.address_of(place.slot)
+        if unread:
+            tables.append(_without(pool.blocks_of(place.slot), part.unread))
+            address = ctypes.addressof(tables[-1])
+        before = part.before - unread
+        numbers += place.slot, place.start - unread, place.count, before, part.wanted, address
+    return integers(numbers), tables
+
+
+def _without(blocks: list[int], unread: range) -> Any:
+    """A table without the blocks that a window leaves out.
+
+    The text is read as if these were not there: its positions are in the keys.
+    """
+    return integers([*blocks[: unread.start // PLACES], *blocks[unread.stop // PLACES :]])
+
+
+def beginnings(pool: BlockPool, steps: Sequence[PackedStep]) -> Any:
+    """Describe where texts go on; the library says how many nodes they have."""
+    numbers: list[int] = []
+    for part in steps:
+        slot, start = part.place.slot, part.place.start
+        numbers += (slot, start, 0, start, 0, pool.address_of(slot))
+    return integers(numbers)

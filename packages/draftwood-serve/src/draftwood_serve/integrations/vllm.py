@@ -1,7 +1,7 @@
 """Draft chains for vLLM: proposers for its speculative method ``custom_class``.
 
     vllm serve MODEL --speculative-config '{"method": "custom_class",
-      "model": "draftwood.integrations.vllm.SuffixProposer", "num_speculative_tokens": 5}'
+      "model": "draftwood_serve.integrations.vllm.SuffixProposer", "num_speculative_tokens": 5}'
 
 vLLM hands over tokens alone: no logits, no hidden states and no names of requests. So proposers
 search the text itself, and know a request again by its tokens. What is drafted depends on a row's
@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.drafters.prompt_lookup import NGramIndex, PromptLookup
-from draftwood.integrations.suffix_automaton import Match, SuffixAutomaton, continuations
-from draftwood.sources.suffix import Suffix, deepest
+from draftwood.sources.suffix import Suffix, match_settings
+from draftwood_serve.integrations.suffix_automaton import Match, SuffixAutomaton, continuations
 
 VERSION = "0.32"
 """Version of vLLM, which may change the interface with each."""
@@ -51,7 +51,9 @@ class SuffixSearch:
 
     def __init__(self, settings: Suffix) -> None:
         self.shortest = settings.shortest
-        self.automaton = SuffixAutomaton(deepest(settings.longest))
+        self.automaton = SuffixAutomaton(
+            match_settings(settings.longest, settings.shortest).deepest
+        )
 
     def learn(self, tokens: Sequence[int]) -> None:
         for token in tokens:

@@ -1,7 +1,9 @@
 """A suffix automaton: all substrings of a text that grows, and what followed them."""
 
-from draftwood.sources.suffix import BREAK, DEEPEST, RECENT, UNSEEN, VARIED, WIDEST
+from draftwood.sources.suffix import match_settings
 
+SETTINGS = match_settings(longest=8, shortest=1)
+"""Settings of matches, those of the C++ automaton of ``auto``."""
 Match = tuple[int, int]
 """A state of the automaton and how many of the newest tokens it represents."""
 
@@ -27,7 +29,7 @@ class SuffixAutomaton:
         last: state of the whole text.
     """
 
-    def __init__(self, deepest: int = DEEPEST) -> None:
+    def __init__(self, deepest: int = SETTINGS.deepest) -> None:
         self.deepest = deepest
         self.following: list[dict[int, int]] = [{}]
         self.links, self.lengths, self.counts, self.newest = [-1], [0], [0], [0]
@@ -108,16 +110,16 @@ def continuations(automaton: SuffixAutomaton, match: Match, shortest: int) -> di
     """
     state, matched = match
     following = automaton.following[state]
-    if matched < shortest or not 0 < len(following) <= VARIED:
+    if matched < shortest or not 0 < len(following) <= SETTINGS.varied:
         return {}
     counts, newest = automaton.counts, automaton.newest
     latest = max(newest[after] for after in following.values())
     weights = {
-        token: counts[after] + (RECENT if newest[after] == latest else 0.0)
+        token: counts[after] + (SETTINGS.recent if newest[after] == latest else 0.0)
         for token, after in following.items()
-        if token != BREAK
+        if token != SETTINGS.separator
     }
-    total = sum(weights.values()) + UNSEEN
-    if len(weights) > WIDEST:
-        weights = dict(sorted(weights.items(), key=lambda pair: -pair[1])[:WIDEST])
+    total = sum(weights.values()) + SETTINGS.unseen
+    if len(weights) > SETTINGS.widest:
+        weights = dict(sorted(weights.items(), key=lambda pair: -pair[1])[: SETTINGS.widest])
     return {token: weight / total for token, weight in weights.items()}

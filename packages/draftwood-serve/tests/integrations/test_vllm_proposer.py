@@ -17,14 +17,6 @@ import torch
 
 from checkout import BENCH
 from draftwood.drafters import DraftRequest, PromptLookup, VerifiedTree
-from draftwood.integrations.vllm import (
-    ChainProposer,
-    LookupProposer,
-    RowText,
-    SuffixProposer,
-    SuffixSearch,
-    TextSearch,
-)
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.sources import Suffix
@@ -32,6 +24,14 @@ from draftwood.sources.source import TargetUpdate
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood_bench.peers import environments
+from draftwood_serve.integrations.vllm import (
+    ChainProposer,
+    LookupProposer,
+    RowText,
+    SuffixProposer,
+    SuffixSearch,
+    TextSearch,
+)
 from reference.sessions import start
 
 PROPOSERS: list[type[ChainProposer]] = [SuffixProposer, LookupProposer]

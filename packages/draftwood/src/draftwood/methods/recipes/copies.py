@@ -1,0 +1,33 @@
+"""Methods that copy from the text, or from what the target said before."""
+
+from draftwood.drafters import PromptLookup, SuffixDecoding, TokenRecycling
+from draftwood.drafters.token_recycling import published_tree
+from draftwood.methods.composition import MethodSpec
+from draftwood.verifiers import Match
+
+RECIPES = (
+    MethodSpec(
+        "lookup",
+        "copies what followed the newest tokens before",
+        "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding",
+        PromptLookup,
+        None,
+        Match(),
+    ),
+    MethodSpec(
+        "recycling",
+        "a tree of what the model thought likely after each token",
+        "Luo et al. 2024, arXiv:2408.08696",
+        TokenRecycling,
+        published_tree(),
+        Match(),
+    ),
+    MethodSpec(
+        "suffix",
+        "copies what followed the longest match, in a tree as large as pays",
+        "Oliaro et al. 2024, arXiv:2411.04975; Hu et al. 2024, arXiv:2411.10666",
+        SuffixDecoding,
+        None,
+        Match(),
+    ),
+)

@@ -1,0 +1,97 @@
+"""Methods that draft with a second, smaller model."""
+
+from draftwood.drafters import DraftModel
+from draftwood.methods.composition import MethodSpec
+from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Until, Widths
+from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal
+
+RECIPES = (
+    MethodSpec(
+        "speculative",
+        "a chain drawn from a draft model",
+        "Leviathan et al. 2023, arXiv:2211.17192",
+        DraftModel,
+        Widths((1, 1, 1, 1)),
+        Rejection(),
+    ),
+    MethodSpec(
+        "block",
+        "the same chain, tested as a whole",
+        "Sun et al. 2024, arXiv:2403.10444",
+        DraftModel,
+        Widths((1, 1, 1, 1)),
+        Block(),
+    ),
+    MethodSpec(
+        "spectr",
+        "independent chains, chosen by optimal transport",
+        "Sun et al. 2023, arXiv:2310.15141",
+        DraftModel,
+        Independent(3, 4),
+        KSeq(),
+    ),
+    MethodSpec(
+        "specinfer",
+        "a tree drawn independently, multi-step rejection",
+        "Miao et al. 2024, arXiv:2305.09781",
+        DraftModel,
+        Widths((3, 1, 1, 1), "independent"),
+        Rejection(),
+    ),
+    MethodSpec(
+        "rsd-c",
+        "a tree drawn without replacement, recursive rejection",
+        "Jeon et al. 2024, arXiv:2402.14160",
+        DraftModel,
+        Widths((3, 2, 1, 1)),
+        Rejection(),
+    ),
+    MethodSpec(
+        "rsd-s",
+        "a stochastic beam, recursive rejection",
+        "Jeon et al. 2024, arXiv:2402.14160",
+        DraftModel,
+        StochasticBeam(4, 4),
+        Rejection(),
+    ),
+    MethodSpec(
+        "traversal",
+        "a stochastic beam, tested from its leaves upwards",
+        "Weng et al. 2025, arXiv:2505.12398",
+        DraftModel,
+        StochasticBeam(4, 4),
+        Traversal(),
+    ),
+    MethodSpec(
+        "greedy-plus-one",
+        "the likeliest tokens and one drawn one",
+        "Hu et al. 2025, arXiv:2502.18779",
+        DraftModel,
+        Widths((3, 2, 1, 1), "greedy-plus-one"),
+        GreedyPlusOne(),
+    ),
+    MethodSpec(
+        "sequoia",
+        "the tree with the best expected yield",
+        "Chen et al. 2024, arXiv:2402.12374",
+        DraftModel,
+        Sequoia(),
+        Rejection(),
+    ),
+    MethodSpec(
+        "eagle-2-tree",
+        "the likeliest nodes of a draft model's tree",
+        "Li et al. 2024, arXiv:2406.16858",
+        DraftModel,
+        BestFirst(4, 4, 16),
+        Match(),
+    ),
+    MethodSpec(
+        "until",
+        "a chain from a draft model that stops where it is likely to be rejected",
+        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
+        DraftModel,
+        Until(),
+        Rejection(),
+    ),
+)
