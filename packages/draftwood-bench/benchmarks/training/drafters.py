@@ -166,7 +166,10 @@ ARMS = (
         for name, options in {
             "layer, ce, paced": {"paced": True},
             "linear, ce, pairwise": {"form": "linear", "pairwise": 64},
-            "layer, ce, three states": {"features": "three"},
+            "linear, ce, three states": {"form": "linear", "features": "three"},
+            "linear, ce, all": {
+                "form": "linear", "features": "three", "paced": True, "pairwise": 64,
+            },
             "layer, ce, all": {"features": "three", "paced": True, "pairwise": 64},
             "2 layers, ce, all": {"features": "three", "paced": True, "pairwise": 64, "layers": 2},
         }.items()

@@ -55,7 +55,7 @@ class CtcRecipe:
     )
     layers: int = field(default=1, metadata={"help": "decoder layers of the frames"})
     features: Literal["last", "three"] = field(
-        default="last", metadata={"help": "the state after the final norm, or three layers'"}
+        default="last", metadata={"help": "the final state alone, or with two earlier ones"}
     )
     pairwise: int = field(
         default=0, metadata={"help": "rank of a term between neighbouring frames; with ce"}
@@ -96,8 +96,8 @@ class CtcRecipe:
             )
 
     def reads(self, layers: int) -> tuple[int, ...]:
-        """The state after the final norm, or those of a low, a middle and a high layer."""
-        return (layers,) if self.features == "last" else (2, layers // 2, layers - 3)
+        """The state after the final norm, or with it those of a low and a middle layer."""
+        return (layers,) if self.features == "last" else (2, layers // 2, layers)
 
     def build(self, target: TargetWeights) -> nn.Module:
         """A new head."""
@@ -113,6 +113,8 @@ class CtcRecipe:
             vocabulary=len(target.draft_tokens) if self.pairwise else 0,
         )
         head = CtcHead(config)
+        if self.features == "three":
+            _start_with_the_last(head)
         if self.start_from == "last-layer":
             _start_from(head, target)
         return head
@@ -192,6 +194,14 @@ class CtcRecipe:
             reads = Chain(probs.log(), head.pairwise.cpu(), head.config.candidates)
         tree = likeliest_prefixes(reads, NODES)
         return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
+
+
+@torch.no_grad()
+def _start_with_the_last(head: CtcHead) -> None:
+    """Let a head that joins several states begin with the last of them alone."""
+    width = head.config.sizes.hidden
+    head.fc.weight.zero_()
+    head.fc.weight[:, -width:] = torch.eye(width)
 
 
 @torch.no_grad()
