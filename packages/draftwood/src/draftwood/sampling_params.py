@@ -6,6 +6,7 @@ values are refused in no time.
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -23,8 +24,6 @@ from draftwood.validation import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from draftwood.engine.constraint import Constraint
 
 Kind = Literal["number", "whole", "flag", "text", "stops", "biases", "schema", "grammar"]
@@ -42,8 +41,11 @@ class Before(Protocol):
     def prompt(self) -> int: ...
 
 
-Rule = Callable[["Tensor", Before, "DrawingOptions"], None]
-"""Changes a row of logits in its place, before the temperature."""
+Row = Any
+"""A tensor of logits, [vocab]; its type would import PyTorch."""
+
+Rule = Callable[[Row, Before, "DrawingOptions"], None]
+"""Changes a row in its place, before the temperature."""
 
 
 @dataclass(frozen=True)
@@ -179,25 +181,18 @@ class LengthOptions:
     )
 
 
-def _penalise_repetition(scores: "Tensor", before: Before, options: "DrawingOptions") -> None:
+def _penalise_repetition(row: Row, before: Before, options: "DrawingOptions") -> None:
     """Keskar et al. 2019, arXiv:1909.05858."""
-    seen = scores.new_tensor(sorted(set(before.tokens)), dtype=_whole_numbers())
-    old, penalty = scores[seen], options.repetition_penalty
-    scores[seen] = (old * penalty).where(old < 0, old / penalty)
+    seen, penalty = sorted(set(before.tokens)), options.repetition_penalty
+    old = row[seen]
+    row[seen] = (old * penalty).where(old < 0, old / penalty)
 
 
-def _penalise_said(scores: "Tensor", before: Before, options: "DrawingOptions") -> None:
+def _penalise_said(row: Row, before: Before, options: "DrawingOptions") -> None:
     """Take both penalties off at once, as rounding depends on it."""
-    answer = scores.new_tensor(before.tokens[before.prompt :], dtype=_whole_numbers())
-    if len(answer):
-        said, times = answer.unique(return_counts=True)
-        scores[said] -= options.presence_penalty + options.frequency_penalty * times
-
-
-def _whole_numbers() -> Any:
-    import torch
-
-    return torch.long
+    times = Counter(before.tokens[before.prompt :])
+    counts = row.new_tensor(list(times.values()))
+    row[list(times)] -= options.presence_penalty + options.frequency_penalty * counts
 
 
 @dataclass(frozen=True)
@@ -276,7 +271,7 @@ class DrawingOptions:
 
     @cached_property
     def rules(self) -> list[Rule]:
-        """What options of other values than their defaults do to rows, in the fields' order."""
+        """Rules of the options that have other values than their defaults, in the fields' order."""
         active = [
             each.metadata["option"].rule
             for each in fields(DrawingOptions)
@@ -356,13 +351,14 @@ OPTIONS: Mapping[str, TextOption] = {
 """Every option of a text, by name."""
 
 
-def require_options(made: Any) -> None:
+def require_options(made: Any, but: Sequence[str] = ()) -> None:
     """Refuse what no text can have in those fields of a dataclass that are options of a text.
 
-    See ``TextOption.require``.
+    Args:
+        but: fields that have an option's name and are none.
     """
     for each in fields(made):
-        if each.name in OPTIONS:
+        if each.name in OPTIONS and each.name not in but:
             OPTIONS[each.name].require(each.name, getattr(made, each.name))
 
 

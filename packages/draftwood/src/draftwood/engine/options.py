@@ -71,7 +71,7 @@ class Options:
     salt: str = SamplingParams.salt
 
     def __post_init__(self) -> None:
-        require_options(self)
+        require_options(self, but=["stop"])
         banned = getattr(self.sampler, "end_tokens", frozenset())
         if getattr(self.sampler, "min_tokens", 0) and not self.stop_tokens <= banned:
             raise ValueError(
