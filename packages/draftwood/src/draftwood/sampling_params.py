@@ -153,11 +153,12 @@ _CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
 }
 
 
-def _option(default: Any, kind: Kind, help: str, **more: Any) -> Any:
+def _option(default: Any, kind: Kind, help: str, kw_only: bool = False, **more: Any) -> Any:
     more["optional"] = more.get("optional", default is None)
     if "places" in more:
         more["places"] = frozenset(more["places"])
-    return field(default=default, metadata={"option": TextOption(help, kind, **more)})
+    metadata = {"option": TextOption(help, kind, **more)}
+    return field(default=default, kw_only=kw_only, metadata=metadata)
 
 
 @dataclass(frozen=True)
