@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import ClassVar
 
 from draftwood import sources
@@ -47,11 +48,19 @@ def sources_of_auto() -> "tuple[Callable[[], Source], ...]":
     files = pkgutil.iter_modules(sources.__path__, f"{sources.__name__}.")
     found = [
         each
-        for module in (import_module(file.name) for file in files)
+        for module in (import_module(file.name) for file in files if _names_auto(file.name))
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__ == module.__name__ and IN_AUTO in vars(each)
     ]
     return tuple(sorted(found, key=lambda each: (getattr(each, IN_AUTO), each.__name__)))
+
+
+def _names_auto(module: str) -> bool:
+    """False for a module of which its text shows that it need not be imported."""
+    spec = find_spec(module)
+    read = getattr(spec and spec.loader, "get_source", lambda name: None)
+    text = read(module)
+    return text is None or IN_AUTO in text
 
 
 def _sources() -> tuple[Source, ...]:
