@@ -14,6 +14,8 @@ from openai import OpenAI
 
 from checkout import PYTHONPATH
 from draftwood.cli.main import main
+from draftwood_serve import command
+from draftwood_serve.settings import ServeSettings
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,13 @@ def test_what_cannot_be_served_is_said_in_a_line(arguments: list[str], what: str
     assert result.exit_code == 2
     assert what in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_head_that_the_method_leaves_aside_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for head, is_left in (("smollm2-135m-ctc", True), ("smollm2-135m-eagle", False)):
+        command._check(ServeSettings("smollm2-135m", draft_model=(head,), method="auto"))
+        said = "auto does without --draft-model (a trained head)" in capsys.readouterr().err
+        assert said is is_left
 
 
 def test_a_port_in_use_is_said_in_a_line() -> None:

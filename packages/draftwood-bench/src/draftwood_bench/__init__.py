@@ -2,3 +2,5 @@
 
 ``draftwood bench`` is the command; its records are read with ``draftwood_bench.records.files``.
 """
+
+import draftwood as draftwood  # lets old module paths forward

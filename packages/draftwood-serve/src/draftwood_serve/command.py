@@ -172,12 +172,16 @@ def serve(
 
 
 def _check(settings: "ServeSettings") -> None:
-    """Refuse settings that cannot be served, before slow imports."""
+    """Refuse settings that cannot be served, before slow imports; say what is left aside."""
     from draftwood import methods
 
     method = methods.spec(settings.first_method)
     used = settings.given & (method.needs | method.uses)
     options.check_methods([method.name], used, settings.inexact)
+    if idle := options.left_aside(method, settings.given, settings.drafts):
+        given = ", ".join(idle)
+        said = f"{method.name} does without {given}; a request may name a method that uses it"
+        notes().print(said, style="dim", soft_wrap=True)
     settings.require()
 
 

@@ -12,10 +12,17 @@ if TYPE_CHECKING:
 MOVED = {
     "draftwood.bench": "draftwood_bench",
     "draftwood.cli.bench": "draftwood_bench.cli.bench",
+    "draftwood.bench.report.methods_table": "draftwood_bench.report.method_speeds",
+    "draftwood.cli.bench_measurements": "draftwood_bench.cli.measurements",
+    "draftwood.cli.bench_options": "draftwood_bench.cli.options",
+    "draftwood.cli.bench_show": "draftwood_bench.cli.show",
     "draftwood.cli.plan": "draftwood_bench.cli.plan",
     "draftwood.cli.report": "draftwood_bench.cli.report",
     "draftwood.cli.serve": "draftwood_serve.command",
     "draftwood.cli.train": "draftwood_train.cli.train",
+    "draftwood.cli.train_data": "draftwood_train.cli.data",
+    "draftwood.cli.train_export": "draftwood_train.cli.export",
+    "draftwood.cli.train_recipe": "draftwood_train.cli.recipe",
     "draftwood.costs.machine": "draftwood_bench.machine",
     "draftwood.costs.plan": "draftwood_bench.planner",
     "draftwood.drafters.aded": "draftwood_methods.drafters.aded",
@@ -49,6 +56,8 @@ MOVED = {
     "draftwood.engine.likely": "draftwood.engine.executors.likely",
     "draftwood.integrations": "draftwood_serve.integrations",
     "draftwood.heads.speculators": "draftwood_train.speculators",
+    "draftwood.methods.recipes_of_parts": "draftwood_methods.of_parts",
+    "draftwood.methods.recipes_of_several": "draftwood_methods.of_several",
     "draftwood.models.block_views": "draftwood.models.cache.block_views",
     "draftwood.models.blocks": "draftwood.models.cache.blocks",
     "draftwood.models.ends": "draftwood.models.embeddings_and_head",
@@ -85,6 +94,10 @@ MOVED = {
     "draftwood.training": "draftwood_train",
     "draftwood.verifiers.blockwise": "draftwood_methods.verifiers.blockwise",
     "draftwood.verifiers.typical": "draftwood_methods.verifiers.typical",
+    "draftwood_bench.report.methods_table": "draftwood_bench.report.method_speeds",
+    "draftwood_methods.drafters.horizontal": "draftwood_methods.drafters.per_level",
+    "draftwood_serve.measures": "draftwood_serve.metrics",
+    "draftwood_serve.sums": "draftwood_serve.aggregate",
 }
 
 EXPORTED = {
@@ -107,6 +120,7 @@ RENAMED = {
     "draftwood.engine.Answers": "draftwood.engine.ParallelSampling",
     "draftwood.engine.Batch": "draftwood.engine.Scheduler",
     "draftwood.engine.Decoding": "draftwood.engine.Sequence",
+    "draftwood.sources.Alike": "draftwood.sources.NearestState",
     "draftwood.methods.Recipe": "draftwood.methods.MethodSpec",
 }
 """Names that packages of the core exported before, and the names of the same objects now."""
@@ -120,7 +134,7 @@ class OldPaths:
     """Find modules by their old paths, as the same objects as by their new ones."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> object:
-        if not fullname.startswith("draftwood.") or new_path(fullname) is None:
+        if not fullname.startswith("draftwood") or new_path(fullname) is None:
             return None
         from importlib.machinery import ModuleSpec
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
-from draftwood.sampling_params import OPTIONS, SamplingParams, require_option
+from draftwood.sampling_params import OPTIONS, DrawingOptions, SamplingParams
 from draftwood.tree import UNBOUNDED, DraftTree
 
 
@@ -109,45 +109,27 @@ def is_masked(sampler: Sampler) -> bool:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(DrawingOptions):
     """Rules of sampling, those of Transformers' logits processors.
 
-    Options, order and results are theirs; ``SamplingParams`` tells of each.
+    Options, order and results are theirs; ``DrawingOptions`` has them all.
 
     Args:
-        temperature: 0 puts all probability on the likeliest token, so greedy decoding needs no rule
-            of its own.
         min_tokens: of the answer, before which ``end_tokens`` have no probability.
-        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt and
-            answer (Keskar et al. 2019, arXiv:1909.05858).
 
     Raises:
         TypeError: for a value that is no number.
         ValueError: for a value outside its range, naming the range.
     """
 
-    temperature: float = SamplingParams.temperature
-    top_k: int = SamplingParams.top_k
-    top_p: float = SamplingParams.top_p
-    min_p: float = SamplingParams.min_p
-    repetition_penalty: float = SamplingParams.repetition_penalty
-    presence_penalty: float = SamplingParams.presence_penalty
-    frequency_penalty: float = SamplingParams.frequency_penalty
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
     min_tokens: int = SamplingParams.min_tokens
     end_tokens: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.name in OPTIONS:
-                require_option(each.name, getattr(self, each.name))
 
     @classmethod
     def of(cls, params: SamplingParams, end_tokens: frozenset[int] = frozenset()) -> "Sampling":
         """Sample a text with these options, which ends with any of these tokens."""
         names = [each.name for each in fields(cls) if each.name in OPTIONS]
         shared: dict[str, Any] = {name: getattr(params, name) for name in names}
-        shared["logit_bias"] = params.logit_bias or {}
         return cls(**shared, end_tokens=end_tokens)
 
     @property
@@ -156,12 +138,7 @@ class Sampling:
 
     @property
     def reads_context(self) -> bool:
-        return (
-            self.repetition_penalty != 1.0
-            or self.presence_penalty != 0.0
-            or self.frequency_penalty != 0.0
-            or self.min_tokens > 0
-        )
+        return self.min_tokens > 0 or bool(self.rules)
 
     @property
     def only_temperature(self) -> bool:
@@ -231,19 +208,9 @@ class Sampling:
         self, scores: Float[Tensor, " vocab"], context: Context
     ) -> Float[Tensor, " vocab"]:
         scores = scores.clone()
-        if self.repetition_penalty != 1.0:
-            seen = torch.tensor(sorted(set(context.tokens)), device=scores.device)
-            old = scores[seen]
-            scores[seen] = torch.where(
-                old < 0, old * self.repetition_penalty, old / self.repetition_penalty
-            )
-        answer = torch.tensor(
-            context.tokens[context.prompt :], device=scores.device, dtype=torch.long
-        )
-        if len(answer) and (self.presence_penalty or self.frequency_penalty):
-            said, times = answer.unique(return_counts=True)
-            scores[said] -= self.presence_penalty + self.frequency_penalty * times
-        if len(answer) < self.min_tokens:
+        for rule in self.rules:
+            rule(scores, context, self)
+        if len(context.tokens) - context.prompt < self.min_tokens:
             scores[[token for token in self.end_tokens if token < len(scores)]] = -torch.inf
         return scores
 

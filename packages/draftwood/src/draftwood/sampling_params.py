@@ -6,10 +6,12 @@ values are refused in no time.
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from draftwood.validation import (
     require_flag,
@@ -29,6 +31,23 @@ Place = Literal["command line", "server"]
 Called = TypeVar("Called", bound=Callable[..., Any])
 
 
+class Before(Protocol):
+    """The tokens before a position, of which the first ``prompt`` are not the answer's."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def prompt(self) -> int: ...
+
+
+Row = Any
+"""A tensor of logits, [vocab]; its type would import PyTorch."""
+
+Rule = Callable[[Row, Before, "DrawingOptions"], None]
+"""Changes a row in its place, before the temperature."""
+
+
 @dataclass(frozen=True)
 class TextOption:
     """An option of a text, as its field in ``SamplingParams`` declares it.
@@ -44,6 +63,8 @@ class TextOption:
         transformers: its name in ``GenerationConfig``; None where there is none.
         holds: says whether a number within the bounds is taken; None takes all of them.
         wanted: its values in words, where bounds do not tell them.
+        rule: for an option that changes logits by the text before them: what it does to a row
+            where it is not the default.
     """
 
     help: str
@@ -56,6 +77,7 @@ class TextOption:
     transformers: str | None = None
     holds: Callable[[float], bool] | None = None
     wanted: str = ""
+    rule: "Rule | None" = None
 
     @property
     def range(self) -> str:
@@ -131,26 +153,17 @@ _CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
 }
 
 
-def _option(default: Any, kind: Kind, help: str, **more: Any) -> Any:
+def _option(default: Any, kind: Kind, help: str, kw_only: bool = False, **more: Any) -> Any:
     more["optional"] = more.get("optional", default is None)
     if "places" in more:
         more["places"] = frozenset(more["places"])
-    return field(default=default, metadata={"option": TextOption(help, kind, **more)})
+    metadata = {"option": TextOption(help, kind, **more)}
+    return field(default=default, kw_only=kw_only, metadata=metadata)
 
 
 @dataclass(frozen=True)
-class SamplingParams:
-    """Options of a text: its length, how its tokens are drawn, and what it must satisfy.
-
-    Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias,
-    repetition, presence and frequency penalty, end tokens before ``min_tokens``, temperature,
-    top-k, top-p, min-p.
-
-    Raises:
-        TypeError: for a value of another type.
-        ValueError: for a value outside its range, naming the range, and for options that exclude
-            each other.
-    """
+class LengthOptions:
+    """Options of how long a text is."""
 
     max_new_tokens: int = _option(
         128,
@@ -167,6 +180,31 @@ class SamplingParams:
         least=0,
         transformers="min_new_tokens",
     )
+
+
+def _penalise_repetition(row: Row, before: Before, options: "DrawingOptions") -> None:
+    """Keskar et al. 2019, arXiv:1909.05858."""
+    seen, penalty = sorted(set(before.tokens)), options.repetition_penalty
+    old = row[seen]
+    row[seen] = (old * penalty).where(old < 0, old / penalty)
+
+
+def _penalise_said(row: Row, before: Before, options: "DrawingOptions") -> None:
+    """Take both penalties off at once, as rounding depends on it."""
+    times = Counter(before.tokens[before.prompt :])
+    counts = row.new_tensor(list(times.values()))
+    row[list(times)] -= options.presence_penalty + options.frequency_penalty * counts
+
+
+@dataclass(frozen=True)
+class DrawingOptions:
+    """Options of how each token is drawn.
+
+    Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias,
+    repetition, presence and frequency penalty, end tokens before ``min_tokens``, temperature,
+    top-k, top-p, min-p.
+    """
+
     temperature: float = _option(
         0.0,
         "number",
@@ -207,12 +245,19 @@ class SamplingParams:
         least=0,
         above=True,
         transformers="repetition_penalty",
+        rule=_penalise_repetition,
     )
     presence_penalty: float = _option(
-        0.0, "number", "Taken off the logits of tokens that the answer holds."
+        0.0,
+        "number",
+        "Taken off the logits of tokens that the answer holds.",
+        rule=_penalise_said,
     )
     frequency_penalty: float = _option(
-        0.0, "number", "Taken off for each time that the answer holds a token."
+        0.0,
+        "number",
+        "Taken off for each time that the answer holds a token.",
+        rule=_penalise_said,
     )
     logit_bias: Mapping[int, float] | None = _option(
         None,
@@ -221,6 +266,31 @@ class SamplingParams:
         places=("server",),
         transformers="sequence_bias",
     )
+
+    def __post_init__(self) -> None:
+        require_options(self)
+
+    @cached_property
+    def rules(self) -> list[Rule]:
+        """Rules of the options that have other values than their defaults, in the fields' order."""
+        active = [
+            each.metadata["option"].rule
+            for each in fields(DrawingOptions)
+            if getattr(self, each.name) != each.default
+        ]
+        return [rule for rule in dict.fromkeys(active) if rule is not None]
+
+
+@dataclass(frozen=True)
+class SamplingParams(DrawingOptions, LengthOptions):
+    """Options of a text: its length, how its tokens are drawn, and what it must satisfy.
+
+    Raises:
+        TypeError: for a value of another type.
+        ValueError: for a value outside its range, naming the range, and for options that exclude
+            each other.
+    """
+
     seed: int | None = _option(None, "whole", "The same seed gives the same text.")
     stop: str | Sequence[str] | None = _option(
         (),
@@ -258,8 +328,7 @@ class SamplingParams:
     )
 
     def __post_init__(self) -> None:
-        for name, option in OPTIONS.items():
-            option.require(name, getattr(self, name))
+        super().__post_init__()
         require_one_grammar(self.json_schema, self.grammar)
         if self.min_tokens > self.max_new_tokens:
             raise ValueError(
@@ -283,9 +352,15 @@ OPTIONS: Mapping[str, TextOption] = {
 """Every option of a text, by name."""
 
 
-def require_option(name: str, value: object) -> None:
-    """Refuse a value that no text can have; see ``TextOption.require``."""
-    OPTIONS[name].require(name, value)
+def require_options(made: Any, but: Sequence[str] = ()) -> None:
+    """Refuse what no text can have in those fields of a dataclass that are options of a text.
+
+    Args:
+        but: fields that have an option's name and are none.
+    """
+    for each in fields(made):
+        if each.name in OPTIONS and each.name not in but:
+            OPTIONS[each.name].require(each.name, getattr(made, each.name))
 
 
 def require_decoding(given: Mapping[str, Any]) -> None:
@@ -311,7 +386,9 @@ def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) ->
         raise TypeError(f"{unknown} is no option of a text; {cure}")
     if given is not None and not isinstance(given, SamplingParams):
         raise TypeError(f"params must be a SamplingParams, got {given!r:.80}")
-    return SamplingParams(**options) if given is None else replace(given, **options)
+    if given is None:
+        return SamplingParams(**options)
+    return replace(given, **options) if options else given
 
 
 def takes_options(function: Called) -> Called:

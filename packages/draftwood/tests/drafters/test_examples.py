@@ -9,17 +9,14 @@ import draftwood.drafters
 import draftwood.shapes
 import draftwood_methods.drafters
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Drafter
+from draftwood.methods import known_parts
 from draftwood.native import library
 from draftwood.testing import one_step, writing
 
 PACKAGES = (draftwood.drafters, draftwood.shapes, draftwood_methods.drafters)
+DRAFTERS = {each.__name__: each for each in known_parts().drafters.values()}
 NAMES = {name: getattr(package, name) for package in PACKAGES for name in package.__all__}
-DRAFTERS = {
-    name: each
-    for name, each in NAMES.items()
-    if inspect.isclass(each) and issubclass(each, Drafter) and each is not Drafter
-}
+NAMES |= DRAFTERS
 RUN = [name for name, each in DRAFTERS.items() if ">>>" in (each.__doc__ or "")]
 NEEDS_LIBRARY = {"MultiSource", "SuffixDecoding"}
 

@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 import torch
 
-from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup
+from draftwood.drafters import Drafter, DraftModel, DraftSession, Nothing, PromptLookup
 from draftwood.engine import Options, Sequence, generate, generate_batch
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
@@ -183,6 +183,25 @@ def test_a_text_that_is_dropped_is_freed_without_the_collector(
         assert not model.pool.used
     finally:
         gc.enable()
+
+
+def test_a_draft_session_is_closed_where_no_executor_can_be_chosen(
+    cycle: TableModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[DraftSession]()
+
+    class Watched(Nothing):
+        def close(self) -> None:
+            closed.append(self)
+
+    def broken(*given: object) -> None:
+        raise RuntimeError("no library")
+
+    monkeypatch.setattr("draftwood.engine.executors.starting.stepper_of", broken)
+    steps = generate(cycle, Watched(), Match(), [0], Options())
+    with pytest.raises(RuntimeError, match="no library"):
+        next(steps)
+    assert len(closed) == 1
 
 
 @pytest.mark.gpu

@@ -1,5 +1,7 @@
 """A store of prefixes serves the model that it was made for; all others are refused by name."""
 
+import gc
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -125,3 +127,24 @@ def test_any_model_has_a_fingerprint() -> None:
     tables = [TableModel(torch.randn(6, 6, 6, generator=seed)) for seed in seeds]
     one, same, other = map(Fingerprint.of, tables)
     assert one == same != other
+
+
+def test_a_text_in_a_ring_is_ended_by_the_collector(
+    store: Prefixes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector forgets who refers weakly to a text before it ends the text."""
+    pool = store.model.pool
+    gc.collect()
+    before = pool.used
+    steps = run_all([sequence(store.model, store)])
+    for _ in range(3):
+        next(steps)
+    assert pool.used > before
+    ring: list[object] = [steps]
+    ring.append(ring)
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    del steps, ring
+    gc.collect()
+    assert not said
+    assert pool.used == before

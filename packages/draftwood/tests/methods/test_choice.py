@@ -1,5 +1,6 @@
-"""The default method of a draft model: the fastest by what passes cost and what was measured."""
+"""The default method of a draft model: the fastest by what passes cost and tune expects."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from draftwood.costs import calibration
 from draftwood.costs.calibration import Calibration, Key, store
 from draftwood.costs.curve import Curve
 from draftwood.methods.choice import estimates, fastest, speed_up
+from draftwood.methods.parts import known_parts
 from draftwood.testing import TableModel
 
 FREE, DEAR = Curve((1, 65), (1.0, 1.0)), Curve((1, 65), (1.0, 33.0))
@@ -57,19 +59,38 @@ def test_nothing_is_measured_where_that_is_not_allowed(monkeypatch: pytest.Monke
         fastest(calibrated(FREE), calibrated(None))
 
 
-def test_what_was_measured_comes_before_estimates(tmp_path: Path) -> None:
+def stored(folder: Path, speed_ups: Mapping[str, float]) -> tuple[Calibration, Calibration]:
+    """A target that has these speed-ups with a draft model, and that draft model."""
     target, draft = calibrated(DEAR), calibrated(Curve((1, 65), (0.01, 0.01)))
     for name, each in (("target", target), ("draft", draft)):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "model.safetensors").write_bytes(b"weights")
-        each.folder, each.dtype = folder, "float32"
+        each.folder, each.dtype = folder / name, "float32"
+        each.folder.mkdir()
+        (each.folder / "model.safetensors").write_bytes(b"weights")
     key = target.key
     assert isinstance(key, Key)
-    speed_ups = {str((tmp_path / "draft").resolve()): {"rsd-s": 9.0, "speculative": 0.5}}
-    store(key, DEAR, "a test", speed_ups=speed_ups)
+    draft_folder = str((folder / "draft").resolve())
+    store(key, DEAR, "a test", speed_ups={draft_folder: speed_ups})
+    return target, draft
+
+
+def test_what_tune_expects_comes_before_usual_acceptance(tmp_path: Path) -> None:
+    target, draft = stored(tmp_path, {"rsd-s": 9.0, "speculative": 0.5})
     assert target.speed_ups(draft) == {"rsd-s": 9.0, "speculative": 0.5}
     assert fastest(target, draft) == "rsd-s"
     assert target.speed_ups(calibrated(FREE)) == {}
-    other = replace(key, model=str(tmp_path / "other"))
+    assert isinstance(target.key, Key)
+    other = replace(target.key, model=str(tmp_path / "other"))
     assert calibration.known_speed_ups(other) == {}
+
+
+def test_stored_methods_that_do_not_fit_are_passed_over(tmp_path: Path) -> None:
+    """One of a package that is gone, a lossy one, and one that cannot draft meanwhile."""
+    recipes = known_parts().recipes
+    lossy = next(name for name, each in recipes.items() if not each.lossless)
+    found = {"gone": 9.0, lossy: 8.0, "cascade": 7.0, "rsd-s": 6.0}
+    target, draft = stored(tmp_path, found)
+    assert "gone" not in recipes
+    assert recipes["cascade"].lossless
+    assert not recipes["cascade"].drafts_ahead
+    assert fastest(target, draft) == "cascade"
+    assert fastest(target, draft, ahead=True) == "rsd-s"

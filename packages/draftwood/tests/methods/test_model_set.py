@@ -107,6 +107,20 @@ def test_resources_that_are_given_and_not_used_are_refused(
     assert lm.with_method("lookup").method.name == "lookup"  # what it had need not be used
 
 
+def test_the_method_that_follows_is_refused_as_a_named_one(
+    target: str, draft: str, heads: dict[str, str]
+) -> None:
+    lm = draftwood.load(target, dtype="float32")
+    for refusal, given in {
+        "'auto' has drafts that cost next to nothing": {"overlap": True},
+        "'ctc' uses no draft model": {"draft_model": [draft, heads["ctc"]]},
+        "'ctc' reads the target's hidden states": {"draft_model": heads["ctc"], "overlap": True},
+    }.items():
+        with pytest.raises(ValueError, match=refusal):
+            lm.with_method(None, **given)
+    assert lm.with_method(None, heads["ctc"]).method.name == "ctc"
+
+
 def test_names_hold_in_other_folders_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,8 @@ linked one.
 import io
 import json
 import os
+import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from checkout import ROOT
 from draftwood.native import compiler, library, prebuilt
 from draftwood.native.compiler import CompilerError, compile_library
 from draftwood.storage.atomic import MANIFEST, is_intact, write_manifest
@@ -202,14 +205,14 @@ def test_parts_are_compiled_side_by_side(
     lines = stand_in.read_text().splitlines()
     assert most_at_once(lines) == cores
     assert lines[-2:] == ["begin link", "end link"]
-    steps = len(list(compiler.SOURCES.glob("*.cpp"))) + 1
+    steps = len(list(compiler.SOURCES.rglob("*.cpp"))) + 1
     assert told == [(step, steps) for step in range(1, steps + 1)]
     assert (tmp_path / "made.so").read_bytes() == Path(library.library()._name).read_bytes()
     assert not list(tmp_path.glob(".compiling-*"))
 
 
 def test_all_parts_are_compiled_and_the_longest_begin() -> None:
-    assert set(compiler.parts()) == set(compiler.SOURCES.glob("*.cpp"))
+    assert set(compiler.parts()) == set(compiler.SOURCES.rglob("*.cpp"))
     first = [path.name for path in compiler.parts()[: len(compiler.LONGEST)]]
     assert sorted(first) == sorted(compiler.LONGEST)
 
@@ -276,3 +279,25 @@ def test_a_damaged_prebuilt_library_is_passed_over(
     prebuilt.digest_path(levels[0].path).unlink()
     with pytest.warns(UserWarning, match="is damaged"):
         assert prebuilt.best() is None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of another machine")
+@pytest.mark.skipif(compiler.compiler() is None, reason="there is no C++ compiler")
+def test_flags_of_the_page_on_wrong_tokens_leave_instructions_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = (ROOT / "docs" / "wrong-token.md").read_text(encoding="utf-8")
+    (vnni,) = re.findall(r'CXXFLAGS="([^"]+)" draftwood check --bisect', page)
+    (wide,) = re.findall(r"`(-mno-avx512f)`: without AVX-512", page)
+    everything = defined("-march=sapphirerapids")
+    for flags, names in ((vnni, ("__AVX512VNNI__", "__AVXVNNI__")), (wide, ("__AVX512F__",))):
+        assert set(names) <= everything
+        monkeypatch.setenv("CXXFLAGS", flags)
+        assert not set(names) & defined("-march=sapphirerapids", *compiler.own_flags())
+
+
+def defined(*flags: str) -> set[str]:
+    """Macros by which the sources choose instructions, where these flags are given."""
+    command = [str(compiler.compiler()), *flags, "-dM", "-E", "-x", "c++", os.devnull]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {line.split()[1] for line in said.splitlines()}

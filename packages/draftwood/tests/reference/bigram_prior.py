@@ -1,4 +1,4 @@
-"""The session of a bigram prior: native/sources/bigram_prior.h."""
+"""The session of a bigram prior: native/sources/bigram_prior.cpp."""
 
 from draftwood.sources import BigramPrior
 from draftwood.sources.source import Candidates, Evidence, TargetUpdate

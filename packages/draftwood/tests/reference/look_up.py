@@ -1,4 +1,4 @@
-"""Look-ups in the sorted index of a datastore: native/sources/datastore.h."""
+"""Look-ups in the sorted index of a datastore: native/sources/datastore.cpp."""
 
 from typing import NamedTuple
 

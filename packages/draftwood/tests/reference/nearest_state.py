@@ -1,4 +1,4 @@
-"""The session of the nearest states: native/sources/nearest_state.h."""
+"""The session of the nearest states: native/sources/nearest_state.cpp."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The session of a trained head: native/sources/trained_head.h."""
+"""The session of a trained head: native/sources/trained_head.cpp."""
 
 import ctypes
 import math

@@ -30,7 +30,7 @@ from reference.merger import PythonMerger
 from reference.sessions import InPython, start
 from thinning import thinned
 
-HEADERS = compiler.SOURCES / "sources"
+FILES = compiler.SOURCES / "sources"
 SLOW = {NearestState.name, Int4SelfDraftSource.name, TrainedHeadSource.name}
 """They read hidden states that no table has; see ``test_nearest_state`` and others."""
 
@@ -163,7 +163,7 @@ def test_a_source_of_python_among_those_of_the_library(case: str, temperature: f
     assert_same(python, requests(Merger, all_of, 1, temperature))
 
 
-def faults(sources: Mapping[str, type], headers: Path) -> list[str]:
+def faults(sources: Mapping[str, type], files: Path) -> list[str]:
     """List what is missing of the sources' C++ forms."""
     model, found = model_of(0), []
     request = DraftRequest(Sampling(), Rng(0), model.start())
@@ -173,17 +173,17 @@ def faults(sources: Mapping[str, type], headers: Path) -> list[str]:
             found.append(f"{name}: no native()")
         elif source.native(request).kind != name or name not in drafting.kinds():
             found.append(f"{name}: C++ has no such kind")
-        elif not (headers / f"{name.replace('-', '_')}.h").is_file():
-            found.append(f"{name}: no header")
+        elif not (files / f"{name.replace('-', '_')}.cpp").is_file():
+            found.append(f"{name}: no file")
     known = {*sources, *SLOW}
     stems = {name.replace("-", "_") for name in known}
-    found += [f"{path.name}: no source" for path in headers.glob("*.h") if path.stem not in stems]
+    found += [f"{path.name}: no source" for path in files.glob("*.cpp") if path.stem not in stems]
     return found + [f"{kind}: no source" for kind in drafting.kinds() if kind not in known]
 
 
-def test_every_source_has_a_header_and_every_header_a_source() -> None:
+def test_every_source_has_a_file_and_every_file_a_source() -> None:
     assert len(registered()) >= 4
-    assert not faults(registered(), HEADERS)
+    assert not faults(registered(), FILES)
 
 
 class Fourth:
@@ -196,17 +196,17 @@ class Fourth:
         return start(Suffix(), request)
 
 
-def test_a_source_without_a_header_and_a_header_without_a_source_are_found(tmp_path: Path) -> None:
+def test_a_source_without_a_file_and_a_file_without_a_source_are_found(tmp_path: Path) -> None:
     planted = ModuleType("planted")
     planted.Fourth = type("Fourth", (Fourth,), {"__module__": "planted"})
     assert list(sources_of([planted])) == ["fourth"]
     sources = {**registered(), **sources_of([planted])}
-    assert faults(sources, HEADERS) == ["fourth: no native()"]
-    for path in HEADERS.glob("*.h"):
+    assert faults(sources, FILES) == ["fourth: no native()"]
+    for path in FILES.glob("*.cpp"):
         (tmp_path / path.name).write_text("")
-    (tmp_path / "fifth.h").write_text("")
-    (tmp_path / "suffix.h").unlink()
-    assert sorted(faults(registered(), tmp_path)) == ["fifth.h: no source", "suffix: no header"]
+    (tmp_path / "fifth.cpp").write_text("")
+    (tmp_path / "suffix.cpp").unlink()
+    assert sorted(faults(registered(), tmp_path)) == ["fifth.cpp: no source", "suffix: no file"]
 
 
 @pytest.mark.parametrize("max_tokens", [1000, 150])

@@ -68,7 +68,7 @@ def chat(
     used = names.given & (first.needs | first.uses)
     options.check_methods([first.name], used, inexact)
     # what it does not use may be there for a later /method
-    idle = [options.option_of(need) for need in sorted(names.given - used)]
+    idle = options.left_aside(first, names.given, names.drafts)
     idle += ["--overlap"] * (overlap and not first.drafts_ahead)
     if idle:
         given = ", ".join(idle)

@@ -15,7 +15,7 @@ from draftwood.moved import renamed
 from draftwood.sampling_params import OPTIONS, SamplingParams
 
 if TYPE_CHECKING:
-    from draftwood.drafters.resources import Need
+    from draftwood.drafters.resources import Need, Spec
     from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -174,6 +174,19 @@ def check_methods(
         raise ValueError(
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
         )
+
+
+def left_aside(method: "Spec", given: "Collection[Need]", drafts: Drafts) -> list[str]:
+    """Options whose resources a method does without, for commands that may take others later.
+
+    Args:
+        given: resources that the user gives.
+        drafts: of which a head may be one for another method.
+    """
+    used = {need for need in given if need in method.needs | method.uses}
+    if not drafts.fits([method]):
+        used.remove("head")
+    return [option_of(need) for need in sorted(set(given) - used)]
 
 
 def option_of(need: "Need") -> str:

@@ -109,7 +109,8 @@ class KnownCurve:
     """A curve, and whether it was measured while nothing disturbed it.
 
     Attributes:
-        speed_ups: over plain decoding, by folder of a draft model and then by method.
+        speed_ups: expected over plain decoding, by what the curve and measured drafts and
+            acceptance say; by folder of a draft model and then by method.
     """
 
     curve: Curve
@@ -237,7 +238,7 @@ def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurv
 
 
 def known_speed_ups(key: Key) -> dict[str, Mapping[str, float]]:
-    """The measured speed-ups that are stored with a curve; see ``KnownCurve``."""
+    """The expected speed-ups that are stored with a curve; see ``KnownCurve``."""
     try:
         return dict(read(key).speed_ups)
     except (ValueError, OSError):
@@ -307,7 +308,7 @@ class Calibration:
         return None if self._assumed else found
 
     def speed_ups(self, draft: "Calibration") -> dict[str, float]:
-        """Measured speed-ups over plain decoding with a draft model, by method; see ``tune``."""
+        """Expected speed-ups over plain decoding with a draft model, by method; see ``tune``."""
         if (key := self.key) is None or draft.folder is None:
             return {}
         return dict(known_speed_ups(key).get(str(draft.folder.resolve()), {}))

@@ -1,10 +1,15 @@
 """Draft with several sources at once, in one tree that is as large as pays."""
 
+import pkgutil
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import ClassVar
 
+from draftwood import sources
 from draftwood.costs.budget import Budget
 from draftwood.drafters.drafter import (
     Drafter,
@@ -23,13 +28,40 @@ from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Grown, Merger
-from draftwood.sources.n_grams import NGrams
 from draftwood.sources.source import Source
-from draftwood.sources.suffix import Suffix
 from draftwood.tree import DraftTree, Draw
 
 IN_PYTHON = 3.0  # times as long a step of drafting takes where one of its sources is Python's
+IN_AUTO = "in_auto"
 BREAK_EVEN = 1.0  # gain of a step that is as fast as without drafting
+
+
+@cache
+def sources_of_auto() -> "tuple[Callable[[], Source], ...]":
+    """Classes of ``sources/`` that ``auto`` asks with their defaults, whatever else is loaded.
+
+    They say so by ``in_auto``: a number, which puts them in order.
+    """
+    files = pkgutil.iter_modules(sources.__path__, f"{sources.__name__}.")
+    found = [
+        each
+        for module in (import_module(file.name) for file in files if _names_auto(file.name))
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__ == module.__name__ and IN_AUTO in vars(each)
+    ]
+    return tuple(sorted(found, key=lambda each: (getattr(each, IN_AUTO), each.__name__)))
+
+
+def _names_auto(module: str) -> bool:
+    """False for a module of which its text shows that it need not be imported."""
+    spec = find_spec(module)
+    read = getattr(spec and spec.loader, "get_source", lambda name: None)
+    text = read(module)
+    return text is None or IN_AUTO in text
+
+
+def _sources() -> tuple[Source, ...]:
+    return tuple(make() for make in sources_of_auto())
 
 
 @dataclass(frozen=True)
@@ -75,7 +107,7 @@ class MultiSource(Drafter):
 
     name: ClassVar[str] = "combined"
     uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "head", "datastore"})
-    sources: tuple[Source, ...] = (Suffix(), NGrams())
+    sources: tuple[Source, ...] = field(default_factory=_sources)
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
 
@@ -90,8 +122,7 @@ class MultiSource(Drafter):
     def build(cls, resources: Resources) -> Drafter:
         if not library.available() and resources.head is None:
             return cls()  # prompt lookup asks for no curve and no prior
-        known: tuple[Source, ...] = (Suffix(), NGrams())
-        prior = resources.prior
+        known, prior = _sources(), resources.prior
         if prior is not None:
             known = (*known, prior)
         if resources.datastore is not None:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 from draftwood.engine.constraint import Constraint
 from draftwood.models.model import PrefixStore
 from draftwood.sampling import Sampler, Sampling
-from draftwood.sampling_params import SamplingParams, require_option
+from draftwood.sampling_params import SamplingParams, require_options
 from draftwood.tree import DraftTree
 from draftwood.validation import require_kind
 from draftwood.verifiers.verifier import NodeProbs
@@ -71,8 +71,7 @@ class Options:
     salt: str = SamplingParams.salt
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "seed", "exact", "logprobs", "salt"):
-            require_option(name, getattr(self, name))
+        require_options(self, but=["stop"])
         banned = getattr(self.sampler, "end_tokens", frozenset())
         if getattr(self.sampler, "min_tokens", 0) and not self.stop_tokens <= banned:
             raise ValueError(

@@ -20,7 +20,8 @@ def fastest(
 ) -> str:
     """The method that is expected to write most tokens a second with a draft model.
 
-    What ``draftwood tune`` measured with this draft model comes before estimates.
+    What ``draftwood tune`` expects, by the acceptance that it measured with this draft model, comes
+    before what usual acceptance lets expect.
 
     Args:
         measure: False does without curves that would have to be measured first.
@@ -29,11 +30,11 @@ def fastest(
     recipes = known_parts().recipes
     fit = {name for name, each in recipes.items() if each.lossless and ahead <= each.drafts_ahead}
     stored = {} if draft is None else target.speed_ups(draft)
-    measured = {name: found for name, found in stored.items() if name in fit}
+    tuned = {name: found for name, found in stored.items() if name in fit}
     costs = [each and (each.followed() if measure else each.known()) for each in (target, draft)]
     if costs[0] is None or costs[1] is None:
-        return max(measured, key=lambda name: measured[name], default=PUBLISHED)
-    expected = estimates(costs[0], costs[1]) | measured
+        return max(tuned, key=lambda name: tuned[name], default=PUBLISHED)
+    expected = estimates(costs[0], costs[1]) | tuned
     fitting = [name for name in expected if name in fit]  # in the order of recipes, for ties
     return max(fitting, key=lambda name: expected[name], default=PUBLISHED)
 

@@ -91,13 +91,16 @@ class Drafts:
         Raises:
             ValueError: naming the method of the head's kind.
         """
+        if not self.fits(methods):
+            raise ValueError(
+                f"auto drafts with EAGLE heads, and this one is for method {self.method!r}; choose"
+                " that method, or leave the head out"
+            )
+
+    def fits(self, methods: Iterable[Spec]) -> bool:
+        """True without a head, and where one of these methods can use it."""
         own = self.method
-        if self.head is None or own == "auto" or any("head" in each.needs for each in methods):
-            return
-        raise ValueError(
-            f"auto drafts with EAGLE heads, and this one is for method {own!r}; choose that method,"
-            " or leave the head out"
-        )
+        return self.head is None or own == "auto" or any("head" in each.needs for each in methods)
 
 
 def method_of(kind: str, sees_drafted: bool) -> str:

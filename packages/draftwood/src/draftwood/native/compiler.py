@@ -34,7 +34,7 @@ class CompilerError(ValueError):
 
 def source_files() -> list[Path]:
     """All files that the library is made from."""
-    patterns = ("*.cpp", "*.h", "sources/*.h")
+    patterns = ("*.cpp", "*.h", "sources/*.cpp")
     return sorted(path for pattern in patterns for path in SOURCES.glob(pattern))
 
 
@@ -51,7 +51,7 @@ def own_flags() -> list[str]:
 
 def parts() -> list[Path]:
     """The files that are compiled by themselves, in the order in which they begin."""
-    found = sorted(SOURCES.glob("*.cpp"))
+    found = sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("sources/*.cpp")])
     return sorted(found, key=lambda path: path.name not in LONGEST)
 
 

@@ -1,55 +1,17 @@
-// What drafting.py and step.py call, and the kinds of sources they may ask for.
+// What drafting.py and step.py call.
 #include "blocks.h"
 #include "foreign.h"
-#include "sources/bigram_prior.h"
-#include "sources/datastore.h"
-#include "sources/earlier_texts.h"
-#include "sources/n_grams.h"
-#include "sources/nearest_state.h"
-#include "sources/suffix.h"
-#include "sources/trained_head.h"
+#include "head.h"
 #include "step.h"
 #include "workshop.h"
 
 using namespace draftwood;
 
-namespace {
-
-struct SourceKind {
-    const char* name;
-    int64_t settings_size;
-    void* (*share)(const void* settings);
-    void (*unshare)(void* shared);
-    Source* (*make)(const void* settings, void* shared);
-};
-
-template <typename T>
-SourceKind source_kind() {
-    using Settings = typename T::Settings;
-    using Shared = typename T::Shared;
-    return {
-        T::KIND,
-        sizeof(Settings),
-        [](const void* settings) -> void* { return new Shared(*(const Settings*)settings); },
-        [](void* shared) { delete (Shared*)shared; },
-        [](const void* settings, void* shared) -> Source* {
-            return new T(*(const Settings*)settings, (Shared*)shared);
-        },
-    };
+// Filled while the library is loaded, whichever file comes first.
+std::vector<SourceKind>& draftwood::source_kinds() {
+    static std::vector<SourceKind> kinds;
+    return kinds;
 }
-
-const SourceKind SOURCE_KINDS[] = {
-    source_kind<BigramPriorSource>(),
-    source_kind<DatastoreSource>(),
-    source_kind<EarlierTextsSource>(),
-    source_kind<NGramsSource>(),
-    source_kind<NearestStateSource>(),
-    source_kind<SuffixSource>(),
-    source_kind<TrainedHeadSource>(),
-};
-const int32_t SOURCE_KIND_COUNT = sizeof(SOURCE_KINDS) / sizeof(SourceKind);
-
-}  // namespace
 
 extern "C" {
 
@@ -57,23 +19,20 @@ int32_t draftwood_run(const Decoder* decoder, const ForwardInput* run, int32_t t
 
 // The name of a kind of source; null behind the last. In what follows a kind is its number here.
 const char* draftwood_source_kind(int32_t kind) {
-    return kind < SOURCE_KIND_COUNT ? SOURCE_KINDS[kind].name : nullptr;
+    return kind < (int32_t)source_kinds().size() ? source_kinds()[kind].name : nullptr;
 }
 
 // Bytes of the settings of a kind of source, or of MergingSettings for -1.
 int64_t draftwood_settings_size(int32_t kind) {
-    return kind < 0 ? sizeof(MergingSettings) : SOURCE_KINDS[kind].settings_size;
+    return kind < 0 ? sizeof(MergingSettings) : source_kinds()[kind].settings_size;
 }
-
-// Most tokens of context that n-grams can have.
-int32_t draftwood_max_order() { return Tail::MAX_ORDER; }
 
 // What requests share.
 void* draftwood_shared_new(int32_t kind, const void* settings) {
-    return SOURCE_KINDS[kind].share(settings);
+    return source_kinds()[kind].share(settings);
 }
 
-void draftwood_shared_free(int32_t kind, void* shared) { SOURCE_KINDS[kind].unshare(shared); }
+void draftwood_shared_free(int32_t kind, void* shared) { source_kinds()[kind].unshare(shared); }
 
 Drafting* draftwood_drafting_new(const MergingSettings* settings) {
     return new Drafting(*settings);
@@ -89,7 +48,7 @@ int32_t draftwood_drafting_add_evidence(Drafting* drafting, double log_weight, i
 // One more source, asked after those that are there; `evidence` [count] are its kinds.
 void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void* settings,
                                    void* shared, const int32_t* evidence, int32_t count) {
-    std::unique_ptr<Source> source(SOURCE_KINDS[kind].make(settings, shared));
+    std::unique_ptr<Source> source(source_kinds()[kind].make(settings, shared));
     drafting->members.push_back({std::move(source), {evidence, evidence + count}});
 }
 

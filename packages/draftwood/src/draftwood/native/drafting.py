@@ -66,8 +66,8 @@ def checked_kind(kind: str, settings: type[Structure]) -> int:
     """
     if kind not in kinds():
         raise RuntimeError(
-            f"the library must know a source {kind!r}, but it knows {', '.join(kinds())}; add its"
-            " header to SOURCE_KINDS of drafting.cpp"
+            f"the library must know a source {kind!r}, but it knows {', '.join(kinds())}; call"
+            " register_source in its file of native/sources"
         )
     _check_size(kinds()[kind], f"the source {kind!r}", settings)
     return kinds()[kind]

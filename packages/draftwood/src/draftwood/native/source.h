@@ -1,5 +1,6 @@
-// What merging.h asks of a source. Each header in sources/ holds one and stands for the Python file
-// of the same name, which says what it does and why; both give the same trees, which a test checks.
+// What merging.h asks of a source. Each file in sources/ holds one, registers it, and stands for the
+// Python file of the same name, which says what it does and why; a session in tests/reference gives
+// the same trees.
 #pragma once
 
 #include <algorithm>
@@ -112,5 +113,33 @@ struct Nothing {
     template <typename Settings>
     explicit Nothing(const Settings&) {}
 };
+
+// A kind of source, as Python may ask for it by name.
+struct SourceKind {
+    const char* name;
+    int64_t settings_size;
+    void* (*share)(const void* settings);
+    void (*unshare)(void* shared);
+    Source* (*make)(const void* settings, void* shared);
+};
+
+std::vector<SourceKind>& source_kinds();
+
+// Each file of a source calls it once, for a constant of its own.
+template <typename T>
+bool register_source() {
+    using Settings = typename T::Settings;
+    using Shared = typename T::Shared;
+    source_kinds().push_back({
+        T::KIND,
+        sizeof(Settings),
+        [](const void* settings) -> void* { return new Shared(*(const Settings*)settings); },
+        [](void* shared) { delete (Shared*)shared; },
+        [](const void* settings, void* shared) -> Source* {
+            return new T(*(const Settings*)settings, (Shared*)shared);
+        },
+    });
+    return true;
+}
 
 }  // namespace draftwood

@@ -24,7 +24,7 @@ LEAST_STAR, STAR = 8, 256  # tokens of a pass that measures a prior, at first an
 
 
 class CBigramPriorSettings(ctypes.Structure):
-    """``BigramPriorSettings`` of native/sources/bigram_prior.h."""
+    """``BigramPriorSettings`` of native/sources/bigram_prior.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("tokens", "probs")),

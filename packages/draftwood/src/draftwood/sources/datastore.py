@@ -16,7 +16,7 @@ SAMPLED = 256
 
 
 class CDatastoreSettings(ctypes.Structure):
-    """``DatastoreSettings`` of native/sources/datastore.h."""
+    """``DatastoreSettings`` of native/sources/datastore.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("starts", "rows", "following", "shared")),

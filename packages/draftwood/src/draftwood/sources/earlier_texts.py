@@ -18,7 +18,7 @@ def kept_tokens(max_tokens: int) -> int:
 
 
 class CEarlierTextsSettings(ctypes.Structure):
-    """``EarlierTextsSettings`` of native/sources/earlier_texts.h."""
+    """``EarlierTextsSettings`` of native/sources/earlier_texts.cpp."""
 
     _fields_ = (
         ("match", CMatchSettings),

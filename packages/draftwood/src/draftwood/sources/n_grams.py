@@ -10,7 +10,7 @@ from draftwood.sources.base import kinds_of
 from draftwood.sources.source import NativeSource
 from draftwood.validation import positive
 
-MAX_ORDER = 5  # of native/sources/n_grams.h
+MAX_ORDER = 5  # of native/sources/n_grams.cpp
 WIDEST = 16  # successors of a context once several rows were averaged
 
 
@@ -20,7 +20,7 @@ def forgotten(max_contexts: int) -> int:
 
 
 class CNGramsSettings(ctypes.Structure):
-    """``NGramsSettings`` of native/sources/n_grams.h."""
+    """``NGramsSettings`` of native/sources/n_grams.cpp."""
 
     _fields_ = (
         ("fresh", ctypes.c_double),
@@ -48,6 +48,7 @@ class NGrams:
 
     name: ClassVar[str] = "n-grams"
     reads_logits: ClassVar[bool] = True
+    in_auto: ClassVar[int] = 2
     order: int = 2
     fresh: float = 0.6
     max_contexts: int = 50_000

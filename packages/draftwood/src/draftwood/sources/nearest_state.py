@@ -29,7 +29,7 @@ LEAST = 32
 
 
 class CNearestStateSettings(ctypes.Structure):
-    """``NearestStateSettings`` of native/sources/nearest_state.h."""
+    """``NearestStateSettings`` of native/sources/nearest_state.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_double) for name in ("unseen", "halving")),

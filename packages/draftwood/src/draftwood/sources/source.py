@@ -141,8 +141,8 @@ class NativeSource:
     """A source as the library makes it for one request.
 
     Attributes:
-        kind: of a header in ``native/sources/``.
-        settings: all the numbers of the source, in the order of that header.
+        kind: of a file in ``native/sources/``.
+        settings: all the numbers of the source, in the order of that file.
         evidence: the kinds of evidence that it states, in the order in which C++ counts them.
         shared: a ``native.drafting.SharedState`` of several requests, or anything that has to stay
             in memory with the source.

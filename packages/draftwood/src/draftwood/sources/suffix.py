@@ -34,6 +34,7 @@ class Suffix:
 
     name: ClassVar[str] = "suffix"
     reads_logits: ClassVar[bool] = False
+    in_auto: ClassVar[int] = 1
     longest: int = 8
     shortest: int = 1
 

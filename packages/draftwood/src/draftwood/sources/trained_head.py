@@ -42,7 +42,7 @@ FORGETTING = 0.9
 
 
 class CTrainedHeadSettings(ctypes.Structure):
-    """``TrainedHeadSettings`` of native/sources/trained_head.h."""
+    """``TrainedHeadSettings`` of native/sources/trained_head.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("session", "found", "layers", "known")),

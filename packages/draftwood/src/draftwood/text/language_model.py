@@ -356,7 +356,7 @@ def load(
         method: a name of ``draftwood methods``, a ``MethodSpec``, or a ``Method`` of your own. None
             takes ``auto``, or what follows from ``draft_model``: for a trained head the method of
             its kind, ``auto`` for an EAGLE head; for a second model the one that is fastest by what
-            passes cost here, and by what ``draftwood tune`` measured with it.
+            passes cost here, and by the acceptance that ``draftwood tune`` measured with it.
         draft_model: what drafts: a second model given like ``model``, or a trained head, its name
             or folder. ``none`` leaves out the head that comes with
             draftwood for this model and that ``auto`` takes by itself on CPUs.

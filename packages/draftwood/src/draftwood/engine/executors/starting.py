@@ -28,7 +28,11 @@ def start_executor(text: "Sequence") -> Executor:
         return Overlapped(text, overlap)
     request = DraftRequest(sampler, text.rng, text.session, text.sessions)
     text.draft = text.drafter.start(request)
-    stepper = _stepper(text)
+    try:
+        stepper = _stepper(text)
+    except BaseException:
+        text.draft.close()
+        raise
     return InTurn(text) if stepper is None else NativeSteps(text, stepper)
 
 

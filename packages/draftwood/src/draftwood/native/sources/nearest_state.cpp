@@ -1,6 +1,4 @@
 // What followed the newest token where the target was in a like state: sources/nearest_state.py.
-#pragma once
-
 #include <array>
 #include <cmath>
 #include <unordered_map>
@@ -145,5 +143,7 @@ private:
         return bits - apart;
     }
 };
+
+[[maybe_unused]] const bool registered = register_source<NearestStateSource>();
 
 }  // namespace draftwood

@@ -1,6 +1,4 @@
 // What followed the newest tokens in texts of a file: sources/datastore.py, token_index.py.
-#pragma once
-
 #include "../automaton.h"
 
 namespace draftwood {
@@ -121,5 +119,7 @@ struct DatastoreSource : Source {
         list.add(std::min(range.matched, of.longest), std::move(probs));
     }
 };
+
+[[maybe_unused]] const bool registered = register_source<DatastoreSource>();
 
 }  // namespace draftwood

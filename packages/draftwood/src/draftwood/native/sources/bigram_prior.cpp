@@ -1,6 +1,4 @@
 // What the target says after a single token: sources/bigram_prior.py.
-#pragma once
-
 #include "../source.h"
 
 namespace draftwood {
@@ -39,5 +37,7 @@ struct BigramPriorSource : Source {
         if (!probs.empty()) list.add(0, std::move(probs));
     }
 };
+
+[[maybe_unused]] const bool registered = register_source<BigramPriorSource>();
 
 }  // namespace draftwood

@@ -1,6 +1,4 @@
 // What followed the newest tokens in texts of earlier requests: sources/earlier_texts.py.
-#pragma once
-
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -96,5 +94,7 @@ struct EarlierTextsSource : Source {
         add_continuations(*automaton, state.as<Match>(), settings, list);
     }
 };
+
+[[maybe_unused]] const bool registered = register_source<EarlierTextsSource>();
 
 }  // namespace draftwood

@@ -1,6 +1,4 @@
 // What followed the newest tokens in the request's own text: sources/suffix.py.
-#pragma once
-
 #include "../automaton.h"
 
 namespace draftwood {
@@ -32,5 +30,7 @@ struct SuffixSource : Source {
         add_continuations(automaton, state.as<Match>(), settings, list);
     }
 };
+
+[[maybe_unused]] const bool registered = register_source<SuffixSource>();
 
 }  // namespace draftwood

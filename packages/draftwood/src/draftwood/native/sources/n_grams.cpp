@@ -1,6 +1,4 @@
 // What the target held likely after the same few tokens: sources/n_grams.py.
-#pragma once
-
 #include <mutex>
 #include <unordered_map>
 
@@ -140,4 +138,9 @@ struct NGramsSource : Source {
     }
 };
 
+[[maybe_unused]] const bool registered = register_source<NGramsSource>();
+
 }  // namespace draftwood
+
+// Most tokens of context that n-grams can have.
+extern "C" int32_t draftwood_max_order() { return draftwood::Tail::MAX_ORDER; }

@@ -1,6 +1,4 @@
 // What an EAGLE head holds likely, asked where its time pays: sources/trained_head.py.
-#pragma once
-
 #include <chrono>
 #include <cmath>
 
@@ -155,5 +153,7 @@ private:
             step_seconds += share * (seconds - settings.row_seconds * taken - step_seconds);
     }
 };
+
+[[maybe_unused]] const bool registered = register_source<TrainedHeadSource>();
 
 }  // namespace draftwood
