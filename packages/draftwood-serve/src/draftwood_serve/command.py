@@ -44,6 +44,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     help="0 takes a free one.",
 )
 @options.method
+@options.tree
 @click.option(
     "--speculative-config",
     metavar="JSON",
@@ -125,6 +126,7 @@ def serve(
     Examples:
       draftwood serve
       draftwood serve smollm2-135m --port 8080 --method suffix
+      draftwood serve --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood serve smollm2-135m --replicas 4
     """
     with _needing("serve"):
@@ -175,9 +177,9 @@ def _check(settings: "ServeSettings") -> None:
     """Refuse settings that cannot be served, before slow imports."""
     from draftwood import methods
 
-    method = methods.spec(settings.first_method)
-    used = settings.given & (method.needs | method.uses)
-    options.check_methods([method.name], used, settings.inexact)
+    method = settings.first_method
+    options.check_methods([method], methods.taken(method, settings.given), settings.inexact)
+    methods.require_tree([method], settings.tree, settings.drafts.levels)
     settings.require()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
-from draftwood.drafters.resources import Later, Need
+from draftwood.drafters.resources import Later, Need, taken
 from draftwood.heads.places import require_folder, shipped
 from draftwood.loading.names import (
     DEFAULT_MODEL,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
     from draftwood.methods import Listing, Method, MethodSpec
     from draftwood.models.model import Model
+    from draftwood.shapes import Shape
     from draftwood.sources.stored_index import StoredIndex
     from draftwood.sources.stored_prior import StoredPrior
 
@@ -257,13 +258,17 @@ class ModelSet:
         return IN_AUTO if name == "auto" and self.head and not self._in_auto(self.head) else name
 
     def method(
-        self, spec: "str | MethodSpec | Method | None" = None, measure: bool = True
+        self,
+        spec: "str | MethodSpec | Method | None" = None,
+        measure: bool = True,
+        tree: str | None = None,
     ) -> "Method":
         """A method on the target, with those of the resources that it needs or uses.
 
         Args:
             spec: None takes ``default_method``.
             measure: False does without what would have to be measured first.
+            tree: other than the method's usual one, see ``methods.trees``.
 
         Raises:
             ValueError: as ``methods.build``.
@@ -277,12 +282,13 @@ class ModelSet:
         if isinstance(chosen, methods.Method):
             return chosen
         known, given = methods.spec(chosen), dict[str, Any]()
-        takes, prior = known.needs | known.uses, self.prior
-        if "draft-model" in takes and self.draft_model is not None:
+        takes, prior = taken(known, self.given), self.prior
+        if "draft-model" in takes:
             given["draft_model"] = shared_passes(self.draft_model)
-        if "head" in takes:
-            given["head"] = self._head_for(known)
-        if "datastore" in takes and self.datastore is not None:
+        given["head"] = self._head_for(known)
+        if tree is not None:
+            given["shape"] = self._shape(chosen, tree)
+        if self.datastore is not None and "datastore" in takes:
             self.datastore.require(vocabulary_digest(self.tokenizer), self.model.vocab_size)
             given["datastore"] = Datastore(self.datastore.index)
         if measure or prior.is_known:
@@ -299,14 +305,20 @@ class ModelSet:
         from draftwood.heads.folder import shipped_for
         from draftwood.models.native import NativeModel
 
-        if "head" in known.needs:
-            return self.head
+        if "head" not in known.needs | known.uses:
+            return None
+        if {"head", "draft-model"} & known.needs:
+            return self.head if "head" in taken(known, self.given) else None
         if self.head is not None and Drafts(head=self.head).method == "auto":
             return self.head
         if not self.takes_shipped:
             return None
         found = shipped_for(self.model, IN_AUTO) if isinstance(self.model, NativeModel) else None
         return found if found is not None and self._in_auto(found) else None
+
+    def _shape(self, chosen: "str | MethodSpec", tree: str) -> "Shape":
+        """The shape of a tree for a method, as far as the head's levels reach."""
+        return methods.shape_of(tree, methods.recipe(chosen), Drafts(head=self.head).levels)
 
     def _in_auto(self, head: "TrainedHead") -> bool:
         """True if ``auto`` can draft with an EAGLE head for this target."""

@@ -112,8 +112,21 @@ def needed(resource: Value | None) -> Value:
 
 
 def lacking(spec: Spec, given: Collection[Need]) -> Need | None:
-    """The resource that a method cannot do without and does not get; None where it can be built."""
-    return next((need for need in GIVEN if need in spec.needs and need not in given), None)
+    """The resource that a method cannot do without and does not get; None where it can be built.
+
+    A trained head stands in for a draft model where a method needs the one and uses the other.
+    """
+    for need in GIVEN:
+        stands_in = need == "draft-model" and "head" in spec.uses and "head" in given
+        if need in spec.needs and need not in given and not stands_in:
+            return need
+    return None
+
+
+def taken(spec: Spec, given: Collection[Need]) -> frozenset[Need]:
+    """The given resources that a method takes; beside a draft model, no head that stands in."""
+    found = (spec.needs | spec.uses) & frozenset(given)
+    return found - {"head"} if "draft-model" in spec.needs & found else found
 
 
 def require(specs: Mapping[str, Spec], given: Collection[Need]) -> None:
@@ -128,10 +141,10 @@ def require(specs: Mapping[str, Spec], given: Collection[Need]) -> None:
     """
     for need, (missing, _) in GIVEN.items():
         for name, spec in specs.items():
-            if need in spec.needs and need not in given:
+            if lacking(spec, given) == need:
                 raise ValueError(f"method {name!r} {missing}")
     for need, (_, unused) in GIVEN.items():
-        if need in given and not any(need in spec.needs | spec.uses for spec in specs.values()):
+        if need in given and not any(need in taken(spec, given) for spec in specs.values()):
             one = len(specs) == 1
             subject = f"method{'' if one else 's'} {', '.join(map(repr, specs))}"
             raise ValueError(f"{subject} use{'s' if one else ''} no {unused}")

@@ -24,6 +24,11 @@ def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     return resources.lacking(spec(method), given)
 
 
+def taken(method: Named, given: "Collection[Need]") -> "frozenset[Need]":
+    """The given resources that a method takes."""
+    return resources.taken(spec(method), given)
+
+
 def require(
     methods: "Sequence[str | MethodSpec | Method]",
     given: "Collection[Need]" = (),
@@ -38,18 +43,19 @@ def require(
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
-    built = [method for method in methods if _is_built(method)]
+    built = [method for method in methods if is_built(method)]
     if built and (given or overlap):
         raise ValueError(
             f"method {built[0].name!r} is built already and takes no further parts; leave out draft"
             " model, datastore, shape and overlap"
         )
-    specs = {each.name: each for each in (spec(one) for one in methods if not _is_built(one))}
+    specs = {each.name: each for each in (spec(one) for one in methods if not is_built(one))}
     if specs:
         resources.require(specs, given)
     if overlap and not any(each.drafts_ahead for each in specs.values()):
         resources.require_ahead(*next(iter(specs.items())))
 
 
-def _is_built(method: "str | MethodSpec | Method") -> "TypeIs[Method]":
+def is_built(method: "str | MethodSpec | Method") -> "TypeIs[Method]":
+    """True for a method that has a model already."""
     return not isinstance(method, str) and not hasattr(method, "needs")

@@ -2,6 +2,8 @@
 
 from draftwood.drafters import (
     CtcDrafter,
+    CtcPaper,
+    CtcRaw,
     DraftModel,
     Eagle,
     Hydra,
@@ -174,6 +176,22 @@ RECIPES = (
         "the likeliest texts of frames that a trained head drafts side by side",
         "after Wen et al. 2024, arXiv:2412.00061",
         CtcDrafter,
+        None,
+        Match(),
+    ),
+    MethodSpec(
+        "ctc-paper",
+        "the likeliest alignments of the same frames, collapsed as the paper has it",
+        "Wen et al. 2024, arXiv:2412.00061",
+        CtcPaper,
+        None,
+        Match(),
+    ),
+    MethodSpec(
+        "ctc-raw",
+        "the same frames without merging and blanks, frame by frame",
+        "after Wen et al. 2024, arXiv:2412.00061",
+        CtcRaw,
         None,
         Match(),
     ),

@@ -2,15 +2,18 @@
 
 from typing import Any
 
+from draftwood.drafters import Drafter
 from draftwood.drafters.overlap import Overlap, require_places
-from draftwood.drafters.resources import GIVEN, Need, Resources
+from draftwood.drafters.resources import GIVEN, Need, Resources, require_ahead
 from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
-from draftwood.heads.trained import TargetFingerprint
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods.composition import MethodSpec
+from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import unknown
 from draftwood.methods.needs import require
 from draftwood.methods.parts import known_parts
+from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
@@ -51,7 +54,8 @@ def build(
 
     Args:
         method: a name of ``known()`` or a recipe; a method that is built already stays as it is.
-        draft_model: for the methods that draft with one, some of which do without it.
+        draft_model: for the methods that draft with one, some of which do without it. Where a
+            head stands in for it, the head's own drafter grows the method's tree.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
         overlap: how to draft while the target runs; None drafts in turn.
@@ -60,8 +64,9 @@ def build(
     Raises:
         TypeError: for a draft model that is none.
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
-            missing head or one of another target, for resources that would not be used, and for an
-            overlap where nothing can be drafted while the target runs.
+            missing head or one of another target, for resources that would not be used, for a tree
+            that is deeper than the head's levels or the context, and for an overlap where nothing
+            can be drafted while the target runs.
     """
     usual = None if isinstance(method, Method) else recipe(method).shape
     found = Resources(target, draft_model, shape=shape or usual, **resources)
@@ -71,19 +76,32 @@ def build(
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
+    drafter = drafter_for(wanted, draft_model, found.head)
     if shape is not None:
         _require_shape(wanted, shape)
+        require_levels(shape, Drafts(head=found.head).levels)
+        require_context(shape, target.context_length)
     require_kind("draft_model", draft_model, Model, "a model of draftwood")
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
     if found.head is not None:
         found.head.target.require(TargetFingerprint.of(target, "this model"))
     if overlap is not None:
+        require_ahead(wanted.name, drafter)
         _require_places(target, draft_model, overlap)
-    built, judge = wanted.drafter.build(found), verifier or wanted.verifier
+    built, judge = drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
         built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
+
+
+def drafter_for(
+    wanted: MethodSpec, draft_model: Model | None, head: TrainedHead | None
+) -> type[Drafter]:
+    """The drafter of a method: its own, or that of a head which stands in for a draft model."""
+    if "draft-model" not in wanted.needs or draft_model is not None or head is None:
+        return wanted.drafter
+    return known_parts().drafters[Drafts(head=head).drafter]
 
 
 def _require_shape(wanted: MethodSpec, shape: Shape) -> None:
