@@ -55,23 +55,20 @@ class LoadedTarget:
             ValueError: for an unknown method, one that lacks a part, a lossy one, and a budget or
                 a tree that it does not take.
         """
-        name, tree = wanted.method or self.method, self._tree(wanted)
+        name = wanted.method or self.method
         self._require(name)
-        if tree is not None:
-            found = self._with_tree(owner, name, tree)
+        if wanted.tree is not None:
+            found = self._with_tree(owner, name, wanted.tree)
         else:
             if (owner, name) not in self._known:
-                self._known[owner, name] = self.plain.with_method(name)
+                own = self.settings.tree if name == self.method else None
+                self._known[owner, name] = self.plain.with_method(name, tree=own)
             found = self._known[owner, name]
         return found if wanted.budget is None else _with_budget(found, wanted.budget)
 
     def knows(self, owner: str, wanted: Speculation) -> bool:
         """True if the method is built already, so that any thread may ask for it at once."""
-        return self._tree(wanted) is None and (owner, wanted.method or self.method) in self._known
-
-    def _tree(self, wanted: Speculation) -> str | None:
-        """The tree that a request asks for; the server's is for the server's method alone."""
-        return wanted.tree or (self.settings.tree if wanted.method in (None, self.method) else None)
+        return wanted.tree is None and (owner, wanted.method or self.method) in self._known
 
     def _with_tree(self, owner: str, name: str, tree: str) -> LanguageModel:
         """A method with a tree; the oldest of too many are forgotten."""

@@ -1,8 +1,10 @@
 """Speeds of methods by name, as the package tells them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from draftwood.methods.measured import MeasuredSpeed
+from draftwood_bench.records.files import RunInfo
 from draftwood_bench.report.overview import chosen, is_refused
 from draftwood_bench.report.reading import MeasuredRun
 from draftwood_bench.report.tables import temperatures
@@ -11,8 +13,8 @@ from draftwood_bench.report.tables import temperatures
 def representative(
     name: str, runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
 ) -> MeasuredRun | None:
-    """The run that a method is shown with; None where no run measured it."""
-    measured = [run for run in runs if any(record.method == name for record in run.records)]
+    """The run that a method is shown with; None where no run timed it."""
+    measured = [run for run in runs if any(True for _ in _speeds(name, run))]
     if not measured:
         return None
     most = max(measured, key=lambda run: len({record.method for record in run.records}))
@@ -38,6 +40,12 @@ def measured_speeds(
     return {name: speeds for name, speeds in found.items() if speeds}
 
 
+def _draft(run: RunInfo) -> str | None:
+    """Name of what drafted."""
+    found = run.drafter or run.draft_model
+    return None if found is None else Path(found).name
+
+
 def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
     run = measured.run
     for temperature in temperatures(measured.records):
@@ -55,4 +63,5 @@ def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
                 prompts=each.prompts,
                 source=run.prompts["source"],
                 machine=f"{run.threads} cores of {run.hardware['device']}",
+                draft=_draft(run),
             )

@@ -24,6 +24,8 @@ EXAMPLES: Mapping[Form, str] = {
     "chain": "4 (a chain of 4 tokens)",
 }
 """Each form as a user writes it."""
+SHORT: Mapping[Form, str] = {form: text.split(" ", 1)[0] for form, text in EXAMPLES.items()}
+"""Each form in one word."""
 HELP = "Draft tree of the method: 4x3, 3,2,1, best:8 or 4; see 'draftwood methods --all'."
 
 MOST_NODES = 256
