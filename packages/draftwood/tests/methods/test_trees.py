@@ -1,5 +1,6 @@
 """Users choose a method's tree by a text; a head stands in for a draft model."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import draftwood
 from command import refused, run
 from draftwood import methods
 from draftwood.drafters import CtcDrafter, Eagle, Hydra, Medusa
+from draftwood.drafters.overlap import Overlap
 from draftwood.drafters.resources import taken
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
@@ -139,6 +141,9 @@ def test_a_head_stands_in_for_a_draft_model(kind: str) -> None:
         assert (built.name, built.lossless) == (name, True)
         assert built.drafter.name == kind
         assert built.drafter.shape == methods.recipe(name).shape  # type: ignore[attr-defined]
+        if not built.drafter.drafts_ahead:
+            with pytest.raises(ValueError, match=f"method '{kind}' reads the target's hidden"):
+                methods.build(name, model, head=head, overlap=Overlap())
     kinds = {"eagle": Eagle, "medusa": Medusa, "hydra": Hydra, "ctc": CtcDrafter}
     assert isinstance(built.drafter, kinds.get(kind, object))
 
@@ -158,6 +163,30 @@ def test_a_head_of_another_target_is_refused_under_every_name() -> None:
     for name in ("eagle", "rsd-s"):
         with pytest.raises(ValueError, match="was trained for tiny, and this model has"):
             methods.build(name, LeanModel(tiny_llama(0, layers=4)), head=head)
+
+
+def test_a_model_that_gives_no_states_is_refused_by_that() -> None:
+    head = tiny_eagle(LeanModel(tiny_llama(0, layers=4)))
+    for name in ("eagle", "rsd-s"):
+        with pytest.raises(ValueError, match=f"'{name}' with this head needs .* hidden"):
+            methods.build(name, tables()[0], head=head)
+
+
+@pytest.mark.parametrize("name", ["rsd-s", "rsd-c", "specinfer", "spectr", "eagle"])
+def test_a_grammar_of_tokens_that_no_head_drafts_is_written_all_the_same(
+    name: str, target: str, heads: dict[str, str], tmp_path: Path
+) -> None:
+    """The head drafts every other token; the text is the one that plain decoding writes."""
+    lm = draftwood.load(target, method="eagle", draft_model=heads["eagle"], dtype="float32")
+    grammar = 'start: ("a" | "b" | "c") ("b" | "d") ("A" | "B") "!"'
+    plain = lm.with_method("plain").generate("hi", grammar=grammar, max_new_tokens=8)
+    found = lm.with_method(name).generate("hi", grammar=grammar, max_new_tokens=8)
+    assert found.token_ids == plain.token_ids
+    drawn = [
+        lm.with_method(name).generate("hi", grammar=grammar, temperature=1.0, seed=seed).text
+        for seed in range(4)
+    ]
+    assert all(re.fullmatch("[abc][bd][AB]!", text) for text in drawn)
 
 
 def test_a_search_takes_the_size_of_its_tree() -> None:

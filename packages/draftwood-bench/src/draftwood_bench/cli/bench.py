@@ -205,14 +205,14 @@ def load(
 
 def _check(methods: Sequence[str], given: dict[str, Any], tree: str | None = None) -> None:
     """Refuse unknown names and files that are not there before anything is imported for them."""
-    from draftwood.methods import listing, require, require_tree
+    from draftwood import methods as known
     from draftwood_bench.plan.prompts import load_prompts
 
-    found = [listing(name.partition(" + ")[0]).name for name in methods]
+    found = [known.listing(name.partition(" + ")[0]).name for name in methods]
     if compared := [name for name in found if name != "plain"]:
-        require(compared, given["names"].given)
-        given["names"].drafts.require_for(map(listing, compared))
-    require_tree(compared or found, tree, given["names"].drafts.levels)
+        known.require(compared, given["names"].given)
+        given["names"].drafts.require_for(map(known.listing, compared))
+    known.require_tree(compared or found, tree, given["names"].drafts.levels)
     given["names"].require()
     load_prompts(given["prompts"], given["per_category"], given["categories"], given["limit"])
 

@@ -112,15 +112,17 @@ def needed(resource: Value | None) -> Value:
 
 
 def lacking(spec: Spec, given: Collection[Need]) -> Need | None:
-    """The resource that a method cannot do without and does not get; None where it can be built.
-
-    A trained head stands in for a draft model where a method needs the one and uses the other.
-    """
+    """The resource that a method cannot do without and does not get; None where it can be built."""
     for need in GIVEN:
-        stands_in = need == "draft-model" and "head" in spec.uses and "head" in given
-        if need in spec.needs and need not in given and not stands_in:
+        if need in spec.needs and need not in given and not stands_in(need, spec, given):
             return need
     return None
+
+
+def stands_in(need: Need, spec: Spec, given: Collection[Need]) -> bool:
+    """True if a trained head takes the place of a draft model that a method needs."""
+    missing = need == "draft-model" and need in spec.needs and need not in given
+    return missing and "head" in spec.uses and "head" in given
 
 
 def taken(spec: Spec, given: Collection[Need]) -> frozenset[Need]:

@@ -245,7 +245,10 @@ def _require_shapes(path: Path, header: Mapping[str, Any], network: nn.Module) -
 def _require_numbers(weights: Mapping[str, Tensor], where: str) -> None:
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
-            raise ValueError(f"{where} has weights that are no numbers, in {name}")
+            raise ValueError(
+                f"{where} has weights that are no numbers, in {name}; copy the folder again, or"
+                " train the head anew"
+            )
 
 
 def _require_vocabulary(tokens: Tensor, target: TargetFingerprint, where: str) -> None:

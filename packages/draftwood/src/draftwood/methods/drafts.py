@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.drafters.resources import Need, Spec, taken
-from draftwood.heads.places import LEFT_OUT, config_in
+from draftwood.heads.places import LEFT_OUT, config_in, is_head
 from draftwood.moved import renamed
 
 IN_AUTO = "eagle"
@@ -126,7 +126,7 @@ class Drafts:
 
 def _is_head(given: object) -> bool:
     if isinstance(given, (str, Path)):
-        return str(given) == LEFT_OUT or bool(config_in(Path(given).expanduser()))
+        return str(given) == LEFT_OUT or is_head(Path(given).expanduser())
     return hasattr(given, "draft_tokens")
 
 

@@ -1,10 +1,11 @@
 """Methods by name: found and built."""
 
+from collections.abc import Collection
 from typing import Any
 
 from draftwood.drafters import Drafter
 from draftwood.drafters.overlap import Overlap, require_places
-from draftwood.drafters.resources import GIVEN, Need, Resources, require_ahead
+from draftwood.drafters.resources import GIVEN, Need, Resources, require_ahead, stands_in
 from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.method import Method
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
@@ -76,7 +77,7 @@ def build(
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
-    drafter = drafter_for(wanted, draft_model, found.head)
+    drafter = _drafter_for(wanted, given, found.head)
     if shape is not None:
         _require_shape(wanted, shape)
         require_levels(shape, Drafts(head=found.head).levels)
@@ -85,9 +86,11 @@ def build(
     if draft_model is not None:
         require_like_size(target.vocab_size, draft_model.vocab_size)
     if found.head is not None:
+        if found.head.target.probe:  # by which the head knows its target
+            require_ability(target, "hidden", f"method {wanted.name!r} with this head")
         found.head.target.require(TargetFingerprint.of(target, "this model"))
     if overlap is not None:
-        require_ahead(wanted.name, drafter)
+        require_ahead(drafter.name, drafter)
         _require_places(target, draft_model, overlap)
     built, judge = drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
@@ -95,13 +98,13 @@ def build(
     return Method(built, judge, wanted.name, wanted.otherwise)
 
 
-def drafter_for(
-    wanted: MethodSpec, draft_model: Model | None, head: TrainedHead | None
+def _drafter_for(
+    wanted: MethodSpec, given: Collection[Need], head: TrainedHead | None
 ) -> type[Drafter]:
     """The drafter of a method: its own, or that of a head which stands in for a draft model."""
-    if "draft-model" not in wanted.needs or draft_model is not None or head is None:
-        return wanted.drafter
-    return known_parts().drafters[Drafts(head=head).drafter]
+    if any(stands_in(need, wanted, given) for need in GIVEN):
+        return known_parts().drafters[Drafts(head=head).drafter]
+    return wanted.drafter
 
 
 def _require_shape(wanted: MethodSpec, shape: Shape) -> None:
