@@ -253,6 +253,8 @@ def test_a_run_that_timed_nothing_stands_for_no_method() -> None:
     (speed,) = measured_speeds([measured(untimed, model="untimed"), timed])["auto"]
     assert (speed.model, speed.draft) == ("timed", "mine")
     assert "timed in float32 with mine, " in speed.place
+    others = [replace(each, at="budget 30") for each in AUTO]  # not the method's own tree
+    assert not measured_speeds([measured([*PLAIN, *others])])
 
 
 def test_a_method_stands_with_the_run_that_is_stated_for_it() -> None:

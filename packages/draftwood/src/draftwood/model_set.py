@@ -209,6 +209,8 @@ class ModelSet:
         require_there(target, drafts, datastore, **how)
         require_draft_model(drafts.model)
         opened = _opened(drafts), open_datastore(datastore)  # before weights are loaded
+        if isinstance(target, str) and isinstance(drafts.head, str):
+            opened[0].head.require_sizes_in(target)
         plain = cls(*_target(target, tokenizer, curve, tp, **how), how=how)
         return plain.with_drafts(opened[0], opened[1], overlap)
 

@@ -94,8 +94,10 @@ def with_trees(names: Sequence[str], tree: str | None) -> list[Configuration]:
     """Methods by name, those that can draw a tree with it in the place of their usual one."""
     found = []
     for name, own in methods.trees_of(names, tree).items():
-        shape = None if own is None else methods.shape_of(own, methods.recipe(name))
-        found.append(Configuration(name, shape=shape))
+        one = Configuration(name)
+        if own is not None:
+            one = replace(one, at=f"tree {own}", shape=methods.shape_of(own, methods.recipe(name)))
+        found.append(one)
     return found
 
 
