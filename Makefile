@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -84,6 +84,9 @@ bench-rest: $(READY)  ## methods that no other target measures (ten minutes; res
 	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 5 \
 		--methods horizontal,top-n --inexact --temperature 0,1 --max-new-tokens 64 --bound-prompts 0 --law-prompts 0 \
 		--output $(BENCH)/benchmarks/results/rest-draft
+
+bench-missing: $(READY)  ## every method that no other target measures (half an hour; resumable)
+	cd $(BENCH) && $(CURDIR)/$(BIN)/python -m benchmarks.missing
 
 bench-shadow: $(READY)  ## what the weights in 4 bits draft for the built-in model in bfloat16
 	$(BIN)/draftwood bench spec-bench --prompts spec-bench --per-category 1 --temperature 0,1 --dtype bfloat16 \

@@ -39,8 +39,22 @@ def methods_page() -> str:
         for recipe in known().values()
     ]
     head = ("method", "what it does", "drafter", "shape", "verifier", "source")
-    frame = (ROOT / "docs" / "methods.md.in").read_text()
+    frame = (ROOT / "docs" / "methods.md.in").read_text().replace("{{ trees }}", trees_by_form())
     return frame.replace("{{ methods }}", markdown(head, rows))
+
+
+def trees_by_form() -> str:
+    """Forms of trees that users choose, and the methods that draw them."""
+    from draftwood.methods import listings
+    from draftwood.methods.trees import EXAMPLES
+
+    rows = []
+    for form, example in EXAMPLES.items():
+        text, _, meaning = example.partition(" (")
+        names = [f"`{name}`" for name, each in listings().items() if form in each.trees]
+        written = " or ".join(f"`{each}`" for each in text.split(" or "))
+        rows.append((written, meaning.removesuffix(")"), ", ".join(names)))
+    return markdown(("`--tree`", "tree", "methods"), rows)
 
 
 def models_page() -> str:
@@ -186,13 +200,17 @@ def pages() -> dict[Path, str]:
 def method_listings() -> dict[Path, str]:
     """Listings of methods by package, for those who do without their parts."""
     import draftwood_methods
-    from draftwood.methods import Listing, recipes
+    from draftwood import methods
+    from draftwood.methods.recipes import own_recipes
 
     found = {}
-    for module in (recipes, draftwood_methods):
-        rows = [json.dumps(Listing.of(recipe).as_json()) for recipe in module.RECIPES]
+    for package, recipes in (
+        (methods, own_recipes()),
+        (draftwood_methods, draftwood_methods.RECIPES),
+    ):
+        rows = [json.dumps(methods.Listing.of(recipe).as_json()) for recipe in recipes]
         text = "[\n" + ",\n".join(rows) + "\n]\n"
-        found[Path(str(module.__file__)).with_name("listings.json")] = text
+        found[Path(str(package.__file__)).with_name("listings.json")] = text
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Eagle, Hydra, Lm, Medusa
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options
@@ -22,7 +23,7 @@ from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm, tiny_medusa
+from draftwood.testing.heads import TINY, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters.cascade import Cascade
@@ -291,6 +292,33 @@ def test_law_of_heads_side_by_side(kind: type[Medusa], off: Written) -> None:
         (Widths((1,)), Sampling(0.9), 2),
     ):
         assert off(model, kind(heads, model, shape), Rejection(), sampling, steps) < TOLERANCE
+
+
+class LyingMedusa(LyingRows, Medusa): ...
+
+
+STANDING_IN: list[tuple[str, Shape]] = [
+    ("rsd-c", Widths((2,))),
+    ("specinfer", Widths((2,), "independent")),
+    ("spectr", Independent(2, 1)),
+]
+
+
+@pytest.mark.parametrize("kind", ["eagle", "medusa", "hydra", "ctc", "lm"])
+@pytest.mark.parametrize(("name", "shape"), STANDING_IN, ids=lambda each: str(each))
+def test_law_of_a_head_that_stands_in_for_a_draft_model(
+    name: str, shape: Shape, kind: str, off: Written
+) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    method = methods.build(name, model, shape=shape, head=TINY[kind](model))
+    assert method.drafter.name == kind
+    assert off(model, method.drafter, method.verifier, Sampling(0.9)) < TOLERANCE
+
+
+def test_heads_side_by_side_that_lie_about_their_rows_are_caught(off: Written) -> None:
+    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    drafter = LyingMedusa(tiny_medusa(model, [0, 1, 2]), model, Widths((1, 1)))
+    assert off(model, drafter, Rejection(), Sampling(0.2)) > DISTANCE  # where rows are not flat
 
 
 def test_a_trained_head_that_lies_about_its_rows_is_caught(off: Written) -> None:

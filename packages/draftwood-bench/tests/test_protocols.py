@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from benchmarks.missing import HEADS, RUNS, commands
 from draftwood import methods
+from draftwood.methods.measured import measured_speeds
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood_bench.plan.protocols import (
@@ -23,6 +25,7 @@ PROTOCOLS = [
     Rsd(lengths=(2,), budgets=(6,), thrifty=True),
     Axes(vary="shape"),
     Load(rates=(0.5,)),
+    SpecBench(("auto", "rsd-s"), tree="2x3"),
 ]
 
 
@@ -54,6 +57,26 @@ def test_trained_drafters_draw_the_trees_of_rsd() -> None:
     assert {cell.drafts_with for cell in cells} == {methods.recipe("lm-rsd").drafter}
     assert [cell.shape for cell in cells] == [cell.shape for cell in Rsd().cells()[1:]]
     assert all(cell.lossless for cell in cells)
+
+
+def test_a_tree_is_for_methods_that_can_draw_it() -> None:
+    cells = SpecBench(("auto", "rsd-s"), tree="2x3").cells()
+    assert {cell.method: cell.shape for cell in cells} == {
+        **{"plain": None, "auto": None},
+        "rsd-s": StochasticBeam(2, 3),
+    }
+    loads = Load(("rsd-s",), batches=(1, 2), tree="2x3").cells()
+    assert [cell.shape for cell in loads if cell.method == "rsd-s"] == 2 * [StochasticBeam(2, 3)]
+    stored = {"protocol": "spec-bench", "methods": ["auto"]}  # of earlier versions
+    assert from_json(stored) == SpecBench(("auto",))
+
+
+def test_every_method_is_measured_by_some_run() -> None:
+    known = {name for run in RUNS for name in run.methods} | measured_speeds().keys()
+    assert known >= methods.known().keys() - {"plain"}
+    for run in RUNS:
+        assert commands(dict.fromkeys(HEADS, "somewhere"))[run.name][-1].endswith(run.name)
+    assert not {"medusa", "hydra"} & commands({}).keys()  # no package brings these heads
 
 
 def test_rsd_has_several_shapes_of_a_budget() -> None:

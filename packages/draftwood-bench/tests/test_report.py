@@ -243,6 +243,20 @@ def test_the_package_tells_a_speed_for_each_setting() -> None:
     ]
 
 
+def test_a_run_that_timed_nothing_stands_for_no_method() -> None:
+    lookup = [record("lookup", prompt, runs=6) for prompt in "123"]
+    untimed = [
+        replace(each, stats={"tokens": 11, "target_runs": 5}, seconds_end_to_end=None)
+        for each in [*PLAIN, *AUTO, *lookup]
+    ]
+    timed = measured([*PLAIN, *AUTO], model="timed", drafter="heads/mine")
+    (speed,) = measured_speeds([measured(untimed, model="untimed"), timed])["auto"]
+    assert (speed.model, speed.draft) == ("timed", "mine")
+    assert "timed in float32 with mine, " in speed.place
+    others = [replace(each, at="budget 30") for each in AUTO]  # not the method's own tree
+    assert not measured_speeds([measured([*PLAIN, *others])])
+
+
 def test_a_method_stands_with_the_run_that_is_stated_for_it() -> None:
     """The package and the pages would else tell two figures of one method."""
     lookup = [record("lookup", prompt, runs=6) for prompt in "123"]

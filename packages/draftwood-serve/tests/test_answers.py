@@ -7,6 +7,8 @@ import pytest
 
 import draftwood
 from draftwood.text.language_model import LanguageModel
+from draftwood_serve.jobs import Speculation
+from draftwood_serve.loaded import MOST_TREES
 from local_server import RunningServer
 
 PROMPT = "hello"
@@ -198,6 +200,28 @@ def test_a_budget_bounds_the_draft_tokens_of_a_step(server: RunningServer) -> No
         texts.add(found["choices"][0]["text"])
         assert found["metrics"]["speculative_decoding"]["num_spec_tokens"] <= budget
     assert len(texts) == 1
+
+
+def test_a_request_chooses_its_tree(server: RunningServer) -> None:
+    sent = {"prompt": "abcabcabcabc", "max_tokens": 20, "temperature": 0}
+    texts = {server.post("/v1/completions", speculative=False, **sent)["choices"][0]["text"]}
+    for tree, most in (("1", 1), ("2,1", 4), ("3", 3)):
+        wanted = {"method": "recycling", "tree": tree, "trace": True}
+        found = server.post("/v1/completions", speculative=wanted, **sent)
+        texts.add(found["choices"][0]["text"])
+        drafted = found["metrics"]["speculative_decoding"]["per_step_drafted"]
+        assert 0 < max(drafted) <= most
+    assert len(texts) == 1
+
+
+def test_trees_of_requests_do_not_pile_up(server: RunningServer) -> None:
+    target = server.service.target
+    for length in range(1, MOST_TREES + 5):
+        target.using("", Speculation("recycling", tree=str(length)))
+    assert len(target._with_trees) == MOST_TREES
+    kept = target.using("", Speculation("recycling", tree=str(MOST_TREES + 4)))
+    assert target.using("", Speculation("recycling", tree=str(MOST_TREES + 4))) is kept
+    assert not target.knows("", Speculation("recycling", tree="1"))
 
 
 def test_what_was_drafted_is_counted(server: RunningServer) -> None:

@@ -33,6 +33,11 @@ TEXT = {"prompt": "go", "max_tokens": 4}
         ({"speculative": {"method": "rsd-s"}}, "speculative", None),
         ({"speculative": {"method": "typical"}}, "speculative", None),
         ({"speculative": {"method": "lookup", "budget": 2}}, "speculative", None),
+        ({"speculative": {"tree": "4x3"}}, "speculative", None),
+        ({"speculative": {"tree": 4}}, "speculative", "invalid_value"),
+        ({"speculative": {"method": "recycling", "tree": "0,1"}}, "speculative", None),
+        ({"speculative": {"method": "recycling", "tree": "4x3"}}, "speculative", None),
+        ({"speculative": {"method": "recycling", "tree": "999999,9"}}, "speculative", None),
         ({"model": "other"}, "model", "model_not_found"),
     ],
 )

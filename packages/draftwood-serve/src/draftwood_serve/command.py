@@ -44,6 +44,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     help="0 takes a free one.",
 )
 @options.method
+@options.tree
 @click.option(
     "--speculative-config",
     metavar="JSON",
@@ -125,6 +126,7 @@ def serve(
     Examples:
       draftwood serve
       draftwood serve smollm2-135m --port 8080 --method suffix
+      draftwood serve --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood serve smollm2-135m --replicas 4
     """
     with _needing("serve"):
@@ -176,8 +178,9 @@ def _check(settings: "ServeSettings") -> None:
     from draftwood import methods
 
     method = methods.spec(settings.first_method)
-    used = settings.given & (method.needs | method.uses)
-    options.check_methods([method.name], used, settings.inexact)
+    taken = methods.taken(method, settings.given)
+    options.check_methods([method.name], taken, settings.inexact)
+    methods.require_tree([method.name], settings.tree, settings.drafts.levels)
     if idle := options.left_aside(method, settings.given, settings.drafts):
         given = ", ".join(idle)
         said = f"{method.name} does without {given}; a request may name a method that uses it"

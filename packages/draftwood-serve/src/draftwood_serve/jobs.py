@@ -38,12 +38,14 @@ class Speculation:
     Attributes:
         method: None takes the server's.
         budget: most draft tokens in a step; None leaves it to the method.
+        tree: draft tree of the method; None takes the server's, or the method's usual one.
         trace: whether each step's counts are reported; ``tree`` adds its tree.
     """
 
     method: str | None = None
     budget: int | None = None
     trace: bool | Literal["tree"] = False
+    tree: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from draftwood_serve.settings import ServeSettings
 
 LEAST_TOKENS = 64
 """Tokens that a text takes beyond its prompt: a tree and the first ones."""
+MOST_TREES = 32
+"""Methods with trees of requests' own that are kept."""
 
 
 class LoadedTarget:
@@ -32,10 +34,13 @@ class LoadedTarget:
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
         self._require(settings.first_method)
+        methods.require_tree([settings.first_method], settings.tree, settings.drafts.levels)
         self.plain = LanguageModel.of(settings.load(), "plain")
-        self.method = settings.method or self.plain.models.default_method()
+        named = settings.first_method if settings.tree else settings.method
+        self.method = named or self.plain.models.default_method()
         self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
+        self._with_trees: dict[tuple[str, str, str], LanguageModel] = {}  # the newest last
         self.curve = self.plain.calibration.followed()
         self.using("", Speculation())
 
@@ -47,19 +52,32 @@ class LoadedTarget:
                 its speed would else tell what others wrote.
 
         Raises:
-            ValueError: for an unknown method, one that lacks a part, a lossy one and a budget that
-                it does not take.
+            ValueError: for an unknown method, one that lacks a part, a lossy one, and a budget or
+                a tree that it does not take.
         """
         name = wanted.method or self.method
         self._require(name)
-        if (owner, name) not in self._known:
-            self._known[owner, name] = self.plain.with_method(name)
-        found = self._known[owner, name]
+        if wanted.tree is not None:
+            found = self._with_tree(owner, name, wanted.tree)
+        else:
+            if (owner, name) not in self._known:
+                own = self.settings.tree if name == self.method else None
+                self._known[owner, name] = self.plain.with_method(name, tree=own)
+            found = self._known[owner, name]
         return found if wanted.budget is None else _with_budget(found, wanted.budget)
 
     def knows(self, owner: str, wanted: Speculation) -> bool:
         """True if the method is built already, so that any thread may ask for it at once."""
-        return (owner, wanted.method or self.method) in self._known
+        return wanted.tree is None and (owner, wanted.method or self.method) in self._known
+
+    def _with_tree(self, owner: str, name: str, tree: str) -> LanguageModel:
+        """A method with a tree; the oldest of too many are forgotten."""
+        key = (owner, name, tree)
+        found = self._with_trees.pop(key, None) or self.plain.with_method(name, tree=tree)
+        self._with_trees[key] = found
+        while len(self._with_trees) > MOST_TREES:
+            del self._with_trees[next(iter(self._with_trees))]
+        return found
 
     @property
     def recipes(self) -> list[methods.MethodSpec]:

@@ -145,7 +145,7 @@ def speculation(wanted: bool | SpeculativeOptions | None) -> Speculation:
         return Speculation("plain")
     if wanted is True or wanted is None:
         return Speculation()
-    return Speculation(wanted.method, wanted.budget, wanted.trace)
+    return Speculation(wanted.method, wanted.budget, wanted.trace, wanted.tree)
 
 
 def prompts_of(prompt: str | Sequence[Any]) -> list[Any]:

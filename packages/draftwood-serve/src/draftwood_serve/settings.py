@@ -50,6 +50,7 @@ class ServeSettings(ModelNames):
     host: str = "127.0.0.1"
     port: int = 8000
     method: str | None = None
+    tree: str | None = None
     max_batch: int = 16
     max_queue: int = 64
     max_step_ms: float = 40.0

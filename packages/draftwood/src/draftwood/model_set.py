@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from draftwood.heads.exits import Exits
     from draftwood.methods import Listing, Method, MethodSpec
+    from draftwood.shapes import Shape
     from draftwood.sources.datastore import Datastore
     from draftwood.sources.stored_index import StoredIndex
 
@@ -98,6 +99,8 @@ class ModelSet:
 
             require_draft_model(drafts.model)
         opened = _opened(drafts), _indexed(datastore)  # before weights are loaded
+        if isinstance(target, str) and isinstance(drafts.head, str):
+            opened[0].head.require_sizes_in(target)
         plain = cls(*_target(target, tokenizer, curve, tp, **how), how=how)
         return plain.with_drafts(*opened, ahead)
 
@@ -144,13 +147,17 @@ class ModelSet:
         return IN_AUTO if name == "auto" and self.head and not self._in_auto(self.head) else name
 
     def method(
-        self, spec: "str | MethodSpec | Method | None" = None, measure: bool = True
+        self,
+        spec: "str | MethodSpec | Method | None" = None,
+        measure: bool = True,
+        tree: str | None = None,
     ) -> "Method":
         """A method on the target, with those of the resources that it needs or uses.
 
         Args:
             spec: None takes ``default_method``.
             measure: False does without what would have to be measured first.
+            tree: other than the method's usual one, see ``methods.trees``.
 
         Raises:
             ValueError: as ``methods.build``.
@@ -163,6 +170,8 @@ class ModelSet:
         taken: Any = {
             need.replace("-", "_"): there[need] for need in methods.taken(known, frozenset(there))
         }
+        if tree is not None:
+            taken["shape"] = self._shape(chosen, tree)
         overlap = self.overlap if known.drafts_ahead else None
         return methods.build(chosen, self.model, **taken, overlap=overlap)
 
@@ -203,14 +212,20 @@ class ModelSet:
 
     def _head_for(self, known: "Listing | MethodSpec") -> TrainedHead | None:
         """The head that was given, or the one that comes with draftwood for this model."""
-        if "head" in known.needs:
-            return self.head
+        if "head" not in known.needs | known.uses:
+            return None
+        if {"head", "draft-model"} & known.needs:
+            return self.head if "head" in methods.taken(known, self.given) else None
         if self.head is not None and Drafts(head=self.head).method == "auto":
             return self.head
         if not self.takes_shipped or not isinstance(self.model, NativeModel):
             return None
         found = shipped_for(self.model, IN_AUTO)
         return found if found is not None and self._in_auto(found) else None
+
+    def _shape(self, chosen: "str | MethodSpec", tree: str) -> "Shape":
+        """The shape of a tree for a method, as far as the head's levels reach."""
+        return methods.shape_of(tree, methods.recipe(chosen), Drafts(head=self.head).levels)
 
     def _in_auto(self, head: TrainedHead) -> bool:
         """True if ``auto`` can draft with an EAGLE head for this target."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import draftwood
 from draftwood.methods.drafts import Drafts
 from draftwood.moved import MovedWarning
 
@@ -51,6 +52,18 @@ def test_what_is_no_head_is_a_language_model(tmp_path: Path) -> None:
         assert found.given == {"draft-model"}
     (tmp_path / "config.json").write_text('{"format": ')
     assert Drafts.of(tmp_path).model == str(tmp_path)
+
+
+def test_a_torn_description_is_a_heads_all_the_same(tmp_path: Path) -> None:
+    folder = head(tmp_path / "head", "ctc", frames=6)
+    assert Drafts.of(folder).levels == 6
+    config = tmp_path / "head" / "config.json"
+    config.write_text(config.read_text()[:60])
+    assert Drafts.of(folder).head == folder
+    assert Drafts.of(folder).levels is None
+    (tmp_path / "head" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"config.json is not whole .*; copy it again"):
+        draftwood.load(str(tmp_path), method="rsd-s", draft_model=folder)
 
 
 def test_nothing_and_none() -> None:

@@ -102,8 +102,9 @@ def test_resources_that_are_given_and_not_used_are_refused(
         lm.with_method("lookup", heads["ctc"])
     with pytest.raises(ValueError, match=r"auto drafts with EAGLE heads.* is for method 'ctc'"):
         draftwood.load(target, method="auto", draft_model=heads["ctc"])
-    with pytest.raises(ValueError, match="'rsd-s' drafts with a second, smaller model"):
-        lm.with_method("rsd-s")
+    with pytest.raises(ValueError, match="'cascade' drafts with a second, smaller model"):
+        lm.with_method("cascade")
+    assert lm.with_method("rsd-s").method.drafter.name == "ctc"  # a head stands in
     assert lm.with_method("lookup").method.name == "lookup"  # what it had need not be used
 
 

@@ -14,7 +14,7 @@ from draftwood import methods
 from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
-from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
+from draftwood.drafters import CtcPaper, Drafter, DraftModel, Nothing, TokenRecycling
 from draftwood.drafters.resources import Later, Need, Resources
 from draftwood.heads.folder import save
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
@@ -133,6 +133,22 @@ def test_a_missing_or_unused_head_is_refused_alike(name: str, head: str, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("name", ["eagle", "rsd-s", "auto"])
+def test_a_head_of_another_model_is_refused_before_weights_are_loaded(
+    name: str, head: str, tmp_path: Path
+) -> None:
+    given = ("--method", name, "--draft-model", head, "--model", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"hidden_size": 32, "num_hidden_layers": 9}')
+    assert "was trained for tiny, and" in printed("generate", "hi", *given)
+    assert printed("generate", "hi", *given).endswith(
+        "has decoder layers 9, not 4; take a drafter of this model, or train one"
+    )
+    for text in ('{"hidden_size": 32, "num_hidden_layers": 4}', "{}", "torn"):  # seen later
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(LoadedError):
+            draftwood.load(str(tmp_path), method=name, draft_model=head)
+
+
 def test_a_head_that_is_nowhere_is_refused_before_weights_are_loaded(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "none")
     said = f"there is no folder and no file {nowhere}"
@@ -180,6 +196,11 @@ def test_an_unused_shape_is_refused(name: str) -> None:
 
     if "shape" not in taken.uses:
         assert raised(lambda: build(Widths())) == f"method {name!r} takes no shape"
+    elif taken is CtcPaper:
+        assert raised(lambda: build(Widths())).startswith(
+            f"method {name!r} takes a BestFirst shape, not Widths("
+        )
+        assert build(BestFirst(size=5)).drafter.nodes == 5  # type: ignore[attr-defined]
     elif taken is TokenRecycling:
         assert raised(lambda: build(Widths())).startswith(
             f"method {name!r} takes a Paths shape, not Widths("

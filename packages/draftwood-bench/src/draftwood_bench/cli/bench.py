@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood_bench.cli.measurements import cost, gguf, overhead, quality
-from draftwood_bench.cli.options import SETTINGS, methods_option, numbers, peers_option, run_options
+from draftwood_bench.cli.options import (
+    SETTINGS,
+    methods_option,
+    numbers,
+    peers_option,
+    run_options,
+    tree_option,
+)
 from draftwood_bench.cli.show import show, tell, told_progress, typed
 
 if TYPE_CHECKING:
@@ -38,19 +45,23 @@ def bench() -> None:
     "spec-bench", short_help="Methods by category of prompt: speed, tokens per pass, speed-up."
 )
 @methods_option("auto", "Plain is always run too.")
+@tree_option
 @run_options("0", 128)
 @peers_option
 @click.pass_context
-def spec_bench(context: click.Context, methods: tuple[str, ...], **given: Any) -> None:
+def spec_bench(
+    context: click.Context, methods: tuple[str, ...], tree: str | None, **given: Any
+) -> None:
     """Methods by category of prompt: block efficiency, tokens per second, speed-up over plain
     decoding.
 
-    All methods answer a prompt before any sees the next one, in changing order.
+    All methods answer a prompt before any sees the next one, in changing order. --tree is for those
+    of the methods that can draw it.
     """
-    _check(methods, given)
+    _check(methods, given, tree)
     from draftwood_bench.plan.protocols import SpecBench
 
-    _run(context, lambda settings: SpecBench(methods, settings), given)
+    _run(context, lambda settings: SpecBench(methods, settings, tree), given)
 
 
 @bench.command(short_help="Fixed draft lengths and fixed budgets, the best shape of each.")
@@ -160,6 +171,7 @@ def axes(
 
 @bench.command(short_help="Many requests at once: batches, and requests that arrive at random.")
 @methods_option("auto", "Plain is always run too.")
+@tree_option
 @click.option(
     "--batches",
     default="1,2,4,8",
@@ -178,27 +190,29 @@ def axes(
 def load(
     context: click.Context,
     methods: tuple[str, ...],
+    tree: str | None,
     batches: tuple[int, ...],
     rates: tuple[float, ...],
     most: int,
     **given: Any,
 ) -> None:
     """Throughput and waiting times with many requests at once, in batches or arriving at random."""
-    _check(methods, given)
+    _check(methods, given, tree)
     from draftwood_bench.plan.protocols import Load
 
-    _run(context, lambda settings: Load(methods, batches, rates, most, settings), given)
+    _run(context, lambda settings: Load(methods, batches, rates, most, settings, tree), given)
 
 
-def _check(methods: Sequence[str], given: dict[str, Any]) -> None:
+def _check(methods: Sequence[str], given: dict[str, Any], tree: str | None = None) -> None:
     """Refuse unknown names and files that are not there before anything is imported for them."""
-    from draftwood.methods import listing, require
+    from draftwood import methods as known
     from draftwood_bench.plan.prompts import load_prompts
 
-    found = [listing(name.partition(" + ")[0]).name for name in methods]
+    found = [known.listing(name.partition(" + ")[0]).name for name in methods]
     if compared := [name for name in found if name != "plain"]:
-        require(compared, given["names"].given)
-        given["names"].drafts.require_for(map(listing, compared))
+        known.require(compared, given["names"].given)
+        given["names"].drafts.require_for(map(known.listing, compared))
+    known.require_tree(compared or found, tree, given["names"].drafts.levels)
     given["names"].require()
     load_prompts(given["prompts"], given["per_category"], given["categories"], given["limit"])
 

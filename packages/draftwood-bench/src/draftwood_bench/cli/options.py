@@ -153,6 +153,7 @@ def methods_option(default: str, help: str) -> Callable[[options.Command], optio
     )
 
 
+tree_option = options.tree
 peers_option = click.option(
     "--peers",
     default="",

@@ -1,7 +1,7 @@
 """Configurations to measure side by side, and the sets of them that comparisons need."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,6 +88,17 @@ class Configuration:
         """Forward passes of the draft model or head per tree; None without either."""
         other = {"draft-model", "head"} & self.drafts_with.needs
         return self.tree.depth if other and self.tree is not None else None
+
+
+def with_trees(names: Sequence[str], tree: str | None) -> list[Configuration]:
+    """Methods by name, those that can draw a tree with it in the place of their usual one."""
+    found = []
+    for name, own in methods.trees_of(names, tree).items():
+        one = Configuration(name)
+        if own is not None:
+            one = replace(one, at=f"tree {own}", shape=methods.shape_of(own, methods.recipe(name)))
+        found.append(one)
+    return found
 
 
 RSD_METHODS: dict[str, tuple[str, Verifier]] = {  # what they are made of: a recipe, and the rule

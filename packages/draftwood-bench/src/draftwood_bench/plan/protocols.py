@@ -21,6 +21,7 @@ from draftwood_bench.plan.configurations import (
     rsd_configuration,
     shapes_and_verifiers,
     urgency,
+    with_trees,
 )
 from draftwood_bench.plan.measurements import MEASUREMENTS, Measurement
 
@@ -92,15 +93,17 @@ class SpecBench:
 
     Args:
         methods: names.
+        tree: of those methods that can draw it.
     """
 
     name: ClassVar[str] = "spec-bench"
     growing: ClassVar[frozenset[str]] = frozenset()
     methods: tuple[str, ...] = ("auto",)
     settings: Settings = field(default_factory=Settings)
+    tree: str | None = None
 
     def cells(self) -> list[Configuration]:
-        return [Configuration(PLAIN), *(Configuration(name) for name in _named(self.methods))]
+        return [Configuration(PLAIN), *with_trees(_named(self.methods), self.tree)]
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,7 @@ class Load:
         batches: requests decoded together.
         rates: requests per second; arrivals are a Poisson process.
         most: most requests under way at a time, where they arrive at random; the others wait.
+        tree: of those methods that can draw it.
     """
 
     name: ClassVar[str] = "load"
@@ -253,6 +257,7 @@ class Load:
     rates: tuple[float, ...] = ()
     most: int = 8
     settings: Settings = field(default_factory=Settings)
+    tree: str | None = None
 
     def __post_init__(self) -> None:
         if min((*self.batches, self.most)) < 1:
@@ -265,11 +270,10 @@ class Load:
 
     def cells(self) -> list[Configuration]:
         found = []
-        for name in (PLAIN, *_named(self.methods)):
-            found += [Configuration(name, f"batch {batch}", batch=batch) for batch in self.batches]
+        for one in (Configuration(PLAIN), *with_trees(_named(self.methods), self.tree)):
+            found += [replace(one, at=f"batch {batch}", batch=batch) for batch in self.batches]
             found += [
-                Configuration(name, f"rate {rate:g}", batch=self.most, rate=rate)
-                for rate in self.rates
+                replace(one, at=f"rate {rate:g}", batch=self.most, rate=rate) for rate in self.rates
             ]
         return sorted(found, key=lambda cell: (cell.rate or 0.0, cell.batch or 0))
 

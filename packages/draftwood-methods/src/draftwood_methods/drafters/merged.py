@@ -51,7 +51,7 @@ class MergedDrafters(Drafter):
 
     name: ClassVar[str] = "merged"
     needs: ClassVar[frozenset[Need]] = DraftModel.needs
-    uses: ClassVar[frozenset[Need]] = DraftModel.uses
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     drafters: tuple[Drafter, ...]
 
     def __post_init__(self) -> None:

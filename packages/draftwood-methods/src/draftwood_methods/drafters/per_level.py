@@ -58,7 +58,7 @@ class PerLevel(Drafter):
 
     name: ClassVar[str] = "horizontal"
     needs: ClassVar[frozenset[Need]] = DraftModel.needs
-    uses: ClassVar[frozenset[Need]] = DraftModel.uses
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     near: Drafter
     source: PythonSource = field(default_factory=NGramSource)
     far: int = 3

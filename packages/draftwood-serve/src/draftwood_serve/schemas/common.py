@@ -104,11 +104,13 @@ class SpeculativeOptions(Strict):
         method: a name of ``draftwood methods``; None takes the server's.
         budget: most draft tokens in a step, for methods that size their trees by what pays.
         trace: tell what each step drafted and accepted; ``tree`` tells its tree too.
+        tree: draft tree of the method, as ``--tree`` takes it.
     """
 
     method: Annotated[str, Field(max_length=64)] | None = None
     budget: Annotated[int, Field(ge=0, le=1024)] | None = None
     trace: bool | Literal["tree"] = False
+    tree: Annotated[str, Field(max_length=64)] | None = None
 
 
 TextOptions = with_options("TextOptions", RequestBody)

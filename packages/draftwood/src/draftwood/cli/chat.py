@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HELP = {
     "/help": "this list",
-    "/method NAME": "decode by another method; without a name says which is in use",
+    "/method NAME TREE": "decode by another method and tree; without a name says which is in use",
     "/stats": "what the conversation took so far",
     "/tree N": "the draft tree of the answer's forward pass N; without N the one that gave most",
     "/race TEXT": "an answer to TEXT, or the last one, written plainly too: the same, both speeds",
@@ -37,6 +37,7 @@ HELP = {
 @options.model_options
 @options.overlap
 @options.method
+@options.tree
 @options.text_options(without=("raw", "json_schema", "grammar"), max_new_tokens=512)
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @click.option(
@@ -48,6 +49,7 @@ def chat(
     names: "ModelNames",
     overlap: bool,
     method: str | None,
+    tree: str | None,
     inexact: bool,
     show_tree: bool,
     **decoding: object,
@@ -65,8 +67,11 @@ def chat(
     from draftwood import methods
 
     first = methods.spec(method or names.drafts.method)
-    used = names.given & (first.needs | first.uses)
+    if tree is not None:
+        method = first.name
+    used = methods.taken(first, names.given)
     options.check_methods([first.name], used, inexact)
+    methods.require_tree([first.name], tree, names.drafts.levels)
     # what it does not use may be there for a later /method
     idle = options.left_aside(first, names.given, names.drafts)
     idle += ["--overlap"] * (overlap and not first.drafts_ahead)
@@ -77,7 +82,7 @@ def chat(
     loaded = options.load(names, overlap=overlap)
     interactive = sys.stdin.isatty()
     options_of_texts = {"exact": not inexact, **decoding}
-    conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree)
+    conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree, tree)
     if interactive:
         model = f"{names.model}, {conversation.lm.method.name}"
         notes().print(f"{model}. /help lists commands, Ctrl-D leaves.", style="dim")
@@ -125,10 +130,11 @@ class Conversation:
         decoding: dict[str, object],
         interactive: bool,
         show_tree: bool = False,
+        tree: str | None = None,
     ) -> None:
         from draftwood.stats import Stats
 
-        self.loaded, self.lm = loaded, loaded.with_method(method)
+        self.loaded, self.lm = loaded, loaded.with_method(method, tree=tree)
         if self.lm.tokenizer.chat_template is None:
             raise ValueError(
                 f"{self.lm.name} has no chat template, so it cannot hold a conversation; "
@@ -164,7 +170,7 @@ class Conversation:
             self._race(argument.strip())
         elif command == "/help":
             for name, meaning in HELP.items():
-                self._say(f"{name:14}{meaning}")
+                self._say(f"{name:18}{meaning}")
         else:
             near = difflib.get_close_matches(command, [name.split()[0] for name in HELP], n=1)
             self._say(
@@ -173,9 +179,11 @@ class Conversation:
             )
         return True
 
-    def _change_method(self, name: str) -> None:
+    def _change_method(self, wanted: str) -> None:
+        name, _, tree = wanted.partition(" ")
         try:
-            self.lm = self.loaded.with_method(name) if name else self.lm
+            if name:
+                self.lm = self.loaded.with_method(name, tree=tree.strip() or None)
         except ValueError as error:
             self._say(str(error))
         else:

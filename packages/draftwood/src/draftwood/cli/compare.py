@@ -11,6 +11,7 @@ import click
 from draftwood.cli import options
 from draftwood.cli.terminal import depths, output, progress
 from draftwood.cli.tree_view import visible
+from draftwood.methods import trees_of
 from draftwood.sampling_params import require_decoding
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Result:
     help="One prompt per line; with the ending .jsonl one object per line, with prompt or turns.",
 )
 @options.model_options
+@options.tree
 @options.overlap
 @options.text_option("max_new_tokens", 64)
 @options.text_option("temperature")
@@ -74,6 +76,7 @@ def compare(
     methods: list[str],
     prompts_file: Path | None,
     names: "ModelNames",
+    tree: str | None,
     overlap: bool,
     inexact: bool,
     as_json: bool,
@@ -82,7 +85,8 @@ def compare(
     """Decode every PROMPT by plain decoding and by other methods, in turn, and compare speed and
     text.
 
-    The exit code is 1 if a greedy text differs from the plain one.
+    The exit code is 1 if a greedy text differs from the plain one. --tree is for those of the
+    methods that can draw it.
 
     \b
     Examples:
@@ -90,10 +94,11 @@ def compare(
       draftwood compare --prompts-file prompts.txt --methods rsd-s --draft-model SMALLER --json
     """
     wanted = _prompts(prompts, prompts_file)
-    options.check_methods(methods, names.given, inexact, overlap, names.drafts)
+    options.check_methods(methods, names.given, inexact, overlap, names.drafts, tree)
     require_decoding(decoding)
     plain = options.load(names, overlap=overlap)
-    others = {name: plain.with_method(name) for name in methods}
+    own = trees_of(methods, tree)
+    others = {name: plain.with_method(name, tree=own[name]) for name in methods}
     models = {"plain": plain} | others
     results = run(models, wanted, {"exact": not inexact, **decoding})
     if as_json:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("prompt")
 @options.model_options
 @options.method
+@options.tree
 @options.overlap
 @options.text_options()
 @click.option(
@@ -43,6 +44,7 @@ def generate(
     prompt: str,
     names: "ModelNames",
     method: str | None,
+    tree: str | None,
     overlap: bool,
     inexact: bool,
     answers: int,
@@ -61,10 +63,13 @@ def generate(
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Name a colour." --draft-model smollm2-135m-ctc
+      draftwood generate "Hi." --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
     drafts = names.drafts
-    options.check_methods([method or drafts.method], names.given, inexact, overlap, drafts)
+    if tree is not None:
+        method = method or drafts.method
+    options.check_methods([method or drafts.method], names.given, inexact, overlap, drafts, tree)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     names.require()
@@ -74,7 +79,7 @@ def generate(
     processes.run_over(names.tp, names.model, names.dtype, names.device)
     if processes.leads():
         prompt = read_prompt(prompt)
-    lm = options.load(names, method, overlap, measure=False)
+    lm = options.load(names, method, overlap, measure=False, tree=tree)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
         _print_answers(result, decoding["seed"], as_json, show_stats)

@@ -9,6 +9,7 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output
+from draftwood.methods.trees import SHORT
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def methods(everything: bool, as_json: bool) -> None:
     """List the methods: what each needs, what it does, and how fast it was measured to be.
 
-    Without --all those are left out that were slower than plain decoding where they were measured,
-    or were not measured though they need nothing that you would have to give.
+    Those that were slower than plain decoding where they were measured stand at the end, a line
+    each. --all adds parts, the trees that --tree takes, and sources.
 
     \b
     Examples:
@@ -32,30 +33,33 @@ def methods(everything: bool, as_json: bool) -> None:
       draftwood methods --json
     """
     from draftwood import methods as all_methods
+    from draftwood.methods.measured import measured_speeds
 
     listings = list(all_methods.listings().values())
     if as_json:
         click.echo(json.dumps([describe(listing) for listing in listings]))
         return
-    shown = (
-        listings if everything else [listing for listing in listings if _is_worth_a_look(listing)]
-    )
+    first = listings if everything else [each for each in listings if _is_worth_a_look(each)]
+    slow = [each for each in listings if each not in first and each.name in measured_speeds()]
     console = output()
-    for needs in dict.fromkeys(map(_needs, shown)):
+    for needs in dict.fromkeys(map(_needs, first)):
         console.print(f"Need {' and '.join(needs) or 'nothing'}:", style="bold")
-        console.print(_gains([listing for listing in shown if _needs(listing) == needs]))
+        console.print(_gains([each for each in first if _needs(each) == needs]))
+        console.print()
+    if slow:
+        console.print("Slower than plain decoding where they were measured:", style="bold")
+        console.print(_gains(slow))
         console.print()
     if everything:
         for table in (_parts(listings), _sources(listings)):
             console.print(table)
             console.print()
-    console.print(_what_figures_mean(shown), style="dim")
+    console.print(_what_figures_mean([*first, *slow]), style="dim")
+    left = [each.name for each in listings if each not in first and each not in slow]
+    if left:
+        console.print(f"Not measured yet: {', '.join(left)}.", style="dim")
     if not everything:
-        console.print(
-            f"{len(listings) - len(shown)} more with --all: slower than plain decoding where they"
-            " were measured, or not measured. It also names parts and sources.",
-            style="dim",
-        )
+        console.print("--all also names parts, trees and sources.", style="dim")
 
 
 def _is_worth_a_look(listing: "Listing") -> bool:
@@ -86,6 +90,7 @@ def describe(method: "Named") -> dict[str, object]:
         "needs_draft_model": "draft-model" in found.needs,
         "needs_drafter": "head" in found.needs,
         "needs": [need.partition(" ")[0] for need in _needs(found)],
+        "trees": list(found.trees),
         "measured": [asdict(each) for each in measured_speeds().get(found.name, ())],
         "summary": found.summary,
         "source": found.source,
@@ -139,8 +144,10 @@ def _what_figures_mean(listings: "Sequence[Listing]") -> str:
 
 def _parts(listings: "Sequence[Listing]") -> "Table":
     table = _table("method", "drafter", "shape", "verifier")
+    table.add_column("--tree", overflow="fold")
     for listing in listings:
-        parts = (listing.name, listing.drafter, listing.shape or "", listing.verifier)
+        trees = " ".join(SHORT[form] for form in listing.trees)
+        parts = (listing.name, listing.drafter, listing.shape or "", listing.verifier, trees)
         table.add_row(*parts, style=_style(listing))
     return table
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from draftwood import methods
 from draftwood.loading.names import DEFAULT_MODEL as DEFAULT_MODEL
+from draftwood.methods import trees
 from draftwood.methods.drafts import Drafts
 from draftwood.model_names import ModelNames
 from draftwood.moved import renamed
@@ -92,6 +94,7 @@ method = click.option(
     default=None,
     help="How to decode; see 'draftwood methods'.  [default: auto, or what --draft-model is for]",
 )
+tree = click.option("--tree", metavar="SHAPE", help=trees.HELP)
 overlap = click.option(
     "--overlap",
     is_flag=True,
@@ -152,23 +155,24 @@ def check_methods(
     inexact: bool = False,
     overlap: bool = False,
     drafts: Drafts | None = None,
+    tree: str | None = None,
 ) -> None:
-    """Refuse unknown and lossy methods, and missing and unused resources.
+    """Refuse unknown and lossy methods, missing and unused resources, and trees nobody can draw.
 
     This comes before any weights are loaded.
 
     Args:
         given: resources that the user gives.
         drafts: what drafts, of which the methods must use all.
+        tree: that one of the methods must be able to draw.
 
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
-    from draftwood import methods
-
     methods.require(names, given, overlap)
     if drafts is not None:
         drafts.require_for(map(methods.spec, names))
+    trees.require_tree(names, tree, None if drafts is None else drafts.levels)
     lossy = [name for name in names if methods.listing(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(
@@ -183,9 +187,9 @@ def left_aside(method: "Spec", given: "Collection[Need]", drafts: Drafts) -> lis
         given: resources that the user gives.
         drafts: of which a head may be one for another method.
     """
-    used = {need for need in given if need in method.needs | method.uses}
+    used = methods.taken(method, given)
     if not drafts.fits([method]):
-        used.remove("head")
+        used -= {"head"}
     return [option_of(need) for need in sorted(set(given) - used)]
 
 
@@ -210,17 +214,18 @@ def load(
     method: str | None = "plain",
     overlap: bool = False,
     measure: bool = True,
+    tree: str | None = None,
 ) -> "LanguageModel":
     """The target with a method, and beside it what may draft for it by others.
 
     Args:
         method: None takes the one that follows from what drafts.
-        measure: as ``LanguageModel.with_method`` takes it.
+        measure: as ``LanguageModel.with_method`` takes it, as is the tree.
     """
     names.require()
     from draftwood.text.language_model import LanguageModel
 
-    return LanguageModel.of(names.load(overlap), method, measure)
+    return LanguageModel.of(names.load(overlap), method, measure, tree=tree)
 
 
 def instructions(lm: "LanguageModel") -> str | None:

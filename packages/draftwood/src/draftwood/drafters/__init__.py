@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from draftwood.lazy import importer
 
 if TYPE_CHECKING:
-    from draftwood.drafters.ctc_drafter import CtcDrafter
+    from draftwood.drafters.ctc_drafter import CtcDrafter, CtcPaper, CtcRaw
     from draftwood.drafters.draft_model import DraftModel
     from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
     from draftwood.drafters.eagle import Eagle
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from draftwood.drafters.token_recycling import TokenRecycling
 
 _HOMES = {
-    "draftwood.drafters.ctc_drafter": ("CtcDrafter",),
+    "draftwood.drafters.ctc_drafter": ("CtcDrafter", "CtcPaper", "CtcRaw"),
     "draftwood.drafters.draft_model": ("DraftModel",),
     "draftwood.drafters.eagle": ("Eagle",),
     "draftwood.drafters.lm": ("Lm",),
@@ -35,6 +35,8 @@ _HOMES = {
 
 __all__ = [
     "CtcDrafter",
+    "CtcPaper",
+    "CtcRaw",
     "DraftModel",
     "DraftRequest",
     "DraftSession",

@@ -32,6 +32,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model
 from draftwood.rng import Rng
 from draftwood.sampling import Context
+from draftwood.shapes import BestFirst
 from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -59,6 +60,7 @@ class CtcDrafter(Drafter):
         shape: a tree to grow in the place of a search.
         search: what the tree holds without a shape.
         nodes: most draft tokens without a shape.
+        depth: most levels without a shape; None for as many as there are frames.
         ranks: symbols of each frame that the paper's search combines.
         alignments: that it looks at.
 
@@ -76,11 +78,13 @@ class CtcDrafter(Drafter):
     name: ClassVar[str] = "ctc"
     needs: ClassVar[frozenset[Need]] = frozenset({"head"})
     uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    searches: ClassVar[bool] = True
     trained: TrainedHead
     target: Model
     shape: Shape | None = None
     search: Literal["prefix", "paper", "raw"] = "prefix"
     nodes: int = 8
+    depth: int | None = None
     ranks: int = 4
     alignments: int = 64
     head: CtcHead = field(init=False, repr=False)
@@ -105,7 +109,10 @@ class CtcDrafter(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(needed(resources.head), resources.target, resources.shape)
+        head, shape = needed(resources.head), resources.shape
+        if isinstance(shape, BestFirst):  # the search finds the best nodes of all
+            return cls(head, resources.target, nodes=shape.size, depth=shape.depth)
+        return cls(head, resources.target, shape)
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _CtcSession(self, request)
@@ -122,6 +129,7 @@ class CtcDrafter(Drafter):
         self, probs: Float[Tensor, "frames symbols"], root: int, max_draft_len: int
     ) -> DraftTree:
         """The tree without a shape."""
+        max_draft_len = min(max_draft_len, self.depth or max_draft_len)
         if self.search == "paper":
             tree = collapsed_alignments(
                 probs, self.nodes, self.ranks, self.alignments, max_draft_len=max_draft_len
@@ -131,6 +139,26 @@ class CtcDrafter(Drafter):
         known = self.vocabulary.tokens
         tokens = [root, *(int(known[place]) for place in tree.token_list[1:])]
         return DraftTree.of(tokens, tree.parent_list)
+
+
+@dataclass(frozen=True, eq=False)
+class CtcPaper(CtcDrafter):
+    """The paper's search: the likeliest alignments of frames, collapsed.
+
+    CTC-drafter (Wen et al. 2024, arXiv:2412.00061).
+    """
+
+    name: ClassVar[str] = "ctc-paper"
+    shape_type: ClassVar[type] = BestFirst
+    search: Literal["prefix", "paper", "raw"] = "paper"
+
+
+@dataclass(frozen=True, eq=False)
+class CtcRaw(CtcDrafter):
+    """Frames as they are: frame d drafts depth d, as Medusa's heads do, and a blank ends a text."""
+
+    name: ClassVar[str] = "ctc-raw"
+    search: Literal["prefix", "paper", "raw"] = "raw"
 
 
 class _CtcSession(DraftSession):

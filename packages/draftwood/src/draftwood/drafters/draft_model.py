@@ -52,7 +52,7 @@ class DraftModel(Drafter):
 
     name: ClassVar[str] = "draft-model"
     needs: ClassVar[frozenset[Need]] = frozenset({"draft-model"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "head"})  # a head may stand in
     drafts_ahead: ClassVar[bool] = True
     model: Model
     shape: Shape = field(default_factory=Widths)

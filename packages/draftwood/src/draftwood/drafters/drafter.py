@@ -101,6 +101,7 @@ class Drafter(ABC):
         uses: what it takes where it is there.
         shape_type: the shapes that it takes, where it uses one.
         drafts_ahead: True if its sessions are ``BranchingSession``s.
+        searches: True if it finds the best nodes itself; a ``BestFirst`` shape then says how many.
         overlap: how it drafts while the target runs; None drafts in turn.
     """
 
@@ -109,6 +110,7 @@ class Drafter(ABC):
     uses: ClassVar[frozenset[Need]] = frozenset()
     shape_type: ClassVar[type] = Shape
     drafts_ahead: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
     overlap: "Overlap | None" = None
 
     @classmethod

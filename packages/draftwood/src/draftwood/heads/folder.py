@@ -5,7 +5,7 @@ The target's embedding and output head are not stored.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,19 @@ class StoredHead:
         head = _network(self.config, len(weights))
         head.load_state_dict(weights, assign=True)
         return TrainedHead(head.eval().requires_grad_(False), tokens, self.target)
+
+    def require_sizes_in(self, model: str) -> None:
+        """Refuse a model's folder whose config.json says other sizes, before weights are loaded.
+
+        Raises:
+            ValueError: as ``TargetFingerprint.require``.
+        """
+        try:
+            says = json.loads((Path(model).expanduser() / CONFIG).read_text(encoding="utf-8"))
+            hidden, layers = says["hidden_size"], says["num_hidden_layers"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        self.target.require(replace(self.target, name=model, hidden_size=hidden, layers=layers))
 
 
 def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | None = None) -> Path:
@@ -245,7 +258,10 @@ def _require_shapes(path: Path, header: Mapping[str, Any], network: nn.Module) -
 def _require_numbers(weights: Mapping[str, Tensor], where: str) -> None:
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
-            raise ValueError(f"{where} has weights that are no numbers, in {name}")
+            raise ValueError(
+                f"{where} has weights that are no numbers, in {name}; copy the folder again, or"
+                " train the head anew"
+            )
 
 
 def _require_vocabulary(tokens: Tensor, target: TargetFingerprint, where: str) -> None:

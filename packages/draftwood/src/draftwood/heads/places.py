@@ -56,6 +56,14 @@ def config_in(name: str | Path) -> dict[str, Any]:
     return says if isinstance(says, dict) and says.get("format") == FORMAT else {}
 
 
+def is_head(name: str | Path) -> bool:
+    """True if a name means a trained head's folder, even where its config.json is torn."""
+    try:
+        return f'"{FORMAT}"' in (folder_of(name) / CONFIG).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+
+
 def require_folder(drafter: str | Path) -> Path:
     """Return the folder of a drafter, and check that its files are there.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from draftwood.lazy import importer
 from draftwood.methods.listings import Listing, listing, listings, lossless_names
 from draftwood.methods.needs import lacking, require, spec, taken
+from draftwood.methods.trees import require_tree, shape_of, trees_of
 
 if TYPE_CHECKING:
     from draftwood.engine.method import Method, Promise
@@ -38,8 +39,11 @@ __all__ = [
     "lossless_names",
     "recipe",
     "require",
+    "require_tree",
+    "shape_of",
     "spec",
     "taken",
+    "trees_of",
 ]
 
 __getattr__ = importer(__name__, _HOMES)

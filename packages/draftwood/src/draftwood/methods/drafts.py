@@ -3,20 +3,22 @@
 One option takes both. The kind is read from the folder, without PyTorch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from draftwood.drafters.resources import Need
-from draftwood.heads.places import LEFT_OUT, config_in
-from draftwood.methods.needs import Spec
+from draftwood.heads.places import LEFT_OUT, config_in, is_head
+from draftwood.methods.needs import Spec, taken
 from draftwood.moved import renamed
 
 IN_AUTO = "eagle"
 """The kind of heads that ``auto`` drafts with."""
 PUBLISHED = "speculative"
 """The method for a language model of which nobody knows what it costs."""
+_TRAINED: frozenset[Need] = frozenset({"head", "draft-model"})
+"""Needs of methods that draft with heads of any kind."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,35 @@ class Drafts:
         """
         if self.head is None:
             return "auto" if self.model is None else PUBLISHED
-        if not isinstance(self.head, str):
-            config = getattr(self.head.head, "config", None)
-            kind = getattr(config, "kind", IN_AUTO)
-            return method_of(kind, getattr(config, "sees_drafted", False))
-        says = config_in(self.head)
-        head = says.get("head")
-        sees_drafted = isinstance(head, dict) and bool(head.get("sees_drafted"))
-        return method_of(says.get("kind", IN_AUTO), sees_drafted)
+        return "auto" if self.drafter == IN_AUTO else self.drafter
+
+    @property
+    def drafter(self) -> str:
+        """The name of the head's drafter."""
+        found = self._settings
+        return "hydra" if found.get("sees_drafted") else found.get("kind", IN_AUTO)
+
+    @property
+    def levels(self) -> int | None:
+        """Most levels of a tree that the head drafts; None where nothing bounds them."""
+        found = self._settings
+        levels = found.get({"medusa": "heads", "ctc": "frames"}.get(str(found.get("kind")), ""))
+        return levels if isinstance(levels, int) else None
+
+    @property
+    def _settings(self) -> Mapping[str, Any]:
+        """Kind and settings of the head, by name."""
+        if isinstance(self.head, str):
+            says = config_in(self.head)
+            settings = says.get("head")
+            return {
+                **(settings if isinstance(settings, dict) else {}),
+                "kind": says.get("kind", IN_AUTO),
+            }
+        holder = getattr(self.head, "head", self.head)  # a folder's head has its settings itself
+        config = getattr(holder, "config", None)
+        names = ("kind", "sees_drafted", "heads", "frames")
+        return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
     def require_for(self, methods: Iterable[Spec]) -> None:
         """Refuse a head that none of these methods can use: those that need none take EAGLE heads.
@@ -99,24 +122,14 @@ class Drafts:
 
     def fits(self, methods: Iterable[Spec]) -> bool:
         """True without a head, and where one of these methods can use it."""
-        own = self.method
-        return self.head is None or own == "auto" or any("head" in each.needs for each in methods)
-
-
-def method_of(kind: str, sees_drafted: bool) -> str:
-    """The method of a kind of heads.
-
-    Args:
-        sees_drafted: of ``MedusaConfig``.
-    """
-    if kind == IN_AUTO:
-        return "auto"
-    return "hydra" if sees_drafted else kind
+        if self.head is None or self.method == "auto":
+            return True
+        return any("head" in taken(each, self.given) and each.needs & _TRAINED for each in methods)
 
 
 def _is_head(given: object) -> bool:
     if isinstance(given, (str, Path)):
-        return str(given) == LEFT_OUT or bool(config_in(Path(given).expanduser()))
+        return str(given) == LEFT_OUT or is_head(Path(given).expanduser())
     return hasattr(given, "draft_tokens")
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -24,6 +24,15 @@ GROUP = "draftwood"
 """Entry points by which installed packages add parts, see ``methods.parts``."""
 
 FILE = "listings.json"
+
+Form = Literal["chain", "widths", "beams", "best"]
+"""Form of a tree.
+
+* ``chain``: so many tokens in a row.
+* ``widths``: so many children below each node, level by level.
+* ``beams``: so many beams or independent chains, so long.
+* ``best``: so many nodes, the best ones, on at most so many levels.
+"""
 
 Named = Union[str, "MethodSpec", "Listing"]
 """A method by its name, its recipe, or what that says of itself."""
@@ -45,6 +54,7 @@ class Listing:
         needs: what its drafter cannot do without.
         uses: what its drafter takes where it is there.
         drafts_ahead: whether it can draft while the target runs.
+        trees: forms of the trees that users may choose for it.
     """
 
     name: str
@@ -58,6 +68,7 @@ class Listing:
     needs: "frozenset[Need]"
     uses: "frozenset[Need]"
     drafts_ahead: bool
+    trees: tuple[Form, ...] = ()
 
     @property
     def lossless(self) -> bool:
@@ -67,6 +78,8 @@ class Listing:
     @classmethod
     def of(cls, recipe: "MethodSpec") -> "Listing":
         """Ask a recipe's parts."""
+        from draftwood.methods.trees import forms_of
+
         shape, drafter = recipe.shape, recipe.drafter
         return cls(
             **{"name": recipe.name, "summary": recipe.summary, "source": recipe.source},
@@ -77,6 +90,7 @@ class Listing:
             needs=drafter.needs,
             uses=drafter.uses,
             drafts_ahead=drafter.drafts_ahead,
+            trees=forms_of(recipe),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -149,7 +163,12 @@ def read_listings(file: Path) -> dict[str, Listing]:
     rows = json.loads(file.read_text(encoding="utf-8"))
     sets = ("needs", "uses")
     return {
-        row["name"]: Listing(**row | {each: frozenset(row[each]) for each in sets}) for row in rows
+        row["name"]: Listing(
+            **row
+            | {each: frozenset(row[each]) for each in sets}
+            | {"trees": tuple(row.get("trees", ()))}
+        )
+        for row in rows
     }
 
 

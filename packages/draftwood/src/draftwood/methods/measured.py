@@ -21,6 +21,7 @@ class MeasuredSpeed:
         model: that wrote, and ``dtype``: how its weights were multiplied.
         prompts: answered, of ``source``.
         machine: it ran on.
+        draft: draft model or trained head, where one drafted.
     """
 
     temperature: float
@@ -32,12 +33,15 @@ class MeasuredSpeed:
     prompts: int
     source: str
     machine: str
+    draft: str | None = None
 
     @property
     def place(self) -> str:
         """Machine, model and prompts of the measurement, temperature aside."""
+        beside = f" with {self.draft}" if self.draft else ""
         return (
-            f"{self.model} in {self.dtype}, {self.prompts} prompts of {self.source}, {self.machine}"
+            f"{self.model} in {self.dtype}{beside}, {self.prompts} prompts of {self.source},"
+            f" {self.machine}"
         )
 
 

@@ -24,16 +24,27 @@ def spec(method: Named) -> Spec:
 
 def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     """The resource that a method cannot do without and does not get; None where there is none."""
-    needs = spec(method).needs
-    return next((need for need in GIVEN if need in needs and need not in given), None)
+    wanted = [need for need in GIVEN if need in spec(method).needs and need not in given]
+    return next((need for need in wanted if not stands_in(need, method, given)), None)
+
+
+def stands_in(need: "Need", method: Named, given: "Collection[Need]") -> bool:
+    """True if a trained head takes the place of a draft model that a method needs."""
+    known = spec(method)
+    missing = need == "draft-model" and need in known.needs and need not in given
+    return missing and "head" in known.uses and "head" in given
 
 
 def taken(method: "Named | Method", given: "Collection[Need]") -> "frozenset[Need]":
-    """The given resources that a method needs or uses; a method that is built takes none."""
+    """The given resources that a method takes; a method that is built takes none.
+
+    Beside a draft model it takes no head that would stand in.
+    """
     if is_built(method):
         return frozenset()
     known = spec(method)
-    return (known.needs | known.uses) & frozenset(given)
+    found = (known.needs | known.uses) & frozenset(given)
+    return found - {"head"} if "draft-model" in known.needs & found else found
 
 
 def require(

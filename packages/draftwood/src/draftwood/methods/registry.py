@@ -1,15 +1,19 @@
 """Methods by name: found and built."""
 
+from collections.abc import Collection
 from typing import Any
 
+from draftwood.drafters import Drafter
 from draftwood.drafters.overlap import Overlap, require_places
 from draftwood.drafters.resources import GIVEN, Later, Need, Resources
 from draftwood.engine.method import Method
-from draftwood.heads.trained import TargetFingerprint
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods.composition import MethodSpec
+from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import all_listed, unknown
-from draftwood.methods.needs import require
+from draftwood.methods.needs import require, require_ahead, stands_in
 from draftwood.methods.recipes import own_recipes
+from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
@@ -56,7 +60,8 @@ def build(
 
     Args:
         method: a name of ``known()`` or a recipe; a method that is built already stays as it is.
-        draft_model: for the methods that draft with one, some of which do without it.
+        draft_model: for the methods that draft with one, some of which do without it. Where a
+            head stands in for it, the head's own drafter grows the method's tree.
         shape: a tree other than the recipe's, for drafters that take one.
         verifier: a verifier other than the recipe's.
         overlap: how to draft while the target runs; None drafts in turn.
@@ -66,8 +71,9 @@ def build(
     Raises:
         TypeError: for a draft model that is none.
         ValueError: for an unknown name, a missing draft model or one of another vocabulary, a
-            missing head or one of another target, for resources that would not be used, and for an
-            overlap where nothing can be drafted while the target runs.
+            missing head or one of another target, for resources that would not be used, for a tree
+            that is deeper than the head's levels or the context, and for an overlap where nothing
+            can be drafted while the target runs.
     """
     usual = None if isinstance(method, Method) else recipe(method).shape
     found = Resources(target, draft_model, shape=shape or usual, **resources)
@@ -77,21 +83,38 @@ def build(
     if isinstance(method, Method):
         return method
     wanted = recipe(method)
+    drafter = _drafter_for(wanted, given, found.head)
     if shape is not None:
         _require_shape(wanted, shape)
+        require_levels(shape, Drafts(head=found.head).levels)
+        require_context(shape, target.context_length)
     require_kind("draft_model", found.draft_model, Model, "a model of draftwood")
     if found.draft_model is not None:
         require_like_size(target.vocab_size, found.draft_model.vocab_size)
     if found.head is not None:
+        if found.head.target.probe:  # by which the head knows its target
+            require_ability(target, "hidden", f"method {wanted.name!r} with this head")
         found.head.target.require(TargetFingerprint.of(target, "this model"))
     if overlap is not None:
+        require_ahead(drafter.name, drafter)
         _require_places(target, found.draft_model, overlap)
-    built, judge = wanted.drafter.build(found), verifier or wanted.verifier
+    built, judge = drafter.build(found), verifier or wanted.verifier
     if overlap is not None:
         from draftwood.engine.executors.overlapping import Overlapping
 
         built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
+
+
+def _drafter_for(
+    wanted: MethodSpec, given: Collection[Need], head: TrainedHead | None
+) -> type[Drafter]:
+    """The drafter of a method: its own, or that of a head which stands in for a draft model."""
+    if any(stands_in(need, wanted, given) for need in GIVEN):
+        from draftwood.methods.parts import known_parts
+
+        return known_parts().drafters[Drafts(head=head).drafter]
+    return wanted.drafter
 
 
 def _require_shape(wanted: MethodSpec, shape: Shape) -> None:

@@ -96,7 +96,7 @@ def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:
 
 TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "eagle": tiny_eagle,
-    "ctc": tiny_ctc,
+    **dict.fromkeys(("ctc", "ctc-paper", "ctc-raw"), tiny_ctc),
     "lm": tiny_lm,
     "medusa": tiny_medusa,
     "hydra": partial(tiny_medusa, sees_drafted=True),

@@ -22,6 +22,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
+from draftwood.methods.trees import require_tree
 from draftwood.model_names import given_resources
 from draftwood.model_set import ModelSet
 from draftwood.models.model import InProcess, Model, PrefixStore
@@ -104,6 +105,7 @@ class LanguageModel(InProcess):
         method: str | MethodSpec | Method | None = None,
         measure: bool = True,
         grammars: "Compiler | None" = None,
+        tree: str | None = None,
     ) -> "LanguageModel":
         """The target of a set of models, decoded by a method on them.
 
@@ -111,9 +113,10 @@ class LanguageModel(InProcess):
             method: None takes the one that follows from what drafts.
             measure: as ``with_method`` takes it.
             grammars: as for the class.
+            tree: as ``with_method`` takes it.
         """
         made = cls(
-            *(models.model, models.tokenizer, models.method(method, measure), models.name),
+            *(models.model, models.tokenizer, models.method(method, measure, tree), models.name),
             *(models.calibration, models.prior, grammars),
         )
         made.models = models
@@ -127,6 +130,7 @@ class LanguageModel(InProcess):
         drafter: str | Path | TrainedHead | None = None,
         datastore: "str | Path | StoredIndex | None" = None,
         overlap: bool | Overlap | None = None,
+        tree: str | None = None,
     ) -> "LanguageModel":
         """The same model, decoded by another method, with what was loaded beside it.
 
@@ -141,15 +145,18 @@ class LanguageModel(InProcess):
                 build`` makes, or what ``sources.stored_index.open_datastore`` gave.
             overlap: whether a draft model, or a trained head that reads tokens alone, drafts
                 while the target runs, and how; texts stay the same.
+            tree: as ``load`` takes it.
         """
         drafts = Drafts.of(draft_model, drafter)
         if method is not None:
             self._require(method, drafts, datastore, overlap)
+            require_tree([method], tree, drafts.levels)
         models = self.models.with_drafts(drafts, datastore, overlap)
         if method is None:
             method = models.default_method(measure)
             self._require(method, drafts, datastore, overlap)
-        return LanguageModel.of(models, method, measure, self.grammars)
+        require_tree([method], tree, Drafts(head=models.head).levels)
+        return LanguageModel.of(models, method, measure, self.grammars, tree)
 
     def _require(
         self,
@@ -347,6 +354,7 @@ def load(
     cache: str | None = None,
     curve: Callable[[int], float] | None = None,
     tp: int = 1,
+    tree: str | None = None,
 ) -> LanguageModel:
     """A language model by name, or around a Transformers model already in memory.
 
@@ -377,18 +385,24 @@ def load(
             most 3 s, or 1 s for a model already in memory; on CPUs passes of texts correct that.
         tp: processes of torchrun that hold the target in parts. All of them call this; the first
             one gets the model, the others serve it and exit when it has ended.
+        tree: the method's draft tree in the place of its usual one: ``4x3`` (4 beams or chains of 3
+            tokens), ``3,2,1`` (children of each node, level by level), ``best:8`` or ``best:8x4``
+            (the 8 best nodes, on at most 4 levels), ``4`` (a chain of 4 tokens).
 
     Raises:
         TypeError: for a curve that is no function, and for parts of another type.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies, two draft
-            models of one kind, and a head or datastore that is not whole or belongs to another
-            model.
+            models of one kind, a head or datastore that is not whole or belongs to another model,
+            and a tree that the method cannot draw.
     """
     drafts = Drafts.of(draft_model, drafter)
     given = given_resources(drafts, datastore)  # before anything is loaded
     methods.require([method or drafts.method], given, overlap_of(overlap) is not None)
     if not isinstance(method, Method):
         drafts.require_for([methods.spec(method or drafts.method)])
+    if tree is not None:
+        method = method or drafts.method  # not the fastest, which may draw other trees
+        require_tree([method], tree, drafts.levels)
     models = ModelSet.load(
         model,
         tokenizer,
@@ -399,4 +413,4 @@ def load(
         tp=tp,
         **{"dtype": dtype, "device": device, "cache": cache},
     )
-    return LanguageModel.of(models, method)
+    return LanguageModel.of(models, method, tree=tree)

@@ -1,6 +1,6 @@
 """Methods that draft with a trained head."""
 
-from draftwood.drafters import CtcDrafter, Eagle, Hydra, Lm, Medusa
+from draftwood.drafters import CtcDrafter, CtcPaper, CtcRaw, Eagle, Hydra, Lm, Medusa
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import Widths
@@ -44,6 +44,22 @@ RECIPES = (
         "the likeliest texts of frames that a trained head drafts side by side",
         "after Wen et al. 2024, arXiv:2412.00061",
         CtcDrafter,
+        None,
+        Match(),
+    ),
+    MethodSpec(
+        "ctc-paper",
+        "the likeliest alignments of the same frames, collapsed as the paper has it",
+        "Wen et al. 2024, arXiv:2412.00061",
+        CtcPaper,
+        None,
+        Match(),
+    ),
+    MethodSpec(
+        "ctc-raw",
+        "the same frames without merging and blanks, frame by frame",
+        "after Wen et al. 2024, arXiv:2412.00061",
+        CtcRaw,
         None,
         Match(),
     ),
