@@ -17,7 +17,8 @@ from draftwood.moved import renamed
 from draftwood.sampling_params import OPTIONS, SamplingParams
 
 if TYPE_CHECKING:
-    from draftwood.drafters.resources import Need, Spec
+    from draftwood.drafters.resources import Need
+    from draftwood.methods.needs import Spec
     from draftwood.text.language_model import LanguageModel
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,6 +9,7 @@ from draftwood.methods.listings import Listing, Named, listing
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from draftwood.drafters import Drafter
     from draftwood.drafters.resources import Need
     from draftwood.engine.method import Method
     from draftwood.methods.composition import MethodSpec
@@ -24,7 +25,9 @@ def spec(method: Named) -> Spec:
 
 def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     """The resource that a method cannot do without and does not get; None where there is none."""
-    wanted = [need for need in GIVEN if need in spec(method).needs and need not in given]
+    wanted: list[Need] = [
+        need for need in GIVEN if need in spec(method).needs and need not in given
+    ]
     return next((need for need in wanted if not stands_in(need, method, given)), None)
 
 
@@ -87,7 +90,7 @@ def _require_used(specs: "Sequence[Spec]", given: "Collection[Need]") -> None:
             raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {unused}")
 
 
-def require_ahead(name: str, method: Spec) -> None:
+def require_ahead(name: str, method: "Spec | type[Drafter]") -> None:
     """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
 
     Raises:
