@@ -83,7 +83,7 @@ def test_a_process_of_its_own_lists_them(site: Path) -> None:
     assert list(described)[-3:] == OWN
     assert described["fan"] == {
         **{"name": "fan", "drafter": "layer-skip", "shape": "fan", "nodes": 4},
-        **{"needs": [], "measured": []},
+        **{"needs": [], "measured": [], "trees": []},
         **{"verifier": "first-level-only", "lossless": True, "promise": "lossless"},
         "needs_draft_model": False,
         "needs_drafter": False,

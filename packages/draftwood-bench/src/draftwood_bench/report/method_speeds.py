@@ -11,7 +11,7 @@ from draftwood_bench.report.reading import MeasuredRun
 from draftwood_bench.report.tables import temperatures
 
 DEFAULT = Configuration("").at
-"""Where a method is measured with its own tree."""
+"""Place of records of a method with its own tree."""
 
 
 def representative(
