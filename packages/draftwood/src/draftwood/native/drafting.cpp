@@ -1,6 +1,9 @@
 // What drafting.py and step.py call, and the kinds of sources they may ask for.
 #include "blocks.h"
 #include "foreign.h"
+#include "frames.h"
+#include "lattice.h"
+#include "medusa.h"
 #include "sources/bigram_prior.h"
 #include "sources/datastore.h"
 #include "sources/earlier_texts.h"
@@ -160,12 +163,13 @@ int32_t draftwood_steps(const Decoder* decoder, const ForwardInput* beside, Step
 // Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
 // behind the last.
 int64_t draftwood_structure_size(int32_t index) {
-    const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),
-                             sizeof(Experts), sizeof(Layer),        sizeof(Gating),
-                             sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
-                             sizeof(Step),    sizeof(Fusion),       sizeof(FusionInput),
-                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree),
-                             sizeof(CacheShape)};
+    const int64_t sizes[] = {sizeof(Matrix),     sizeof(Norm),         sizeof(Expert),
+                             sizeof(Experts),    sizeof(Layer),        sizeof(Gating),
+                             sizeof(Decoder),    sizeof(ForwardInput), sizeof(StoredBlocks),
+                             sizeof(Step),       sizeof(Fusion),       sizeof(FusionInput),
+                             sizeof(Head),       sizeof(Successors),   sizeof(HeadTree),
+                             sizeof(CacheShape), sizeof(FrameHead),    sizeof(MedusaHeads),
+                             sizeof(Lattice),    sizeof(LatticeTree)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

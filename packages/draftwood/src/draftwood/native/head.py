@@ -69,6 +69,9 @@ class HeadShape(LayerShape):
     window: int | None
 
 
+HeadStates = Sequence[Float[Tensor, "nodes dim"]]
+"""The target's states as a forward pass gives them, a tensor of each layer that a head reads."""
+
 HeadWeights = Mapping[str, Tensor]
 """Weights by the names of a network's ``state_dict()``."""
 
@@ -310,6 +313,40 @@ class NativeHead(PackedHead):
     def _layer(self, number: int) -> structures.CLayer:
         inputs = self.shape.hidden * (2 if number == 0 else 1)
         return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
+
+
+def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:
+    """Describe states to the library, which reads them where they lie.
+
+    Args:
+        rows: of each tensor that are read.
+        hidden: entries of a state.
+
+    Raises:
+        ValueError: for states of another size or form, and rows that are not there.
+    """
+    if any(each.dtype not in (torch.float32, torch.bfloat16) for each in states):
+        states = [each.float() for each in states]
+    first = states[0]
+    alike = all(
+        each.shape == first.shape and each.stride() == first.stride() and each.dtype == first.dtype
+        for each in states
+    )
+    if first.device.type != "cpu" or first.shape[1:] != (hidden,) or first.stride(1) != 1:
+        alike = False
+    if not alike or not 0 <= min(rows) <= max(rows) < len(first):
+        raise ValueError(
+            f"a head reads rows of {hidden} entries of the target's states on the CPU, got row"
+            f" {max(rows)} of {[tuple(each.shape) for each in states]}; take the model's own head"
+        )
+    given = structures.CFusionInput(
+        features=library.integers([each.data_ptr() for each in states]),
+        feature_rows=library.integers(rows),
+        feature_stride=first.stride(0),
+        is_bfloat16=first.dtype == torch.bfloat16,
+    )
+    given.kept = states  # in memory as long as the structure
+    return given
 
 
 class _LargePages:
