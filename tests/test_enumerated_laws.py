@@ -303,11 +303,12 @@ def test_law_of_heads_side_by_side(
 def test_law_of_frames(path: type[LeanModel | NativeModel], off: Written) -> None:
     model = path(tiny_llama(3, layers=1, vocab=VOCAB))
     head = tiny_ctc(model, [0, 2])
-    for shape, search, steps in (
+    cases: list[tuple[Shape, Any, int]] = [
         (Widths((2, 1)), "prefix", 1),
         (Widths((1, 1)), "raw", 1),
         (Widths((1,)), "prefix", 2),
-    ):
+    ]
+    for shape, search, steps in cases:
         drafter = CtcDrafter(head, model, shape, search)
         assert off(model, drafter, Rejection(), Sampling(0.9), steps) < TOLERANCE
     likeliest = CtcDrafter(head, model, nodes=2)

@@ -116,8 +116,8 @@ class CtcDrafter(Drafter):
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
-            return _NativeSession(self, request, self.native)
-        return _TorchSession(self, request)
+            return _NativeCtcSession(self, request, self.native)
+        return _TorchCtcSession(self, request)
 
     def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
         """The distribution of texts that the frames are taken for."""
@@ -206,7 +206,7 @@ class _CtcSession(DraftSession):
         """Append rows, and read the frames after the last of them; None if they say NaN."""
 
 
-class _TorchSession(_CtcSession):
+class _TorchCtcSession(_CtcSession):
     def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
         super().__init__(config, request)
         self.cache = HeadCache(1, config.head.config.sizes, config.head.frame_weight)
@@ -233,7 +233,7 @@ class _TorchSession(_CtcSession):
         return None if bool(probs.isnan().any()) else probs
 
 
-class _NativeSession(_CtcSession):
+class _NativeCtcSession(_CtcSession):
     """The same in the library, which reads states where the target's passes left them."""
 
     def __init__(self, config: CtcDrafter, request: DraftRequest, native: NativeFrames) -> None:

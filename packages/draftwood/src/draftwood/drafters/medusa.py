@@ -75,7 +75,7 @@ class Medusa(HeadDrafter):
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
-            return _NativeSession(self, request, self.native)
+            return _NativeMedusaSession(self, request, self.native)
         return _MedusaSession(self, request)
 
 
@@ -162,7 +162,7 @@ class _MedusaSession(DraftSession):
         return self.drafter.head.blocks[0].weight.dtype  # type: ignore[return-value]
 
 
-class _NativeSession(_MedusaSession):
+class _NativeMedusaSession(_MedusaSession):
     """The same in the library, which reads the state where the target's pass left it.
 
     Heads that read no drafted tokens draft all levels in one call, so that the rows of the output

@@ -10,7 +10,7 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native.formats import INTEGERS
 from draftwood.native.frames import FrameShape, NativeFrames
-from draftwood.native.head import LayerShape, why_not
+from draftwood.native.head import HeadLayerShape, why_not
 from draftwood.native.medusa import MedusaShape, NativeMedusa
 
 
@@ -51,7 +51,7 @@ def _sizes(sizes: HeadSizes) -> dict[str, Any]:
     } | {"rope_theta": sizes.rope_theta, "epsilon": sizes.epsilon}
 
 
-def _given(trained: TrainedHead, shape: LayerShape, target: Model) -> dict[str, Any] | None:
+def _given(trained: TrainedHead, shape: HeadLayerShape, target: Model) -> dict[str, Any] | None:
     """Collect what a native head takes of its target: draft vocabulary, output rows, embedding,
     products.
 

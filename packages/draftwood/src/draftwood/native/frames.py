@@ -11,9 +11,9 @@ import numpy as np
 
 from draftwood.native import library, structures
 from draftwood.native.head import (
+    HeadLayerShape,
     HeadStates,
     HeadWeights,
-    LayerShape,
     PackedHead,
     given_states,
 )
@@ -21,7 +21,7 @@ from draftwood.native.threads import threads
 
 
 @dataclass(frozen=True)
-class FrameShape(LayerShape):
+class FrameShape(HeadLayerShape):
     """Sizes and switches of a CTC head.
 
     Attributes:

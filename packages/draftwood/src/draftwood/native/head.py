@@ -32,7 +32,7 @@ _NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layer
 
 
 @dataclass(frozen=True)
-class LayerShape:
+class HeadLayerShape:
     """Sizes of a head's decoder layers.
 
     Attributes:
@@ -49,7 +49,7 @@ class LayerShape:
 
 
 @dataclass(frozen=True)
-class HeadShape(LayerShape):
+class HeadShape(HeadLayerShape):
     """Sizes and switches of a head.
 
     Attributes:
@@ -90,7 +90,7 @@ class PackedHead:
 
     def __init__(
         self,
-        shape: LayerShape,
+        shape: HeadLayerShape,
         weights: HeadWeights,
         draft_tokens: Int[Tensor, " draft_vocab"],
         lm_rows: Float[Tensor, "draft_vocab dim"],
@@ -378,7 +378,7 @@ def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
     return sum(sizes) + ALIGNMENT * len(sizes)
 
 
-def why_not(shape: LayerShape, products: HeadProducts = "int8") -> str | None:
+def why_not(shape: HeadLayerShape, products: HeadProducts = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
         return "the native head needs a C++ compiler (for instance: apt install g++)"
@@ -390,7 +390,7 @@ def why_not(shape: LayerShape, products: HeadProducts = "int8") -> str | None:
 
 
 def _check_vocabulary(
-    shape: LayerShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
+    shape: HeadLayerShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
 ) -> None:
     vocabulary, width = embedding.shape
     if isinstance(embedding, Tensor) and (

@@ -39,19 +39,16 @@ from draftwood.native.compiler import (
     processor,
     source_files,
 )
+from draftwood.native.frame_functions import FRAME_FUNCTIONS
 from draftwood.native.structures import (
     STRUCTURES,
     CCacheShape,
     CDecoder,
     CForwardInput,
-    CFrameHead,
     CFusionInput,
     CHead,
     CHeadTree,
-    CLattice,
-    CLatticeTree,
     CMatrix,
-    CMedusaHeads,
     CStoredBlocks,
     CSuccessors,
 )
@@ -121,24 +118,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
     "draftwood_head_keep": (None, (c_void_p, c_int64)),
-    "draftwood_frames_new": (c_void_p, (POINTER(CFrameHead),)),
-    "draftwood_frames_free": (None, (c_void_p,)),
-    "draftwood_frames_take": (
-        c_int32,
-        (c_void_p, POINTER(CFusionInput), POINTER(c_int64), c_int64, c_void_p, c_int32),
-    ),
-    "draftwood_medusa_logits": (
-        c_int32,
-        (
-            *(POINTER(CMedusaHeads), POINTER(CFusionInput)),
-            *(c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32),
-        ),
-    ),
-    "draftwood_likeliest_prefixes": (None, (POINTER(CLattice), POINTER(CLatticeTree))),
-    "draftwood_collapsed_alignments": (
-        None,
-        (POINTER(CLattice), c_int32, c_int64, POINTER(CLatticeTree)),
-    ),
     "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
     "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
     "draftwood_pack_blocks": (None, (POINTER(CStoredBlocks), c_int64, c_int32)),
@@ -220,7 +199,9 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
 }
-"""Signatures of the library's functions: type of the result, types of the arguments."""
+"""Signatures of the library's functions: type of the result, types of the arguments; see also
+``frame_functions``.
+"""
 
 
 def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
@@ -245,7 +226,7 @@ def library() -> ctypes.CDLL:
         RuntimeError: where a structure has another size here than in C++.
     """
     found = _load()
-    for name, (result, arguments) in FUNCTIONS.items():
+    for name, (result, arguments) in (FUNCTIONS | FRAME_FUNCTIONS).items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
     _check_structures(found)

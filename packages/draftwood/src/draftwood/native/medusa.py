@@ -9,9 +9,9 @@ import numpy as np
 
 from draftwood.native import library, structures
 from draftwood.native.head import (
+    HeadLayerShape,
     HeadStates,
     HeadWeights,
-    LayerShape,
     PackedHead,
     given_states,
 )
@@ -19,7 +19,7 @@ from draftwood.native.threads import threads
 
 
 @dataclass(frozen=True)
-class MedusaShape(LayerShape):
+class MedusaShape(HeadLayerShape):
     """Sizes of a set of Medusa or Hydra heads.
 
     Attributes:
