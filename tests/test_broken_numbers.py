@@ -12,7 +12,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, TokenRecycling
-from draftwood.drafters.drafter import DraftRequest, DraftSession
+from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, Overlap, Overlapping, generate
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
@@ -241,6 +241,49 @@ def test_a_text_goes_on_without_a_broken_drafter(
     if told.verifier == Match() or not temperature:
         plain = list(generate(target, Nothing(), Match(), [1, 5, 7], options))
         assert tokens == [token for step in plain for token in step.tokens]
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("torn", ["states", "weights"])
+@pytest.mark.parametrize("method", ["medusa", "hydra", "ctc", "ctc-rsd"])
+def test_a_text_goes_on_without_a_native_head(
+    method: str, torn: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That overflows, or that is given states which did."""
+    target = NativeModel(tiny_llama(0, layers=4))
+    head = HEADS[method.removesuffix("-rsd")](target)
+    if torn == "weights":
+        overflow(head.head, value)
+    told = methods.build(method, target, head=head)
+    if torn == "states":
+        start = type(told.drafter).start
+        monkeypatch.setattr(
+            type(told.drafter), "start", lambda *given: of_torn_states(start(*given), value)
+        )
+    options = Options(Sampling(), 20, seed=0)
+    with pytest.warns(UserWarning, match="says NaN or infinity") as warned:
+        steps = list(generate(target, told.drafter, told.verifier, [1, 5, 7], options))
+    assert len([each for each in warned if "says NaN" in str(each.message)]) == 1
+    assert not any(step.drafted for step in steps[4:])
+    assert any(step.drafted for step in steps) or torn == "weights"
+    plain = list(generate(target, Nothing(), Match(), [1, 5, 7], options))
+    assert [t for step in steps for t in step.tokens] == [t for s in plain for t in s.tokens]
+
+
+def of_torn_states(session: DraftSession, value: float) -> DraftSession:
+    """A session whose third update gives states that hold no numbers."""
+    update, left = session.update, [2]
+
+    def torn(verified: VerifiedTree) -> None:
+        left[0] -= 1
+        assert verified.output is not None
+        hidden = verified.output.hidden
+        if left[0] < 0:
+            hidden = {layer: states * 0.0 + value for layer, states in hidden.items()}
+        update(replace(verified, output=replace(verified.output, hidden=hidden)))
+
+    session.update = torn  # type: ignore[method-assign]
+    return session
 
 
 def overflow(network: torch.nn.Module, value: float) -> None:

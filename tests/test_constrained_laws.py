@@ -29,6 +29,7 @@ from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options, generate, run_all
 from draftwood.engine.constraints import Branches, Constrained
 from draftwood.models.model import Model
+from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
@@ -181,6 +182,7 @@ def test_law_of_tables_of_successors(rule: Verifier, constraint: Automaton, off:
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
 def test_law_of_drafters_that_read_the_target(constraint: Automaton, off: Distance) -> None:
     model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    native = NativeModel(tiny_llama(3, layers=1, vocab=VOCAB))
     whole = TransformersModel(tiny_llama(3, layers=4, vocab=VOCAB))
     part, sampling, chain = [0, 2], Sampling(0.9), Widths((1, 1))
     pairs: list[tuple[Model, Drafter]] = [
@@ -190,6 +192,8 @@ def test_law_of_drafters_that_read_the_target(constraint: Automaton, off: Distan
         (model, Medusa(tiny_medusa(model, part), model, chain)),
         (model, Lm(tiny_lm(model, part), model, Widths((2, 1)))),
         (model, CtcDrafter(tiny_ctc(model, part), model, chain)),
+        (native, Medusa(tiny_medusa(native, part), native, chain)),
+        (native, CtcDrafter(tiny_ctc(native, part), native, chain)),
     ]
     for target, drafter in pairs:
         found = off(target, drafter, Rejection(), sampling, constraint)

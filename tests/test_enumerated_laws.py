@@ -14,16 +14,19 @@ import torch
 
 from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Eagle, Hydra, Lm, Medusa
+from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
+from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import TINY, tiny_eagle, tiny_lm, tiny_medusa
+from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters.cascade import Cascade
@@ -282,9 +285,12 @@ def test_law_of_the_likeliest_nodes_of_a_trained_head(off: Written) -> None:
     assert off(model, drafter, Match(), Sampling(0.9)) < TOLERANCE
 
 
+@pytest.mark.parametrize("path", [LeanModel, NativeModel])
 @pytest.mark.parametrize("kind", [Medusa, Hydra], ids=lambda kind: kind.name)
-def test_law_of_heads_side_by_side(kind: type[Medusa], off: Written) -> None:
-    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+def test_law_of_heads_side_by_side(
+    kind: type[Medusa], path: type[LeanModel | NativeModel], off: Written
+) -> None:
+    model = path(tiny_llama(3, layers=1, vocab=VOCAB))
     heads = tiny_medusa(model, [0, 2], sees_drafted=kind.sees_drafted)
     for shape, sampling, steps in (
         (Widths((1, 1)), Sampling(0.9), 1),
@@ -322,6 +328,58 @@ def test_heads_side_by_side_that_lie_about_their_rows_are_caught(off: Written) -
         for weight in heads.head.parameters():
             weight.mul_(8.0)  # rows that are flat would look alike
     drafter = LyingMedusa(heads, model, Widths((1, 1)))
+    assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
+
+
+@pytest.mark.parametrize("path", [LeanModel, NativeModel])
+def test_law_of_frames(path: type[LeanModel | NativeModel], off: Written) -> None:
+    model = path(tiny_llama(3, layers=1, vocab=VOCAB))
+    head = tiny_ctc(model, [0, 2])
+    cases: list[tuple[Shape, Any, int]] = [
+        (Widths((2, 1)), "prefix", 1),
+        (Widths((1, 1)), "raw", 1),
+        (Widths((1,)), "prefix", 2),
+    ]
+    for shape, search, steps in cases:
+        drafter = CtcDrafter(head, model, shape, search)
+        assert off(model, drafter, Rejection(), Sampling(0.9), steps) < TOLERANCE
+    likeliest = CtcDrafter(head, model, nodes=2)
+    assert off(model, likeliest, Match(), Sampling(0.9)) < TOLERANCE
+
+
+def sure(trained: TrainedHead) -> TrainedHead:
+    """Heads whose rows are far from even."""
+    for name, weight in trained.head.named_parameters():
+        weight.mul_(8.0 if "blocks" in name else 1.0)
+    return trained
+
+
+@pytest.mark.parametrize("kind", ["medusa", "hydra", "ctc"])
+def test_rows_of_the_library_that_are_rolled_are_caught(
+    kind: str, off: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tree states other rows than those that the library drew from."""
+    model = NativeModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    shape, every = Widths((1, 1)), [0, 1, 2]
+    drafter: Drafter = {
+        "medusa": lambda: Medusa(sure(tiny_medusa(model, every)), model, shape),
+        "hydra": lambda: Hydra(sure(tiny_medusa(model, every, sees_drafted=True)), model, shape),
+        "ctc": lambda: CtcDrafter(tiny_ctc(model, every), model, shape),
+    }[kind]()
+    start = type(drafter).start
+
+    def lying(drafter: Any, request: DraftRequest) -> DraftSession:
+        session = start(drafter, request)
+        propose = session.propose
+
+        def lie(root: int, context: Context) -> DraftTree:
+            tree = propose(root, context)
+            return tree if tree.probs is None else replace(tree, probs=tree.probs.roll(1, dims=-1))
+
+        session.propose = lie  # type: ignore[method-assign]
+        return session
+
+    monkeypatch.setattr(type(drafter), "start", lying)
     assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
 
 

@@ -230,9 +230,9 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def target() -> Model:
-    return MODELS["lean"]()
+@pytest.fixture(scope="module", params=["lean", "native"])
+def target(request: pytest.FixtureRequest) -> Model:
+    return MODELS[request.param]()
 
 
 def written(target: Model, drafter: Any, rule: Verifier, temperature: float = 0.0) -> Iterator[Any]:
@@ -251,6 +251,7 @@ def test_greedy_texts_are_the_models_own_on_every_path(path: str) -> None:
     trained = tiny_ctc(target, EVEN)
     for way in WAYS:
         drafter = CtcDrafter(trained, target, **way)
+        assert (drafter.native is not None) == isinstance(target, NativeModel)
         rule = Match() if drafter.draws == {"chosen"} else Rejection()
         steps = list(written(target, drafter, rule))
         assert said(steps) == wanted, way
@@ -360,6 +361,21 @@ def test_no_tree_is_larger_or_deeper_than_asked(target: Model, way: dict[str, An
         assert tree.token_list[0] == 2
         assert tree.draw in drafter.draws or len(tree) == 1
         assert "shape" in way or len(tree) <= 6
+
+
+def test_trees_are_those_of_pytorch_on_the_native_road() -> None:
+    """For a text in steps, greedily and drawn with the same noise."""
+    target = MODELS["native"]()
+    for way in WAYS:
+        trees = list[list[tuple[list[int], list[int]]]]()
+        for runs_natively in (True, False):
+            drafter = CtcDrafter(tiny_ctc(target, EVEN), target, **way)
+            if not runs_natively:
+                object.__setattr__(drafter, "native", None)
+            rule = Match() if drafter.draws == {"chosen"} else Rejection()
+            drafted = [step.tree for step in written(target, drafter, rule, temperature=0.8)]
+            trees.append([(tree.token_list, tree.parent_list) for tree in drafted if tree])
+        assert trees[0] == trees[1], way
 
 
 def test_requests_do_not_disturb_each_other(target: Model) -> None:

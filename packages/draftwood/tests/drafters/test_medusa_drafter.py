@@ -25,6 +25,7 @@ from draftwood.verifiers import Match, Rejection
 from thinning import thinned
 
 MODELS: dict[str, Callable[[], Model]] = {
+    "native": lambda: NativeModel(tiny_llama(0, layers=4)),
     "int8": lambda: NativeModel(tiny_llama(0, layers=4), "int8"),
     "lean": lambda: LeanModel(tiny_llama(0, layers=4)),
     "general": lambda: TransformersModel(tiny_llama(0, layers=4)),
@@ -37,9 +38,9 @@ KINDS: dict[str, tuple[type[Medusa], dict[str, Any]]] = {
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 60]
 
 
-@pytest.fixture(scope="module")
-def target() -> Model:
-    return MODELS["lean"]()
+@pytest.fixture(scope="module", params=["lean", "native"])
+def target(request: pytest.FixtureRequest) -> Model:
+    return MODELS[request.param]()
 
 
 def made(kind: str, target: Model, shape: Shape, tokens: Any = (), **settings: Any) -> Medusa:
@@ -63,7 +64,9 @@ def test_greedy_texts_are_the_models_own_on_every_path(path: str) -> None:
     wanted = said(steps_of(target, methods.build("plain", target).drafter))
     for kind in KINDS:
         for shape in (BestFirst(3, 3, 4), Widths((2, 2, 1))):
-            steps = steps_of(target, made(kind, target, shape))
+            drafter = made(kind, target, shape)
+            assert (drafter.native is not None) == isinstance(target, NativeModel)
+            steps = steps_of(target, drafter)
             assert said(steps) == wanted
             assert any(step.drafted for step in steps)
 

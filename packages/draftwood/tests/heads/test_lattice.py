@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from draftwood.heads.lattice import Lattice, Prefix, Unmerged, collapsed, log_weights
+from draftwood.heads.pairwise import Chain, PairwiseTerm
 from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+from draftwood.tree import DraftTree
+from reference import prefix_search
 
 TOLERANCE = 1e-9
 
@@ -224,3 +227,52 @@ def test_collapsed_alignments_are_those_of_the_likeliest_products(probs: torch.T
     small = collapsed_alignments(probs, 2, 2, 99, max_draft_len=1)
     assert len(small) <= 3
     assert small.depth <= 1
+
+
+def form(tree: DraftTree) -> tuple[list[int], list[int]]:
+    return tree.token_list, tree.parent_list
+
+
+@pytest.mark.parametrize("symbols", [3, 17, 300])
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_the_librarys_trees_are_those_of_python(count: int, symbols: int) -> None:
+    """Lattices, raw frames with a blank and without, and alignments."""
+    differ = 0
+    for seed in range(20):
+        probs = frames(count, symbols, seed).float()
+        reads = (Lattice(probs), Unmerged(probs, True), Unmerged(probs, False))
+        for nodes, depth in ((1, 9), (8, 9), (40, 3), (6, 1)):
+            trees = [likeliest_prefixes(each, nodes, 5, depth) for each in reads]
+            for each, tree in zip(reads, trees, strict=True):
+                wanted = prefix_search.likeliest_prefixes(each, nodes, 5, depth)
+                assert form(tree) == form(wanted)
+            differ += form(trees[0]) != form(trees[1])
+            given = (probs, nodes, 4, 64, 5, depth)
+            wanted = prefix_search.collapsed_alignments(*given)
+            assert form(collapsed_alignments(*given)) == form(wanted)
+    assert differ or count == 1  # the readings are not the same
+
+
+def test_trees_of_a_chain_are_those_of_its_law() -> None:
+    torch.manual_seed(0)
+    term = PairwiseTerm(20, 4)
+    term.after_embedding.data.normal_()
+    differ = 0
+    for seed in range(20):
+        probs = frames(5, 20, seed).float()
+        chain, alone = Chain(probs.log(), term, 6), Unmerged(probs, False)
+        for nodes, depth in ((1, 9), (8, 9), (40, 3), (6, 1)):
+            tree = likeliest_prefixes(chain, nodes, 5, depth)
+            assert form(tree) == form(prefix_search.likeliest_prefixes(chain, nodes, 5, depth))
+            differ += form(tree) != form(likeliest_prefixes(alone, nodes, 5, depth))
+    assert differ  # the term decides
+
+
+@pytest.mark.parametrize("wrong", [Forgetful, Late])
+def test_trees_of_a_wrong_recursion_are_others(wrong: type[Lattice]) -> None:
+    others = 0
+    for seed in range(20):
+        probs = frames(5, 4, seed).float()
+        tree = prefix_search.likeliest_prefixes(wrong(probs), 12)
+        others += form(tree) != form(likeliest_prefixes(Lattice(probs), 12))
+    assert others

@@ -1,7 +1,9 @@
 """Draft what frames say side by side, once equal neighbours are merged and blanks dropped."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -26,10 +28,12 @@ from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
+from draftwood.heads.native_side import native_frames
 from draftwood.heads.pairwise import Chain
 from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model
+from draftwood.native.frames import NativeFrames
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.shapes import BestFirst
@@ -38,6 +42,8 @@ from draftwood.tree import DraftTree
 from draftwood.validation import positive
 
 SEARCHES = ("prefix", "paper", "raw")
+States = list[Float[Tensor, "nodes dim"]]
+"""The target's states at the nodes of a pass, a tensor of each layer that the head reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,8 @@ class CtcDrafter(Drafter):
     prefix's chances add up to those of its continuations and of its end; so rejection sampling
     keeps the target's distribution, which the paper holds to be impossible. Before a node's
     children are drawn a coin decides whether the frames end there.
+
+    The library runs the head where it runs the target.
 
     Args:
         trained: head, draft vocabulary and fingerprint of the target.
@@ -89,6 +97,7 @@ class CtcDrafter(Drafter):
     alignments: int = 64
     head: CtcHead = field(init=False, repr=False)
     vocabulary: DraftVocabulary = field(init=False, repr=False)
+    native: NativeFrames | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head = require_kind(self.trained.head, CtcHead, self.name)
@@ -106,6 +115,7 @@ class CtcDrafter(Drafter):
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+        object.__setattr__(self, "native", native_frames(self.trained, target))
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
@@ -115,7 +125,9 @@ class CtcDrafter(Drafter):
         return cls(head, resources.target, shape)
 
     def start(self, request: DraftRequest) -> DraftSession:
-        return _CtcSession(self, request)
+        if self.native is not None:
+            return _NativeCtcSession(self, request, self.native)
+        return _TorchCtcSession(self, request)
 
     def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
         """The distribution of texts that the frames are taken for."""
@@ -136,9 +148,13 @@ class CtcDrafter(Drafter):
             )
         else:
             tree = likeliest_prefixes(self.read(probs), self.nodes, max_draft_len=max_draft_len)
-        known = self.vocabulary.tokens
-        tokens = [root, *(int(known[place]) for place in tree.token_list[1:])]
+        tokens = [root, *(self._known[place] for place in tree.token_list[1:])]
         return DraftTree.of(tokens, tree.parent_list)
+
+    @cached_property
+    def _known(self) -> list[int]:
+        """The draft vocabulary's tokens."""
+        return self.vocabulary.tokens.tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,15 +178,18 @@ class CtcRaw(CtcDrafter):
 
 
 class _CtcSession(DraftSession):
+    """Tokens that wait, and the tree that is drafted; each runtime of the head reads the frames.
+
+    Attributes:
+        late: tokens of the sequence whose rows the head has not taken in. A row may read the token
+            at the next place, so the newest always waits.
+    """
+
     def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
         self.drafter, self.head, self.rng = config, config.head, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.layers, sizes = config.head.config.reads, config.head.config.sizes
-        self.cache = HeadCache(config.head.config.layers, sizes, config.head.frame_weight)
-        # Tokens of the sequence whose rows are not in the cache, and the target's states there. A
-        # row may read the token at the next place, so the newest always waits.
+        self.layers = config.head.config.reads
         self.late: list[int] = []
-        self.states: list[Float[Tensor, "places reads dim"]] = []
 
     @property
     def reads(self) -> Reads:
@@ -180,19 +199,18 @@ class _CtcSession(DraftSession):
     def update(self, verified: VerifiedTree) -> None:
         assert verified.output is not None  # it says what it reads
         self.late += verified.tokens
-        hidden, path = verified.output.hidden, list(verified.path)
-        self.states.append(torch.stack([hidden[each][path] for each in self.layers], dim=-2))
+        hidden = verified.output.hidden
+        self._learn([hidden[each] for each in self.layers], list(verified.path))
         if len(self.late) > CHUNK:
             self._take_in(self.late[1:])
+            self.late = self.late[-1:]
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
-        states = self._take_in([*self.late[1:], root])
-        logits = self.drafter.vocabulary.logits(states)
-        probs = self.head.symbols(states, logits).exp().cpu()
-        if bool(probs.isnan().any()):
+        probs, self.late = self._probs([*self.late[1:], root]), []
+        if probs is None:
             return replace(DraftTree.of([root], [-1]), is_broken=True)
         shape = self.drafter.shape
         if shape is None:
@@ -205,12 +223,34 @@ class _CtcSession(DraftSession):
         )
         return grown.without_ended(tree)
 
-    def _take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
-        """Append the rows whose next tokens are known; gives the frames after the last of them.
+    @abstractmethod
+    def _learn(self, states: States, path: list[int]) -> None:
+        """Keep the target's states of each layer at the newest tokens, which are rows of a pass."""
+
+    @abstractmethod
+    def _take_in(self, following: list[int]) -> object:
+        """Append the rows whose next tokens are known.
 
         Args:
             following: these tokens.
         """
+
+    @abstractmethod
+    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+        """Append rows, and read the frames after the last of them; None if they say NaN."""
+
+
+class _TorchCtcSession(_CtcSession):
+    def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
+        super().__init__(config, request)
+        settings = config.head.config
+        self.cache = HeadCache(settings.layers, settings.sizes, config.head.frame_weight)
+        self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's at late tokens
+
+    def _learn(self, states: States, path: list[int]) -> None:
+        self.states.append(torch.stack([each[path] for each in states], dim=-2))
+
+    def _take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
         states, frames = torch.cat(self.states), None
         dtype = self.head.frame_weight.dtype
         for first in range(0, len(following), CHUNK):
@@ -220,8 +260,49 @@ class _CtcSession(DraftSession):
             rows = self.head.rows(self.head.combine(new), embedded)
             frames = self.head.draft(self.cache, rows)
         assert frames is not None  # there is a token to follow
-        self.late, self.states = self.late[len(following) :], [states[len(following) :]]
+        self.states = [states[len(following) :]]
         return frames
+
+    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+        states = self._take_in(following)
+        probs = self.head.symbols(states, self.drafter.vocabulary.logits(states)).exp().cpu()
+        return None if bool(probs.isnan().any()) else probs
+
+
+class _NativeCtcSession(_CtcSession):
+    """The same in the library, which reads states where the target's passes left them."""
+
+    def __init__(self, config: CtcDrafter, request: DraftRequest, native: NativeFrames) -> None:
+        super().__init__(config, request)
+        self.frames = native.start()
+        self.passes: list[tuple[States, list[int]]] = []  # and rows of them
+
+    def _learn(self, states: States, path: list[int]) -> None:
+        self.passes.append((states, path))
+
+    def _take_in(self, following: list[int]) -> None:
+        for part in self._parts(following):
+            self.frames.take(*part)
+        states, rows = self.passes[-1]
+        self.passes = [([each[rows[-1:]].clone() for each in states], [0])]
+
+    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+        *earlier, newest = self._parts(following)
+        for part in earlier:
+            self.frames.take(*part)
+        probs = torch.from_numpy(self.frames.probs(*newest))
+        self.passes.clear()
+        return None if bool(probs[:, 0].isnan().any()) else probs
+
+    def _parts(self, following: list[int]) -> list[tuple[States, list[int], list[int]]]:
+        """States of each pass, the rows that are taken of it, and the token behind each."""
+        parts, first = [], 0
+        for states, rows in self.passes:
+            tokens = following[first : first + len(rows)]
+            if tokens:
+                parts.append((states, rows[: len(tokens)], tokens))
+            first += len(rows)
+        return parts
 
 
 class GrownPrefixes:

@@ -1,8 +1,10 @@
 """Draft with heads that each draft one of the next places from the target's newest state."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -21,6 +23,8 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.medusa import MedusaHead
+from draftwood.heads.native_side import native_medusa
+from draftwood.native.medusa import NativeMedusa
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -31,7 +35,7 @@ class Medusa(HeadDrafter):
 
     Medusa (Cai et al. 2024, arXiv:2401.10774). The paper's tree has a fixed form; here any shape
     grows one from the heads' distributions, as deep as there are heads. Nothing is kept from step
-    to step but the target's newest state.
+    to step but the target's newest state. The library runs the heads where it runs the target.
 
     Args:
         trained: heads, draft vocabulary and fingerprint of the target.
@@ -51,6 +55,7 @@ class Medusa(HeadDrafter):
     name: ClassVar[str] = "medusa"
     sees_drafted: ClassVar[bool] = False
     head: MedusaHead = field(init=False, repr=False)
+    native: NativeMedusa | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head = require_kind(self.trained.head, MedusaHead, self.name)
@@ -66,8 +71,11 @@ class Medusa(HeadDrafter):
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+        object.__setattr__(self, "native", native_medusa(self.trained, target))
 
     def start(self, request: DraftRequest) -> DraftSession:
+        if self.native is not None:
+            return _NativeMedusaSession(self, request, self.native)
         return _MedusaSession(self, request)
 
 
@@ -91,7 +99,7 @@ class _MedusaSession(DraftSession):
         self.drafter, self.rng = config, request.rng
         self.sampler = request.sampler.for_drafting()
         self.layer = config.head.config.reads[0]
-        self.state: Float[Tensor, "1 dim"] | None = None  # the target's at the newest place
+        self.state: Float[Tensor, "nodes dim"] | None = None  # the target's at the newest place
 
     @property
     def reads(self) -> Reads:
@@ -99,7 +107,11 @@ class _MedusaSession(DraftSession):
 
     def update(self, verified: VerifiedTree) -> None:
         assert verified.output is not None  # it says what it reads
-        self.state = verified.output.hidden[self.layer][[verified.path[-1]]].clone()
+        self._learn(verified.output.hidden[self.layer], verified.path[-1])
+
+    def _learn(self, states: Float[Tensor, "nodes dim"], row: int) -> None:
+        """Keep the newest state, which is a row of the pass's."""
+        self.state = states[[row]].clone()
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -148,3 +160,51 @@ class _MedusaSession(DraftSession):
     @property
     def _dtype(self) -> torch.dtype:
         return self.drafter.head.blocks[0].weight.dtype  # type: ignore[return-value]
+
+
+class _NativeMedusaSession(_MedusaSession):
+    """The same in the library, which reads the state where the target's pass left it.
+
+    Heads that read no drafted tokens draft all levels in one call, so that the rows of the output
+    head are read once.
+    """
+
+    def __init__(self, config: Medusa, request: DraftRequest, heads: NativeMedusa) -> None:
+        super().__init__(config, request)
+        self.heads, self.row = heads, 0
+        self._memory = np.empty((0, heads.vocab_size), np.float32)
+        self._levels: Float[Tensor, "levels draft_vocab"] | None = None  # of this tree, where known
+
+    def _learn(self, states: Float[Tensor, "nodes dim"], row: int) -> None:
+        self.state, self.row, self._levels = states, row, None
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self._levels = None
+        if not self.drafter.head.config.sees_drafted:
+            depth = min(self.drafter.shape.depth, context.max_draft_len)
+            levels = range(min(depth, self.drafter.head.config.heads))
+            reads = self.heads.shape.reads[0]
+            if levels:
+                self._levels = self._logits(levels, [[root][:reads]] * len(levels))
+        return super().propose(root, context)
+
+    def _score(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+        """Logits after the nodes from ``first`` on; the library's memory until the next call."""
+        levels = tree.depths[first:].tolist()
+        if self._levels is not None:
+            level = levels[0]
+            return self._levels[levels] if len(levels) > 1 else self._levels[level : level + 1]
+        return self._logits(levels, [self._read_by(tree, node) for node in range(first, len(tree))])
+
+    def _read_by(self, tree: DraftTree, node: int) -> list[int]:
+        """Tokens, from the root on, that the head of a node's level reads."""
+        return [tree.token_list[each] for each in (0, *tree.path_to(node))]
+
+    def _logits(
+        self, levels: Sequence[int], tokens: Sequence[Sequence[int]]
+    ) -> Float[Tensor, "rows draft_vocab"]:
+        assert self.state is not None  # the prompt is the first update
+        if len(levels) > len(self._memory):
+            self._memory = np.empty((len(levels), self.heads.vocab_size), np.float32)
+        rows = self.heads.logits([self.state], self.row, levels, tokens, self._memory)
+        return torch.from_numpy(rows)

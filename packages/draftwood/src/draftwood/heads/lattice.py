@@ -44,7 +44,17 @@ class Prefix:
 
 @runtime_checkable
 class Frames(Protocol):
-    """Distribution of texts, given by the probabilities of prefixes."""
+    """Distribution of texts, given by the probabilities of prefixes.
+
+    Attributes:
+        probs: of each symbol in each frame.
+        has_blank: whether the last symbol is a blank.
+        merges: whether equal neighbours merge and blanks are dropped.
+    """
+
+    probs: Float[Tensor, "frames symbols"]
+    has_blank: bool
+    merges: bool
 
     def start(self) -> Prefix:
         """The empty prefix."""
@@ -66,8 +76,11 @@ class Lattice:
         probs: of each symbol in each frame, in any float type; the blank is the last symbol.
     """
 
+    has_blank: bool = True
+    merges: bool = True
+
     def __init__(self, probs: Float[Tensor, "frames symbols"]) -> None:
-        self._tokens = probs[:, :-1]
+        self.probs, self._tokens = probs, probs[:, :-1]
         self._blank: list[float] = probs[:, -1].tolist()
 
     def start(self) -> Prefix:
@@ -114,7 +127,10 @@ class Unmerged:
         has_blank: whether the last symbol is one.
     """
 
+    merges: bool = False
+
     def __init__(self, probs: Float[Tensor, "frames symbols"], has_blank: bool) -> None:
+        self.probs, self.has_blank = probs, has_blank
         self._tokens = probs[:, :-1] if has_blank else probs
         self._blank = probs[:, -1].tolist() if has_blank else [0.0] * len(probs)
         self._blank.append(1.0)

@@ -1,6 +1,7 @@
 """Frames that know their neighbour: a first-order chain over the likeliest tokens of each."""
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
 import torch
 from jaxtyping import Float, Int
@@ -50,10 +51,14 @@ class Chain:
         candidates: tokens of a frame.
     """
 
+    has_blank: bool = False
+    merges: bool = False
+
     @torch.no_grad()
     def __init__(
         self, logits: Float[Tensor, "frames vocab"], term: PairwiseTerm, candidates: int = 16
     ) -> None:
+        self.probs = logits.softmax(-1)
         best = logits.topk(min(candidates, logits.shape[-1]), dim=-1)
         self._tokens, self._vocab = best.indices, logits.shape[-1]
         first = best.values[0].softmax(-1)[None]
@@ -88,6 +93,21 @@ class Chain:
             if depth >= 0:
                 row[self._tokens[depth]] = prefix.chance * self._law(prefix, depth)
         return found
+
+    def likeliest(self, nodes: int, max_draft_len: int) -> tuple[list[int], list[int]]:
+        """Find the most probable prefixes: their last tokens, and their parents; 0 is the root."""
+        laws, known = [law.tolist() for law in self._laws], self._tokens.tolist()
+        tokens, parents = list[int](), list[int]()
+        waiting = [(-chance, 0, place, 0) for place, chance in enumerate(laws[0][0])]
+        heapify(waiting)
+        while waiting and len(tokens) < nodes and max_draft_len > 0:
+            chance, depth, place, parent = heappop(waiting)
+            tokens.append(known[depth][place])
+            parents.append(parent)
+            if depth + 1 < min(len(laws), max_draft_len):
+                for after, says in enumerate(laws[depth + 1][place]):
+                    heappush(waiting, (chance * says, depth + 1, after, len(tokens)))
+        return tokens, parents
 
     def _law(self, prefix: Prefix, depth: int) -> Float[Tensor, " candidates"]:
         before = self._places[depth - 1][prefix.token] if depth else 0

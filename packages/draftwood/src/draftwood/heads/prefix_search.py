@@ -1,13 +1,15 @@
-"""Trees of frames: the most probable prefixes, or the most probable alignments collapsed."""
+"""Trees of frames: the most probable prefixes, or the most probable alignments collapsed.
 
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
-from math import prod
+The library searches, in 32 bits.
+"""
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.heads.lattice import Frames, collapsed
+from draftwood.heads.lattice import Frames
+from draftwood.heads.pairwise import Chain
+from draftwood.native import lattice
 from draftwood.tree import UNBOUNDED, DraftTree
 
 
@@ -23,26 +25,11 @@ def likeliest_prefixes(
         root: token of the root; others are places in the draft vocabulary.
         max_draft_len: most tokens in a row.
     """
-    tokens, parents, depths = [root], [-1], [0]
-    open_ends: list[tuple[float, int, int]] = []
-    prefixes = [frames.start()]
-    node = 0
-    while True:
-        left = nodes + 1 - len(tokens)
-        if left > 0 and depths[node] < max_draft_len:
-            row = frames.rows([prefixes[node]])[0]
-            best = row.topk(min(left, len(row)))
-            for chance, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                if chance > 0.0:
-                    heappush(open_ends, (-chance, node, token))
-        if left <= 0 or not open_ends:
-            return DraftTree.of(tokens, parents)
-        _, parent, token = heappop(open_ends)
-        node = len(tokens)
-        tokens.append(token)
-        parents.append(parent)
-        depths.append(depths[parent] + 1)
-        prefixes.append(frames.extended(prefixes[parent], token))
+    if isinstance(frames, Chain):
+        return _below(root, *frames.likeliest(nodes, max_draft_len))
+    probs = _in_memory(frames.probs)
+    found = lattice.likeliest_prefixes(probs, frames.has_blank, frames.merges, nodes, max_draft_len)
+    return _below(root, *found)
 
 
 def collapsed_alignments(
@@ -65,38 +52,13 @@ def collapsed_alignments(
         probs: of each symbol in each frame; the blank is the last symbol.
         alignments: largest number of them that is tried.
     """
-    best = probs.topk(min(ranks, probs.shape[-1]), dim=-1)
-    chances, symbols = best.values.tolist(), best.indices.tolist()
-    tokens, parents = [root], [-1]
-    known: dict[tuple[int, ...], int] = {(): 0}
-    for _, picked in zip(range(alignments), _products(chances), strict=False):
-        said = [symbols[frame][rank] for frame, rank in enumerate(picked)]
-        text = collapsed(said, probs.shape[-1] - 1)[:max_draft_len]
-        for end in range(1, len(text) + 1):
-            if text[:end] in known:
-                continue
-            if len(tokens) > nodes:
-                return DraftTree.of(tokens, parents)
-            parents.append(known[text[: end - 1]])
-            known[text[:end]] = len(tokens)
-            tokens.append(text[end - 1])
-    return DraftTree.of(tokens, parents)
+    found = lattice.collapsed_alignments(_in_memory(probs), nodes, ranks, alignments, max_draft_len)
+    return _below(root, *found)
 
 
-def _products(chances: Sequence[Sequence[float]]) -> Iterator[tuple[int, ...]]:
-    """One rank of each frame, by falling product; of equal products the smaller ranks first.
+def _in_memory(probs: Float[Tensor, "frames symbols"]) -> np.ndarray:
+    return probs.detach().cpu().float().numpy()
 
-    Each combination follows from the one whose last rank above 0 is one lower.
-    """
-    first = (0,) * len(chances)
-    waiting: list[tuple[float, tuple[int, ...], int]] = []
-    heappush(waiting, (-prod(row[0] for row in chances), first, 0))
-    while waiting:
-        _, ranks, last = heappop(waiting)
-        yield ranks
-        for frame in range(last, len(ranks)):
-            rank = ranks[frame] + 1
-            if rank < len(chances[frame]):
-                longer = (*ranks[:frame], rank, *ranks[frame + 1 :])
-                chance = prod(row[each] for row, each in zip(chances, longer, strict=True))
-                heappush(waiting, (-chance, longer, frame))
+
+def _below(root: int, tokens: list[int], parents: list[int]) -> DraftTree:
+    return DraftTree.of([root, *tokens], [-1, *parents])

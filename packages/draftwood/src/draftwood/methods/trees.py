@@ -63,8 +63,8 @@ class Tree:
         if not isinstance(text, str):
             raise TypeError(f"a tree is a text such as 4x3, got {text!r:.80}")
         plain = text.replace(" ", "").lower()
-        forms = (each for each, form in _FORMS.items() if re.fullmatch(form, plain))
-        form: Form | None = next(forms, None)
+        forms: list[Form] = [each for each, form in _FORMS.items() if re.fullmatch(form, plain)]
+        form = forms[0] if forms else None
         numbers = tuple(int(digits[-6:]) for digits in re.findall(r"\d+", plain[:256]))
         if form is None or 0 in numbers or len(plain) > 256:
             raise ValueError(

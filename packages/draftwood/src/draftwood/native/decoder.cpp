@@ -9,8 +9,7 @@
 #include "attention_bytes.h"
 #include "attention_pairs.h"
 #include "clock.h"
-#include "network.h"
-#include "products.h"
+#include "rows_of_states.h"
 #include "team.h"
 #include "workshop.h"
 
@@ -21,29 +20,6 @@
 namespace draftwood {
 
 namespace {
-
-// RMSNorm, or LayerNorm where is_layer_norm. The results may take the place of the values.
-__attribute__((noinline)) void normed(const Decoder& decoder, const float* values, int count,
-                                      const Norm& norm, bool is_layer_norm, float* results) {
-    float mean = 0;
-    if (is_layer_norm) {
-        double total = 0;
-        for (int i = 0; i < count; i++) total += values[i];
-        mean = (float)(total / count);
-    }
-    Floats squares{};
-    int i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        Floats part = load(values + i) - mean;
-        squares = fma(part, part, squares);
-    }
-    float total = sum(squares);
-    for (; i < count; i++) total += (values[i] - mean) * (values[i] - mean);
-    float inverse = 1.0f / std::sqrt(total / count + decoder.epsilon);
-    for (i = 0; i < count; i++) results[i] = (values[i] - mean) * inverse * norm.weight[i];
-    if (norm.bias)
-        for (i = 0; i < count; i++) results[i] += norm.bias[i];
-}
 
 // What the output head's products come to as logits.
 Floats bounded(const Decoder& decoder, Floats products) {
@@ -222,7 +198,7 @@ private:
         for (int index = run.start; index < run.stop; index++) {
             if (run.attention[index]) plan_attention(index);
             else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
-            if (!whole()) return;
+            if (!whole()) continue;
             if (!run.mlp[index]) continue;
             if (decoder.layers[index].experts.count) plan_experts(index);
             else plan_mlp(index);
@@ -295,7 +271,7 @@ private:
         for (int row = rows.first; row < rows.last; row++) {
             if (decoder.fusion) begin_head(row);
             else if (run.stream) go_on(row);
-            else embed(run.tokens[row], stream(row));
+            else embed(decoder, run.tokens[row], stream(row));
             for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
         }
     }
@@ -309,34 +285,19 @@ private:
     // The token stays aside until the first layer reads it.
     void begin_head(int row) {
         const FusionInput& fused = *run.fused;
-        embed(run.tokens[row], branch(row));
+        embed(decoder, run.tokens[row], branch(row));
         if (fused.states) {
             std::copy(fused.states[row], fused.states[row] + decoder.hidden, stream(row));
             return;
         }
         const Fusion& fusion = *decoder.fusion;
         const int width = decoder.hidden;
-        const int64_t from =
-            (fused.feature_rows ? fused.feature_rows[row] : row) * fused.feature_stride;
         float* joined = row_of_floats(fusion.reads * width);
         for (int i = 0; i < fusion.reads; i++, joined += width) {
-            if (fused.is_bfloat16) widen((const bfloat16*)fused.features[i] + from, width, joined);
-            else widen((const float*)fused.features[i] + from, width, joined);
+            read_state(fused, i, row, width, joined);
             if (fusion.norms) normed(decoder, joined, width, fusion.norms[i], false, joined);
         }
         encode(scratch.features, row, joined - fusion.reads * width, fusion.reads * width);
-    }
-
-    template <class From>
-    static void widen(const From* from, int count, float* to) {
-        for (int i = 0; i < count; i++) to[i] = to_float(from[i]);
-    }
-
-    // The calling thread's, until it asks for the next.
-    static float* row_of_floats(int width) {
-        static thread_local std::vector<float> row;
-        row.resize(width);
-        return row.data();
     }
 
     void combine(Range tiles, int) {
@@ -354,27 +315,6 @@ private:
             float angle = (float)run.positions[row] * frequencies[i];
             scratch.cosines[rotation(table, row) + i] = std::cos(angle) * scale;
             scratch.sines[rotation(table, row) + i] = std::sin(angle) * scale;
-        }
-    }
-
-    void embed(int64_t token, float* to) {
-        const float scale = decoder.embedding_scale;
-        if (!decoder.embedding) {
-            read_output(decoder.embedding_codes, (int)token, to);
-            for (int i = 0; i < decoder.hidden; i++) to[i] *= scale;
-            return;
-        }
-        const size_t first = (size_t)token * decoder.hidden;
-        if (decoder.is_bfloat16) embed((const bfloat16*)decoder.embedding + first, to);
-        else embed((const float*)decoder.embedding + first, to);
-    }
-
-    template <class Number>
-    void embed(const Number* embedded, float* to) const {
-        for (int i = 0; i < decoder.hidden; i++) {
-            Number scaled;  // rounded, as the model's own embedding does
-            put(&scaled, to_float(embedded[i]) * decoder.embedding_scale);
-            to[i] = to_float(scaled);
         }
     }
 
@@ -431,11 +371,6 @@ private:
         encode(scratch.narrow, to, values, decoder.hidden);
     }
 
-    void encode(Rows& rows, int row, const float* values, int width) {
-        for (int from = 0; from < width; from += GROUP)
-            rows.encode(row, from, values + from, std::min(GROUP, width - from));
-    }
-
     // Queries, keys and values lie side by side.
     void project(Range range, int index) {
         const Layer& layer = decoder.layers[index];
@@ -453,11 +388,6 @@ private:
                      });
             first += own_tiles, width += matrix->outputs;
         }
-    }
-
-    static void put_tile(float* row, int tile, int width, Floats values) {
-        if ((tile + 1) * LANES <= width) return store(row + tile * LANES, values);
-        for (int i = tile * LANES; i < width; i++) row[i] = values[i - tile * LANES];
     }
 
     void add_attended(Range tiles, int index) {
@@ -873,8 +803,7 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
             normed(decoder, values, width, decoder.norm, decoder.is_layer_norm, row_normed.data());
             values = row_normed.data();
         }
-        for (int from = 0; from < width; from += GROUP)
-            encoded.encode(row, from, values + from, std::min(GROUP, width - from));
+        encode(encoded, row, values, width);
     }
 }
 

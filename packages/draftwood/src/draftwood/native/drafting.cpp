@@ -1,7 +1,10 @@
 // What drafting.py and step.py call.
 #include "blocks.h"
 #include "foreign.h"
+#include "frames.h"
 #include "head.h"
+#include "lattice.h"
+#include "medusa.h"
 #include "step.h"
 #include "workshop.h"
 
@@ -119,12 +122,13 @@ int32_t draftwood_steps(const Decoder* decoder, const ForwardInput* beside, Step
 // Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
 // behind the last.
 int64_t draftwood_structure_size(int32_t index) {
-    const int64_t sizes[] = {sizeof(Matrix),  sizeof(Norm),         sizeof(Expert),
-                             sizeof(Experts), sizeof(Layer),        sizeof(Gating),
-                             sizeof(Decoder), sizeof(ForwardInput), sizeof(StoredBlocks),
-                             sizeof(Step),    sizeof(Fusion),       sizeof(FusionInput),
-                             sizeof(Head),    sizeof(Successors),   sizeof(HeadTree),
-                             sizeof(CacheShape)};
+    const int64_t sizes[] = {sizeof(Matrix),     sizeof(Norm),         sizeof(Expert),
+                             sizeof(Experts),    sizeof(Layer),        sizeof(Gating),
+                             sizeof(Decoder),    sizeof(ForwardInput), sizeof(StoredBlocks),
+                             sizeof(Step),       sizeof(Fusion),       sizeof(FusionInput),
+                             sizeof(Head),       sizeof(Successors),   sizeof(HeadTree),
+                             sizeof(CacheShape), sizeof(FrameHead),    sizeof(MedusaHeads),
+                             sizeof(Lattice),    sizeof(LatticeTree)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -4,7 +4,7 @@ See head.h, and ``heads/eagle.py`` for the computation.
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,17 +32,11 @@ _NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layer
 
 
 @dataclass(frozen=True)
-class HeadShape:
-    """Sizes and switches of a head.
+class HeadLayerShape:
+    """Sizes of a head's decoder layers.
 
     Attributes:
         hidden: entries of a hidden state, the target's.
-        layers: decoder layers; the first reads token and state side by side.
-        reads: states of the target that become one.
-        norms_features: whether each of these is normed before.
-        feeds_normed: whether a drafted state is fed back after the final norm.
-        starts_normed: whether the residual stream starts with the normed state.
-        window: newest rows that a row sees, itself included; None for all.
     """
 
     hidden: int
@@ -52,6 +46,21 @@ class HeadShape:
     head_dim: int
     rope_theta: float
     epsilon: float
+
+
+@dataclass(frozen=True)
+class HeadShape(HeadLayerShape):
+    """Sizes and switches of a head.
+
+    Attributes:
+        layers: decoder layers; the first reads token and state side by side.
+        reads: states of the target that become one.
+        norms_features: whether each of these is normed before.
+        feeds_normed: whether a drafted state is fed back after the final norm.
+        starts_normed: whether the residual stream starts with the normed state.
+        window: newest rows that a row sees, itself included; None for all.
+    """
+
     layers: int
     reads: int
     norms_features: bool
@@ -60,7 +69,158 @@ class HeadShape:
     window: int | None
 
 
-class NativeHead:
+HeadStates = Sequence[Float[Tensor, "nodes dim"]]
+"""The target's states as a forward pass gives them, a tensor of each layer that a head reads."""
+
+HeadWeights = Mapping[str, Tensor]
+"""Weights by the names of a network's ``state_dict()``."""
+
+
+class PackedHead:
+    """Weights of a head as the library reads them; what kinds of heads have in common.
+
+    Args:
+        shape: of its layers.
+        weights: by their names; who derives from this class packs them with ``_matrix`` and
+            ``_norm``.
+        draft_tokens, lm_rows, embedding, embedding_scale, products, lm_products: see
+            ``NativeHead``.
+        more_rows: of the output head, behind those of the draft tokens.
+    """
+
+    def __init__(
+        self,
+        shape: HeadLayerShape,
+        weights: HeadWeights,
+        draft_tokens: Int[Tensor, " draft_vocab"],
+        lm_rows: Float[Tensor, "draft_vocab dim"],
+        embedding: Float[Tensor, "vocab dim"] | Matrix,
+        embedding_scale: float = 1.0,
+        products: HeadProducts = "int8",
+        lm_products: HeadProducts | None = None,
+        more_rows: Sequence[Float[Tensor, " dim"]] = (),
+    ) -> None:
+        lm_products = lm_products or products
+        if reason := why_not(shape, products) or why_not(shape, lm_products):
+            raise ValueError(reason)
+        self.target_vocabulary = embedding.shape[0]
+        _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
+        lm_rows = torch.cat([lm_rows, *(row[None] for row in more_rows)])
+        self._sizes, self._embedding, self._embedding_scale = shape, embedding, embedding_scale
+        self.products: HeadProducts = products
+        self.vocab_size = len(draft_tokens)
+        self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
+        self.weight_bytes, self._encodings = 0, 0
+        self._memory: list[object] = []  # what the structures point to
+        self._weights = weights
+        sizes = [_most_bytes(each, products) for each in weights.values() if each.ndim == 2]
+        self._pages = _LargePages(sum(sizes) + _most_bytes(lm_rows, lm_products))
+        self.is_bfloat16 = not (isinstance(embedding, Tensor) and embedding.dtype == torch.float32)
+        self._lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
+
+    def _decoder_layer(self, place: str, inputs: int, window: int | None) -> structures.CLayer:
+        """A decoder layer whose weights' names begin with ``place``.
+
+        Args:
+            inputs: entries that its attention reads.
+            window: newest rows that a row sees, itself included; None for all.
+        """
+        shape = self._sizes
+        queries, keys = shape.heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        sizes = {
+            "query": (queries, inputs),
+            "key": (keys, inputs),
+            "value": (keys, inputs),
+            "output": (shape.hidden, queries),
+            "gate": (shape.intermediate_size, shape.hidden),
+            "up": (shape.intermediate_size, shape.hidden),
+            "down": (shape.hidden, shape.intermediate_size),
+        }
+        return structures.CLayer(
+            **{own: self._norm(place + name) for own, name in _NORMS.items()},
+            **{own: self._matrix(place + name, *sizes[own]) for own, name in _LAYER.items()},
+            window=window or 0,
+        )
+
+    def _network(
+        self,
+        layers: ctypes.Array[structures.CLayer] | None,
+        fusion: structures.CFusion | None = None,
+        norm: str | None = "norm",
+    ) -> structures.CDecoder:
+        """The head as a decoder; all matrices are packed before.
+
+        Args:
+            norm: name of the final norm; None for none.
+        """
+        shape, embedding = self._sizes, self._embedding
+        powers = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+        return structures.CDecoder(
+            hidden=shape.hidden,
+            intermediate_size=shape.intermediate_size,
+            heads=shape.heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            rotary_dim=shape.head_dim,
+            rotaries=1,
+            vocabulary=self._lm_head.outputs,
+            encodings=self._encodings,
+            is_bfloat16=self.is_bfloat16,
+            gating=structures.CGating(structures.ACTIVATIONS["silu"], 1.0, 0.0, 0.0),
+            epsilon=shape.epsilon,
+            embedding_scale=self._embedding_scale,
+            attention_scale=shape.head_dim**-0.5,
+            residual_scale=1.0,
+            logit_scale=1.0,
+            rotary_scales=self._address(torch.ones(1)),
+            frequencies=self._address(1.0 / shape.rope_theta**powers),
+            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
+            embedding_codes=self._kept(embedding).structure
+            if isinstance(embedding, Matrix)
+            else structures.CMatrix(),
+            norm=structures.CNorm() if norm is None else self._norm(norm),
+            lm_head=self._lm_head,
+            layers=layers,
+            fusion=None if fusion is None else ctypes.pointer(fusion),
+        )
+
+    def _let_go(self) -> None:
+        """Drop the unpacked weights, and what is needed only to pack them."""
+        del self._weights, self._pages
+
+    def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
+        return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
+
+    def _packed(self, name: str, weight: Tensor, products: HeadProducts) -> structures.CMatrix:
+        if not bool(weight.isfinite().all()):
+            raise ValueError(f"{name} holds numbers that are not finite; train the head again")
+        matrix = self._kept(self._pages.moved(Matrix.pack(weight.detach(), None, products)))
+        self.weight_bytes += matrix.weight_bytes
+        self._encodings |= matrix.structure.encoding
+        return matrix.structure
+
+    def _norm(self, name: str) -> structures.CNorm:
+        weight = self._weight(name, (self._sizes.hidden,)).detach().float()
+        return structures.CNorm(self._address(weight), None)
+
+    def _weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self._weights.get(f"{name}.weight")
+        if found is None or tuple(found.shape) != shape:
+            lies = "is missing" if found is None else f"has the shape {tuple(found.shape)}"
+            raise ValueError(f"{name}.weight {lies}; this head needs one of {shape}")
+        return found
+
+    def _kept(self, matrix: Matrix) -> Matrix:
+        self._memory.append(matrix)
+        return matrix
+
+    def _address(self, tensor: Tensor) -> int:
+        tensor = tensor.contiguous()
+        self._memory.append(tensor)
+        return tensor.data_ptr()
+
+
+class NativeHead(PackedHead):
     """A head as the library runs it, for any number of texts.
 
     A row gives the same bits whatever is computed beside it: alone, among others, in a tree.
@@ -95,32 +255,27 @@ class NativeHead:
         products: HeadProducts = "int8",
         lm_products: HeadProducts | None = None,
     ) -> None:
-        lm_products = lm_products or products
-        if reason := why_not(shape, products) or why_not(shape, lm_products):
-            raise ValueError(reason)
-        self.target_vocabulary = embedding.shape[0]
-        _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
+        super().__init__(
+            shape,
+            weights,
+            draft_tokens,
+            lm_rows,
+            embedding,
+            embedding_scale,
+            products,
+            lm_products,
+        )
         self.shape = shape
-        self.products: HeadProducts = products
-        self.vocab_size = len(draft_tokens)
-        self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
-        self.weight_bytes, self._encodings = 0, 0
-        self._memory: list[object] = []  # what the structures point to
-        self._weights = weights
-        sizes = [_most_bytes(each, products) for each in weights.values() if each.ndim == 2]
-        self._pages = _LargePages(sum(sizes) + _most_bytes(lm_rows, lm_products))
         fusion = self._fusion()
-        self.is_bfloat16 = not (isinstance(embedding, Tensor) and embedding.dtype == torch.float32)
         layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
-        lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
-        self._decoder = self._network(embedding, embedding_scale, lm_head, layers, fusion)
+        self._decoder = self._network(layers, fusion)
         self.structure = structures.CHead(
             ctypes.pointer(self._decoder),
             shape.layers,
             self.draft_tokens.data_ptr(),
             self.target_vocabulary,
         )
-        del self._weights, self._pages
+        self._let_go()
 
     def start(
         self, ranks: int = 8, temperature: float = 0.0, key: int | None = None
@@ -156,94 +311,42 @@ class NativeHead:
         )
 
     def _layer(self, number: int) -> structures.CLayer:
-        shape = self.shape
-        inputs = shape.hidden * (2 if number == 0 else 1)
-        queries, keys = shape.heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        sizes = {
-            "query": (queries, inputs),
-            "key": (keys, inputs),
-            "value": (keys, inputs),
-            "output": (shape.hidden, queries),
-            "gate": (shape.intermediate_size, shape.hidden),
-            "up": (shape.intermediate_size, shape.hidden),
-            "down": (shape.hidden, shape.intermediate_size),
-        }
-        place = f"layers.{number}."
-        return structures.CLayer(
-            **{own: self._norm(place + name) for own, name in _NORMS.items()},
-            **{own: self._matrix(place + name, *sizes[own]) for own, name in _LAYER.items()},
-            window=shape.window or 0,
+        inputs = self.shape.hidden * (2 if number == 0 else 1)
+        return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
+
+
+def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:
+    """Describe states to the library, which reads them where they lie.
+
+    Args:
+        rows: of each tensor that are read.
+        hidden: entries of a state.
+
+    Raises:
+        ValueError: for states of another size or form, and rows that are not there.
+    """
+    if any(each.dtype not in (torch.float32, torch.bfloat16) for each in states):
+        states = [each.float() for each in states]
+    first = states[0]
+    alike = all(
+        each.shape == first.shape and each.stride() == first.stride() and each.dtype == first.dtype
+        for each in states
+    )
+    if first.device.type != "cpu" or first.shape[1:] != (hidden,) or first.stride(1) != 1:
+        alike = False
+    if not alike or not 0 <= min(rows) <= max(rows) < len(first):
+        raise ValueError(
+            f"a head reads rows of {hidden} entries of the target's states on the CPU, got row"
+            f" {max(rows)} of {[tuple(each.shape) for each in states]}; take the model's own head"
         )
-
-    def _network(
-        self,
-        embedding: Tensor | Matrix,
-        embedding_scale: float,
-        lm_head: structures.CMatrix,
-        layers: ctypes.Array[structures.CLayer],
-        fusion: structures.CFusion,
-    ) -> structures.CDecoder:
-        shape = self.shape
-        powers = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
-        return structures.CDecoder(
-            hidden=shape.hidden,
-            intermediate_size=shape.intermediate_size,
-            heads=shape.heads,
-            num_kv_heads=shape.num_kv_heads,
-            head_dim=shape.head_dim,
-            rotary_dim=shape.head_dim,
-            rotaries=1,
-            vocabulary=self.vocab_size,
-            encodings=self._encodings,
-            is_bfloat16=self.is_bfloat16,
-            gating=structures.CGating(structures.ACTIVATIONS["silu"], 1.0, 0.0, 0.0),
-            epsilon=shape.epsilon,
-            embedding_scale=embedding_scale,
-            attention_scale=shape.head_dim**-0.5,
-            residual_scale=1.0,
-            logit_scale=1.0,
-            rotary_scales=self._address(torch.ones(1)),
-            frequencies=self._address(1.0 / shape.rope_theta**powers),
-            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
-            embedding_codes=self._kept(embedding).structure
-            if isinstance(embedding, Matrix)
-            else structures.CMatrix(),
-            norm=self._norm("norm"),
-            lm_head=lm_head,
-            layers=layers,
-            fusion=ctypes.pointer(fusion),
-        )
-
-    def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
-        return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
-
-    def _packed(self, name: str, weight: Tensor, products: HeadProducts) -> structures.CMatrix:
-        if not bool(weight.isfinite().all()):
-            raise ValueError(f"{name} holds numbers that are not finite; train the head again")
-        matrix = self._kept(self._pages.moved(Matrix.pack(weight.detach(), None, products)))
-        self.weight_bytes += matrix.weight_bytes
-        self._encodings |= matrix.structure.encoding
-        return matrix.structure
-
-    def _norm(self, name: str) -> structures.CNorm:
-        weight = self._weight(name, (self.shape.hidden,)).detach().float()
-        return structures.CNorm(self._address(weight), None)
-
-    def _weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        found = self._weights.get(f"{name}.weight")
-        if found is None or tuple(found.shape) != shape:
-            lies = "is missing" if found is None else f"has the shape {tuple(found.shape)}"
-            raise ValueError(f"{name}.weight {lies}; this head needs one of {shape}")
-        return found
-
-    def _kept(self, matrix: Matrix) -> Matrix:
-        self._memory.append(matrix)
-        return matrix
-
-    def _address(self, tensor: Tensor) -> int:
-        tensor = tensor.contiguous()
-        self._memory.append(tensor)
-        return tensor.data_ptr()
+    given = structures.CFusionInput(
+        features=library.integers([each.data_ptr() for each in states]),
+        feature_rows=library.integers(rows),
+        feature_stride=first.stride(0),
+        is_bfloat16=first.dtype == torch.bfloat16,
+    )
+    given.kept = states  # in memory as long as the structure
+    return given
 
 
 class _LargePages:
@@ -275,7 +378,7 @@ def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
     return sum(sizes) + ALIGNMENT * len(sizes)
 
 
-def why_not(shape: HeadShape, products: HeadProducts = "int8") -> str | None:
+def why_not(shape: HeadLayerShape, products: HeadProducts = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
         return "the native head needs a C++ compiler (for instance: apt install g++)"
@@ -287,7 +390,7 @@ def why_not(shape: HeadShape, products: HeadProducts = "int8") -> str | None:
 
 
 def _check_vocabulary(
-    shape: HeadShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
+    shape: HeadLayerShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
 ) -> None:
     vocabulary, width = embedding.shape
     if isinstance(embedding, Tensor) and (

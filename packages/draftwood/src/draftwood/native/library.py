@@ -39,6 +39,7 @@ from draftwood.native.compiler import (
     processor,
     source_files,
 )
+from draftwood.native.frame_functions import FRAME_FUNCTIONS
 from draftwood.native.structures import (
     STRUCTURES,
     CCacheShape,
@@ -198,7 +199,9 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
 }
-"""Signatures of the library's functions: type of the result, types of the arguments."""
+"""Signatures of the library's functions: type of the result, types of the arguments; see also
+``frame_functions``.
+"""
 
 
 def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
@@ -223,7 +226,7 @@ def library() -> ctypes.CDLL:
         RuntimeError: where a structure has another size here than in C++.
     """
     found = _load()
-    for name, (result, arguments) in FUNCTIONS.items():
+    for name, (result, arguments) in (FUNCTIONS | FRAME_FUNCTIONS).items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
     _check_structures(found)

@@ -69,7 +69,8 @@ struct Decoder {
 
 struct ForwardInput {
     int32_t num_sequences, rows, layers;
-    // sequences at the end of which only keys and values are wanted; then there is one layer
+    // sequences at the end of which only keys and values are wanted: those of what enters the first
+    // layer, in every layer
     int32_t only_keys;
     const Sequence* sequences;  // [num_sequences]
     const int64_t *tokens, *positions;  // [rows]

@@ -220,9 +220,54 @@ class CHeadTree(Structure):
     )
 
 
+class CFrameHead(Structure):
+    """See frames.h."""
+
+    _fields_ = (
+        ("decoder", POINTER(CDecoder)),
+        *((name, c_int32) for name in ("layers", "frames", "reads")),
+        ("norms", POINTER(CNorm)),
+        ("combination", CMatrix),
+        ("target_vocabulary", c_int64),
+        ("token_norm", CNorm),
+        *((name, CMatrix) for name in ("token_projection", "births")),
+        ("offsets", c_void_p),
+    )
+
+
+class CMedusaHeads(Structure):
+    """See medusa.h."""
+
+    _fields_ = (
+        ("decoder", POINTER(CDecoder)),
+        ("reads", c_void_p),
+        ("target_vocabulary", c_int64),
+        ("token_norm", CNorm),
+        *((name, POINTER(CMatrix)) for name in ("projections", "blocks")),
+    )
+
+
+class CLattice(Structure):
+    """See lattice.h, also for what follows."""
+
+    _fields_ = (
+        ("probs", c_void_p),
+        *((name, c_int32) for name in ("frames", "symbols", "has_blank", "merges")),
+    )
+
+
+class CLatticeTree(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("most", "depth")),
+        *((name, POINTER(c_int64)) for name in ("tokens", "parents")),
+        ("nodes", c_int32),
+    )
+
+
 STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
+    *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
 )
 """In the order of ``draftwood_structure_size``."""

@@ -1,0 +1,174 @@
+"""CTC heads in C++: frames that draft the next places all at once; see frames.h."""
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from draftwood.native import library, structures
+from draftwood.native.head import (
+    HeadLayerShape,
+    HeadStates,
+    HeadWeights,
+    PackedHead,
+    given_states,
+)
+from draftwood.native.threads import threads
+
+
+@dataclass(frozen=True)
+class FrameShape(HeadLayerShape):
+    """Sizes and switches of a CTC head.
+
+    Attributes:
+        frames: places that it drafts at once.
+        layers: names before those of a decoder layer's weights, such as ``layers.0.``; without
+            layers a frame sees the newest row alone.
+        reads: states of the target that become one row.
+        norms_features: whether each of several states is normed before.
+        reads_root: whether a row also reads the token at the next place.
+        has_blank: whether a frame may emit a blank.
+        window: newest rows of the context that a frame sees; None for all.
+    """
+
+    frames: int
+    layers: tuple[str, ...]
+    reads: int
+    norms_features: bool
+    reads_root: bool
+    has_blank: bool
+    window: int | None
+
+
+class NativeFrames(PackedHead):
+    """A CTC head as the library runs it, for any number of texts.
+
+    Args:
+        shape: what the head is.
+        weights: by the names of ``CtcHead.state_dict()``.
+        given: draft vocabulary, embedding and products, as ``NativeHead`` takes them.
+
+    Attributes:
+        structure: what the library reads.
+
+    Raises:
+        ValueError: for weights, vocabularies or CPUs that are not supported.
+    """
+
+    def __init__(self, shape: FrameShape, weights: HeadWeights, **given: Any) -> None:
+        births = weights["frame_weight"].flatten(0, 1)
+        blank = [weights["blank"].detach().float()] if shape.has_blank else []
+        super().__init__(shape, {**weights, "births.weight": births}, more_rows=blank, **given)
+        self.shape, dim = shape, shape.hidden
+        nothing = structures.CNorm(), structures.CMatrix()
+        norm, projection = (
+            (self._norm("token_norm"), self._matrix("token_proj", dim, dim))
+            if shape.reads_root
+            else nothing
+        )
+        several = shape.reads > 1
+        combination = self._matrix("fc", dim, shape.reads * dim) if several else nothing[1]
+        births_matrix = self._matrix("births", shape.frames * dim, dim)
+        self._decoder = self._network(self._layers())
+        self.structure = structures.CFrameHead(
+            decoder=ctypes.pointer(self._decoder),
+            layers=len(shape.layers),
+            frames=shape.frames,
+            reads=shape.reads,
+            norms=self._norms() if several and shape.norms_features else None,
+            combination=combination,
+            target_vocabulary=self.target_vocabulary,
+            token_norm=norm,
+            token_projection=projection,
+            births=births_matrix,
+            offsets=self._address(weights["frame_bias"].detach().float()),
+        )
+        self._let_go()
+
+    @property
+    def symbols(self) -> int:
+        """Draft tokens, and the blank where there is one."""
+        return self.vocab_size + self.shape.has_blank
+
+    def start(self) -> "FrameSession":
+        """Begin a text."""
+        return FrameSession(self)
+
+    def _layers(self) -> "ctypes.Array[structures.CLayer] | None":
+        shape = self.shape
+        window = None if shape.window is None else shape.window + shape.frames
+        layers = [self._decoder_layer(name, shape.hidden, window) for name in shape.layers]
+        return (structures.CLayer * len(layers))(*layers) if layers else None
+
+    def _norms(self) -> "ctypes.Array[structures.CNorm]":
+        names = [f"fc_norm.{number}" for number in range(self.shape.reads)]
+        return (structures.CNorm * len(names))(*map(self._norm, names))
+
+
+class FrameSession:
+    """One text of a ``NativeFrames``. Use it in one thread.
+
+    Row t holds the target's states at place t and the token at place t + 1.
+    """
+
+    def __init__(self, head: NativeFrames) -> None:
+        self.head, self._library = head, library.library()
+        self.handle = self._library.draftwood_frames_new(byref(head.structure))
+        # the structures that it reads live as long as the handle
+        free = weakref.finalize(self, _free, self._library, self.handle, head)
+        free.atexit = False
+        self._probs = np.empty((head.shape.frames, head.symbols), np.float32)
+
+    def take(self, states: HeadStates, rows: Sequence[int], tokens: Sequence[int]) -> None:
+        """Append rows of the context.
+
+        Args:
+            states: of the target, a tensor of each layer.
+            rows: of these that are taken, in order.
+            tokens: the token behind each.
+
+        Raises:
+            ValueError: for tokens beyond the vocabulary, and states of another form.
+        """
+        self._take(states, rows, tokens, None)
+
+    def probs(self, states: HeadStates, rows: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
+        """Append rows as ``take`` does; return what the frames behind the last one say.
+
+        Returns:
+            Probabilities [frames symbols], the blank last; they are the library's until the next
+            call. All are NaN once a state of the text was NaN or infinite.
+        """
+        self._take(states, rows, tokens, self._probs.ctypes.data)
+        return self._probs
+
+    def _take(
+        self, states: HeadStates, rows: Sequence[int], tokens: Sequence[int], probs: int | None
+    ) -> None:
+        shape = self.head.shape
+        if not tokens or len(rows) != len(tokens) or len(states) != shape.reads:
+            raise ValueError(
+                f"each of {len(tokens)} tokens needs a row of {shape.reads} layers' states, got"
+                f" {len(rows)} of {len(states)}"
+            )
+        odd = self._library.draftwood_frames_take(
+            self.handle,
+            given_states(states, rows, shape.hidden),
+            library.integers(tokens),
+            len(tokens),
+            probs,
+            threads(),
+        )
+        if odd >= 0:
+            raise ValueError(
+                f"token {tokens[odd]} is beyond the vocabulary of {self.head.target_vocabulary}"
+            )
+
+
+def _free(compiled: ctypes.CDLL, handle: int, head: NativeFrames) -> None:
+    del head  # kept until now
+    compiled.draftwood_frames_free(handle)
