@@ -248,14 +248,16 @@ class DraftTree:
         self, kept: Int[Tensor, " kept"]
     ) -> tuple[Float[Tensor, "inner vocab"] | None, Sequence[DrawnRow] | None]:
         """Rows of these nodes, as tensor or not."""
-        if not self.is_drawn or self.drawn_from is not None:
-            return self.probs, None
-        inner = kept[kept < len(self.probs if self.rows is None else self.rows)]
+        rows, probs = self.rows, None if self.rows is not None else self.probs
+        held = probs if rows is None else rows
+        if held is None or self.drawn_from is not None:
+            return probs, rows
+        inner = kept[kept < len(held)]
         if not bool((kept[: len(inner)] == inner).all()):
             raise ValueError("nodes with a row of probabilities must stand before those without")
-        if self.rows is not None:
-            return None, [self.rows[node] for node in inner.tolist()] or None
-        return self.probs[inner], None
+        if rows is not None:
+            return None, [rows[node] for node in inner.tolist()] or None
+        return held[inner], None
 
     def row_of(self, node: int) -> Float[Tensor, " vocab"]:
         """The distribution that a node, not the root, was drawn from.
@@ -275,9 +277,9 @@ class DraftTree:
         """Probability of each node but the root in the row it was drawn from; None if nothing was
         drawn.
         """
-        if self.rows is not None:
+        if (held := self.rows) is not None:
             nodes = zip(self.parent_list[1:], self.token_list[1:], strict=True)
-            return torch.tensor([self.rows[parent].chance(token) for parent, token in nodes])
+            return torch.tensor([held[parent].chance(token) for parent, token in nodes])
         if self.probs is None:
             return None
         rows = self.parents if self.drawn_from is None else self.drawn_from

@@ -37,11 +37,8 @@ class SoundRows:
     def __init__(self) -> None:
         self.is_broken: bool | Bool[Tensor, ""] = False
 
-    def __call__(self, probs: RowsAfter) -> RowsAfter:
+    def __call__(self, probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
         """Replace rows of NaN by uniform ones; a sampler's row holds no NaN or nothing else."""
-        if isinstance(probs, LogitRows):  # which have done so
-            self.is_broken = probs.is_broken or self.is_broken
-            return probs
         odd = probs[:, :1].isnan()
         if probs.device.type == "cpu" and not odd.any():
             return probs
@@ -58,10 +55,16 @@ def grow_sound(
     shape: Shape, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
 ) -> DraftTree:
     """Grow a shape's tree even if ``expand`` gives NaN; see ``SoundRows``."""
-    sound, given = SoundRows(), (lambda rows: rows) if takes_logits(shape) else as_probs
-    tree = shape.grow(
-        root, lambda tree, first: given(sound(expand(tree, first))), rng, max_draft_len
-    )
+    sound, keeps = SoundRows(), takes_logits(shape)
+
+    def given(tree: DraftTree, first: int) -> Any:
+        rows = expand(tree, first)
+        if not isinstance(rows, LogitRows):
+            return sound(rows)
+        sound.is_broken = rows.is_broken or sound.is_broken  # and uniform there
+        return rows if keeps else rows.probs()
+
+    tree = shape.grow(root, given, rng, max_draft_len)
     return tree if sound.is_broken is False else replace(tree, is_broken=sound.is_broken)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import log
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -53,8 +53,8 @@ class BestFirst:
         depth, tree = min(self.depth, max_draft_len), DraftTree.of([root], [-1])
         if depth < 1:
             return tree
-        first = expand(tree, 0)  # whose kind is that of all others
-        grown = _Grown(root) if isinstance(first, LogitRows) else _GrownTensors(root)
+        first: Any = expand(tree, 0)  # whose kind is that of all others
+        grown: Any = _Grown(root) if isinstance(first, LogitRows) else _GrownTensors(root)
         grown.take(first, self.width)
         for _ in range(depth - 1):
             expanded, leaves = grown.next_level(self.width)
