@@ -103,7 +103,7 @@ def test_rejections_leave_what_tensors_leave(vocab: int, known: str) -> None:
     wanted, drawn_from = law(target, 1.3)[2], q.rows.widened(law(drafts, 0.9))[2]
     for _ in range(4):
         token = int(drawn_from.argmax())
-        assert q.chance(token) == pytest.approx(float(drawn_from[token]), rel=1e-6)
+        assert q.chance(token) == pytest.approx(float(drawn_from[token]), rel=1e-5)
         p, wanted = p.minus(q)[0], residual(wanted, drawn_from)
         q, drawn_from = q.without(token), without(drawn_from, token)
         torch.testing.assert_close(p.tensor().double(), wanted, atol=1e-6, rtol=1e-4)

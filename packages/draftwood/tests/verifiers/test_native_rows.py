@@ -6,6 +6,7 @@ The rules are those of the other tests; here the library computes their numbers,
 from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
+from math import log
 
 import pytest
 import torch
@@ -211,13 +212,11 @@ def beam_law(draft: Tensor, seed: int) -> float:
 def test_the_best_beam_is_a_text_of_the_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
     _, draft = tables(8, vocab=4)
     assert beam_law(draft, 1) > 1e-4
-    right = stochastic_beam.falling_values
 
-    def likeliest_first(*given: object) -> list[float]:
-        values = right(*given)  # type: ignore[arg-type]
-        return [value + 1.0 * (place == 0) for place, value in enumerate(values)]
+    def likeliest(log_prob: float, _: float, chances: list[float], __: object) -> list[float]:
+        return [log_prob + log(chance) for chance in chances]
 
-    monkeypatch.setattr(stochastic_beam, "falling_values", likeliest_first)
+    monkeypatch.setattr(stochastic_beam, "falling_values", likeliest)
     assert beam_law(draft, 1) < 1e-6
 
 
