@@ -309,7 +309,7 @@ def files_without_a_part(folder: Path, protocol: str) -> list[str]:
 PROTOCOLS = {"drafter", "ahead", "overlap", "resources", "shape", "verifier"}
 # what the methods of an axis have in common
 HELPERS = PROTOCOLS | {
-    *("__init__", "base", "resting", "optimal", "best_tree"),
+    *("__init__", "base", "resting", "optimal", "best_tree", "rows"),
     *("draft_vocabulary", "head_rows", "partial", "layer_sets"),
 }
 
@@ -337,6 +337,7 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
         *(
             "multi_source",
             "optimal",
+            "rows",
             "best_tree",
             "resting",
             "draft_vocabulary",

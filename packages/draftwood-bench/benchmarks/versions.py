@@ -39,10 +39,7 @@ def overhead(tree: Path, steps: int) -> dict[str, float]:
             f"{tree} cannot measure overhead ({done.stderr.strip()[-200:]}); leave it out with"
             " --overhead-rounds 0"
         )
-    return {
-        f"{each['method']} {each['temperature']:g}": each["milliseconds"]
-        for each in json.loads(done.stdout)["figures"]
-    }
+    return {_named(each): each["milliseconds"] for each in json.loads(done.stdout)["figures"]}
 
 
 def run(arguments: argparse.Namespace) -> dict:
@@ -89,7 +86,13 @@ def _overheads(trees: dict[str, Path], arguments: argparse.Namespace) -> list[di
         for name in in_turns(trees, turn):
             for case, value in overhead(trees[name], arguments.steps).items():
                 found.setdefault(case, {each: [] for each in trees})[name].append(value)
-    return [_row(case + " ms", values, None) for case, values in found.items()]
+    known = {case: values for case, values in found.items() if all(values.values())}
+    return [_row(case + " ms", values, None) for case, values in known.items()]
+
+
+def _named(figure: dict) -> str:
+    where = "" if figure["at"] == "default" else f", {figure['at']}"
+    return f"{figure['method']} {figure['temperature']:g}{where}"
 
 
 def _row(case: str, values: dict[str, list[float]], equal: bool | None) -> dict:

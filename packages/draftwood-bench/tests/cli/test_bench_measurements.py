@@ -19,7 +19,7 @@ from command import refused, run, with_library
 from draftwood_bench.records.files import read_records, read_run, write_run
 from gguf_writing import TOKENS, write_gguf
 
-OVERHEAD = ("bench", "overhead", "--vocab", "1024", "--steps", "2")
+OVERHEAD = ("bench", "overhead", "--vocab", "1024", "--steps", "2", "--wide", "0")
 
 
 @pytest.fixture
@@ -53,6 +53,18 @@ def test_overhead(tmp_path: Path) -> None:
     assert shown.exit_code == 0
     assert "rsd-s: beams 8x8" in shown.stdout
     assert "not finished" not in shown.stdout
+
+
+def test_overhead_of_eight_nodes_on_two_vocabularies(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    asked = (*OVERHEAD[:-1], "2048", "--output", str(output), "--json")
+    told = json.loads(run(*asked).stdout)["figures"]
+    small = [each for each in told if each["at"] != "default"]
+    assert {each["at"] for each in small} == {"1024 tokens", "2048 tokens"}
+    assert {each["nodes"] for each in small} == {8}
+    assert len(small) == 2 * 7
+    shown = run("bench", "show", str(output)).stdout
+    assert "rsd-s of 8: beams 2x4, 2048 tokens" in shown
 
 
 def test_cost(target: str, tmp_path: Path) -> None:

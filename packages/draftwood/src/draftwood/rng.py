@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.logit_rows import Children, LogitRows
 from draftwood.native.rows import (
     exponential_noise,
     gumbel_argmax,
@@ -176,6 +177,17 @@ class Rng:
         if not self.noise:
             return probs.argmax(-1, keepdim=True).expand(-1, count)
         return self._invert(probs, count, distinct=False)
+
+    def draw_children(self, rows: LogitRows, count: int, distinct: bool = True) -> Children:
+        """Draw ``count`` tokens after each node from rows that stay logits.
+
+        The law is that of ``draw_distinct`` or ``draw_independent`` on the rows' probabilities.
+        """
+        if not self.noise:
+            found = rows.likeliest(count if distinct else 1)
+            return found if distinct else Children(*([row * count for row in of] for of in found))
+        uniforms = [self._uniforms.random() for _ in range(len(rows) * count)]
+        return rows.drawn(uniforms, count, distinct)
 
     def _invert(
         self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool

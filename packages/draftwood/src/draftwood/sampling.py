@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from draftwood.native.rows import softmax, topk
+from draftwood.native.logit_rows import LogitRow, LogitRows
+from draftwood.native.rows import in_cpp, softmax, topk
 from draftwood.rng import Rng
 from draftwood.sampling_params import OPTIONS, DrawingOptions, SamplingParams
 from draftwood.tree import UNBOUNDED, DraftTree
@@ -235,18 +237,57 @@ class LazyProbs:
         ValueError where there are none, since the model's numbers are broken.
         """
         if node not in self.rows:
-            contexts = []
-            if self.sampler.reads_context:
-                contexts = [
-                    self.before.extended(
-                        [self.tree.token_list[n] for n in [0, *self.tree.path_to(node)]]
-                    )
-                ]
-            logits = self.logits[node : node + 1]  # read once: it may be run only now
-            row = self.sampler.probs(logits, contexts)[0]
-            require_probs(row, logits[0], self._place(node))
-            self.rows[node] = row
+            self._compute(node, self.logits[node : node + 1])  # read once: it may be run only now
         return self.rows[node]
+
+    def _compute(self, node: int, logits: Float[Tensor, "1 vocab"]) -> None:
+        contexts = []
+        if self.sampler.reads_context:
+            path = [0, *self.tree.path_to(node)]
+            contexts = [self.before.extended([self.tree.token_list[n] for n in path])]
+        row = self.sampler.probs(logits, contexts)[0]
+        require_probs(row, logits[0], self._place(node))
+        self.rows[node] = row
+
+    def library_row(self, node: int) -> LogitRow | tuple[Float[Tensor, "1 vocab"], int] | None:
+        """The distribution after a node as the library knows it.
+
+        At temperature 0 the node's logits and its likeliest token; None where options of sampling
+        or the kind of the logits ask for tensors. ValueError where there is no distribution.
+        """
+        if self._temperature is None:
+            return None
+        if node in self._known:
+            return self._known[node]
+        logits = self.logits[node : node + 1]  # read once: it may be run only now
+        if not in_cpp(logits):
+            self._compute(node, logits)
+            return None
+        if self._temperature == 0.0:
+            return logits, self._certain(logits, node)
+        rows = LogitRows(logits, self._temperature)
+        if rows.is_broken:
+            raise undrawable(logits[0], self._place(node))
+        self._known[node] = LogitRow(rows, 0)
+        return self._known[node]
+
+    @cached_property
+    def _known(self) -> dict[int, LogitRow]:
+        return {}
+
+    @cached_property
+    def _temperature(self) -> float | None:
+        """Temperature of a sampler that does nothing else."""
+        sampler = self.sampler
+        if type(sampler) is Sampling and sampler.only_temperature:
+            return sampler.temperature
+        return None
+
+    def _certain(self, logits: Float[Tensor, "1 vocab"], node: int) -> int:
+        token = int(topk(logits, 1))
+        if not logits[0, token].isfinite():
+            raise undrawable(logits[0], self._place(node))
+        return token
 
     def draw(self, node: int, rng: Rng) -> int:
         """The token that ``rng.draw(self[node])`` gives, up to rounding.

@@ -113,7 +113,7 @@ class Step:
         """The same step to be kept: its tree without the rows it was drawn from."""
         return (
             self
-            if self.tree is None or self.tree.probs is None
+            if self.tree is None or not self.tree.is_drawn
             else replace(self, tree=self.tree.without_probs())
         )
 

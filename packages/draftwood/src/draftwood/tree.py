@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from operator import ge
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,6 +33,19 @@ FEW = 32
 """Nodes for which plain lists are faster than tensors."""
 
 
+@runtime_checkable
+class DrawnRow(Protocol):
+    """A row that siblings were drawn from, in a form of its own."""
+
+    def chance(self, token: int, /) -> float:
+        """Probability of a token."""
+        ...
+
+    def tensor(self) -> Float[Tensor, " vocab"]:
+        """All probabilities."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class DraftTree:
     """Drafted continuations of a sequence, as flat tensors.
@@ -46,6 +59,7 @@ class DraftTree:
         parents: index of each node's parent, -1 for the root.
         probs: row i is the distribution the children of node i were drawn from. Nodes without a row
             are leaves, so the rows may stop at the last inner node. None where nothing was drawn.
+            Of a tree with ``rows`` they are computed when they are first asked for.
         draw: how siblings were drawn; a verifier states the draws for which it keeps the target's
             distribution.
         drawn_from: for each node the row that it was drawn from, where siblings were drawn from
@@ -56,6 +70,8 @@ class DraftTree:
             ``probs``; for reports alone.
         is_broken: whether the drafter gave NaN or infinity at some node, so that its next trees are
             not worth drafting.
+        rows: the rows of ``probs`` in a form that gives single probabilities without the others;
+            None where ``probs`` was given, or nothing was drawn.
 
     Raises:
         ValueError: if the root is not first or a node comes before its parent.
@@ -63,14 +79,19 @@ class DraftTree:
 
     tokens: Int[Tensor, " nodes"]
     parents: Int[Tensor, " nodes"]
-    probs: Float[Tensor, "inner vocab"] | None = None
+    probs: Float[Tensor, "inner vocab"] | None = field(default_factory=lambda: None)
     draw: Draw = "chosen"
     sources: tuple[tuple[str, ...], ...] | None = None
     chances: Float[Tensor, " nodes"] | None = None
     drawn_from: Int[Tensor, " nodes"] | None = None
     is_broken: bool | Bool[Tensor, ""] = False
+    rows: Sequence[DrawnRow] | None = None
 
     def __post_init__(self) -> None:
+        if self.__dict__["probs"] is not None:
+            self.__dict__["rows"] = None
+        elif self.rows is not None:
+            del self.__dict__["probs"]
         if self.tokens.shape != self.parents.shape:
             raise ValueError(_unequal(len(self.tokens), len(self.parents)))
         if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
@@ -83,27 +104,33 @@ class DraftTree:
         parents: Sequence[int],
         draw: Draw = "chosen",
         sources: tuple[tuple[str, ...], ...] | None = None,
+        rows: Sequence[DrawnRow] | None = None,
     ) -> "DraftTree":
         """A tree from plain lists."""
         if len(parents) > FEW:
-            return cls(torch.tensor(tokens), torch.tensor(parents), draw=draw, sources=sources)
+            found = torch.tensor(tokens), torch.tensor(parents)
+            return cls(*found, draw=draw, sources=sources, rows=rows)
         if len(tokens) != len(parents):
             raise ValueError(_unequal(len(tokens), len(parents)))
         _check_form(parents)
         # its tensors are made when somebody asks for them: most trees are only looked at
         tree = object.__new__(cls)
-        tree.__dict__.update(probs=None, draw=draw, sources=sources, chances=None, drawn_from=None)
-        tree.__dict__.update(is_broken=False)
+        tree.__dict__.update(draw=draw, sources=sources, chances=None, drawn_from=None)
+        tree.__dict__.update(is_broken=False, rows=rows)
+        if rows is None:
+            tree.__dict__["probs"] = None
         tree.__dict__.update(token_list=list(tokens), parent_list=list(parents))
         return tree
 
     def __getattr__(self, name: str) -> Tensor:
-        """The tensors of a tree from plain lists."""
+        """The tensors of a tree from plain lists, or from rows."""
         lists = self.__dict__
         if name == "tokens" and "token_list" in lists:
             lists[name] = torch.tensor(lists["token_list"], device="cpu")
         elif name == "parents" and "parent_list" in lists:
             lists[name] = _parents_of_few(tuple(lists["parent_list"]))
+        elif name == "probs" and lists.get("rows") is not None:
+            lists[name] = torch.stack([row.tensor() for row in lists["rows"]])
         else:
             raise AttributeError(f"a draft tree has no {name!r}")
         return lists[name]
@@ -115,6 +142,11 @@ class DraftTree:
         ``tokens[0]`` is the root, each further token the child of the one before.
         """
         return cls.of(tokens, range(-1, len(tokens) - 1), draw)
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if siblings were drawn from rows of probabilities."""
+        return self.rows is not None or self.probs is not None
 
     def __len__(self) -> int:
         known = self.__dict__.get("parent_list")
@@ -194,14 +226,7 @@ class DraftTree:
         place = torch.full((len(self) + 1,), len(self))
         place[kept] = torch.arange(len(kept))
         place[-1] = -1
-        probs = self.probs if self.drawn_from is not None else None
-        if self.probs is not None and self.drawn_from is None:
-            rows = kept[kept < len(self.probs)]
-            probs = self.probs[rows] if bool((kept[: len(rows)] == rows).all()) else None
-            if probs is None:
-                raise ValueError(
-                    "nodes with a row of probabilities must stand before those without"
-                )
+        probs, rows = self._kept_rows(kept)
         sources = (
             None if self.sources is None else tuple(self.sources[node] for node in kept.tolist())
         )
@@ -216,7 +241,23 @@ class DraftTree:
             sources=sources,
             chances=chances,
             drawn_from=drawn_from,
+            rows=rows,
         )
+
+    def _kept_rows(
+        self, kept: Int[Tensor, " kept"]
+    ) -> tuple[Float[Tensor, "inner vocab"] | None, Sequence[DrawnRow] | None]:
+        """Rows of these nodes, as tensor or not."""
+        rows, probs = self.rows, None if self.rows is not None else self.probs
+        held = probs if rows is None else rows
+        if held is None or self.drawn_from is not None:
+            return probs, rows
+        inner = kept[kept < len(held)]
+        if not bool((kept[: len(inner)] == inner).all()):
+            raise ValueError("nodes with a row of probabilities must stand before those without")
+        if rows is not None:
+            return None, [rows[node] for node in inner.tolist()] or None
+        return held[inner], None
 
     def row_of(self, node: int) -> Float[Tensor, " vocab"]:
         """The distribution that a node, not the root, was drawn from.
@@ -224,6 +265,8 @@ class DraftTree:
         Raises:
             ValueError: where nothing was drawn.
         """
+        if self.rows is not None:
+            return self.rows[self.parent_list[node]].tensor()
         if self.probs is None:
             raise ValueError("a tree of chosen nodes has no rows of probabilities")
         if self.drawn_from is not None:
@@ -234,6 +277,9 @@ class DraftTree:
         """Probability of each node but the root in the row it was drawn from; None if nothing was
         drawn.
         """
+        if (held := self.rows) is not None:
+            nodes = zip(self.parent_list[1:], self.token_list[1:], strict=True)
+            return torch.tensor([held[parent].chance(token) for parent, token in nodes])
         if self.probs is None:
             return None
         rows = self.parents if self.drawn_from is None else self.drawn_from
@@ -249,7 +295,7 @@ class DraftTree:
             return self
         chances = torch.ones(len(self), dtype=torch.float32)
         chances[1:] = drawn
-        return replace(self, probs=None, chances=chances, drawn_from=None)
+        return replace(self, probs=None, rows=None, chances=chances, drawn_from=None)
 
     def truncated(self, depth: int) -> "DraftTree":
         """The tree without the nodes deeper than ``depth``.
@@ -262,7 +308,7 @@ class DraftTree:
 
     def to(self, device: torch.device | str) -> "DraftTree":
         """The same tree on another device."""
-        if self.tokens.device == torch.device(device):
+        if self._lies_on(torch.device(device)):
             return self
         probs = None if self.probs is None else self.probs.to(device)
         drawn_from = None if self.drawn_from is None else self.drawn_from.to(device)
@@ -272,7 +318,14 @@ class DraftTree:
             parents=self.parents.to(device),
             probs=probs,
             drawn_from=drawn_from,
+            rows=None,
         )
+
+    def _lies_on(self, device: torch.device) -> bool:
+        """True on this device; lists lie on the CPU."""
+        if "tokens" not in self.__dict__:
+            return device.type == "cpu"
+        return self.tokens.device == device
 
 
 def _unequal(tokens: int, parents: int) -> str:

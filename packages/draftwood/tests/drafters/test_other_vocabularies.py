@@ -107,10 +107,10 @@ def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
 
 @pytest.mark.usefixtures("fewer_texts", "unchecked")
 def test_rows_that_are_cut_and_not_renormalised_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int) -> Tensor:
+    def cut(self: DraftDistributions, logits: Tensor, *given: object) -> Tensor:
         return self.sampler.probs(logits)[:, : self.vocab]
 
-    monkeypatch.setattr(DraftDistributions, "after", cut)
+    monkeypatch.setattr(DraftDistributions, "rows_after", cut)
     method = Method(DraftModel(table(4, 6), Widths((1, 1, 1))), Rejection(), "cut")
     assert law_p_value(method, table(3, 4)) < SIGNIFICANCE
 

@@ -57,9 +57,16 @@ def models_options(command: options.Command) -> options.Command:
     help="Tokens of the prepared model.",
 )
 @click.option("--steps", type=COUNT, default=60, show_default=True, help="Steps of each method.")
+@click.option(
+    "--wide",
+    type=click.IntRange(min=0),
+    default=151936,
+    show_default=True,
+    help="Tokens of a second model; trees of eight nodes run on both. 0 leaves them out.",
+)
 @measurement_options
 @click.pass_context
-def overhead(context: click.Context, vocab: int, steps: int, **given: Any) -> None:
+def overhead(context: click.Context, vocab: int, steps: int, wide: int, **given: Any) -> None:
     """Time per step outside forward passes: drafting, probabilities, verdict, cache and learning.
 
     The model is a stand-in that answers at once from prepared logits.
@@ -70,7 +77,7 @@ def overhead(context: click.Context, vocab: int, steps: int, **given: Any) -> No
     """
     from draftwood_bench.plan.measurements import Overhead
 
-    _measure(context, lambda: Overhead(vocab, steps), given)
+    _measure(context, lambda: Overhead(vocab, steps, wide), given)
 
 
 @click.command(short_help="What a forward pass costs by nodes and by context.")

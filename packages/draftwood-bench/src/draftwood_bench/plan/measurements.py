@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
 from draftwood.drafters.token_recycling import published_tree
-from draftwood.shapes import StochasticBeam, Widths
+from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 from draftwood.verifiers import Traversal
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.plan.prompts import WIKITEXT
@@ -36,6 +36,14 @@ OVERHEAD_CASES: tuple[tuple[Configuration, tuple[float, ...]], ...] = (
     ),
     (Configuration("spectr", shape=Widths((8,) + (1,) * 7, "independent")), (1.0,)),
 )
+EIGHT_NODES: tuple[tuple[Configuration, tuple[float, ...]], ...] = (
+    # trees of the size that pays on a CPU, by vocabulary
+    (Configuration("chain of 8", recipe="speculative", shape=Widths((1,) * 8)), (1.0,)),
+    (Configuration("rsd-c of 8", recipe="rsd-c", shape=Widths((2, 1, 1, 1))), (1.0,)),
+    (Configuration("rsd-s of 8", recipe="rsd-s", shape=StochasticBeam(2, 4)), (0.0, 1.0)),
+    (Configuration("specinfer of 8", recipe="specinfer", shape=Independent(2, 4)), (1.0,)),
+    (Configuration("best of 8", recipe="eagle-2-tree", shape=BestFirst(3, 3, 8)), (0.0, 1.0)),
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,8 @@ class Overhead:
     Args:
         vocab: tokens of that model.
         steps: of each method, of which the median counts.
+        wide: tokens of a second such model. Trees of eight nodes are measured on both; 0 leaves
+            these trees out.
 
     Raises:
         ValueError: for numbers out of range.
@@ -54,13 +64,30 @@ class Overhead:
     growing: ClassVar[frozenset[str]] = frozenset()
     vocab: int = 49152
     steps: int = 60
+    wide: int = 0
 
     def __post_init__(self) -> None:
         _require_least(vocab=(self.vocab, 1024), steps=(self.steps, 1))
+        if self.wide:
+            _require_least(wide=(self.wide, 1024))
+
+    def cases(self) -> list[tuple[Configuration, float, int]]:
+        """Each configuration with a temperature and the tokens of its model."""
+        found = [
+            (cell, temperature, self.vocab)
+            for cell, temperatures in OVERHEAD_CASES
+            for temperature in temperatures
+        ]
+        return found + [
+            (replace(cell, at=f"{vocab} tokens"), temperature, vocab)
+            for vocab in dict.fromkeys((self.vocab, self.wide) if self.wide else ())
+            for cell, temperatures in EIGHT_NODES
+            for temperature in temperatures
+        ]
 
     def count(self, models: int) -> int:
         """Number of records in a finished folder; no weights are read."""
-        return sum(len(temperatures) for _, temperatures in OVERHEAD_CASES)
+        return len(self.cases())
 
 
 @dataclass(frozen=True)

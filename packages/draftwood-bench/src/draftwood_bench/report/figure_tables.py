@@ -23,7 +23,9 @@ def overhead_tables(records: Sequence[Record]) -> list[Table]:
     head = ("method", "T", "drafted", "ms per step outside forward passes")
     rows = tuple(
         (
-            each["method"] + (f": {labelled(each['shape'])}" if each["shape"] else ""),
+            each["method"]
+            + (f": {labelled(each['shape'])}" if each["shape"] else "")
+            + ("" if each["at"] == "default" else f", {each['at']}"),
             f"{each['temperature']:g}",
             f"{each['nodes']:.0f}",
             f"{each['milliseconds']:.2f}",

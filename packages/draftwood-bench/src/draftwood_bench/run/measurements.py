@@ -100,7 +100,7 @@ def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
     asked, names = order.measurement, ", ".join(order.models)
     if isinstance(asked, Overhead):
         bench = overhead.OverheadBench(asked)
-        pieces = [Piece([record], bench.measure) for record in overhead.records()]
+        pieces = [Piece([record], bench.measure) for record in overhead.records(asked)]
         return Work(pieces, f"prepared logits of {asked.vocab} tokens", "float32")
     if isinstance(asked, VerifyCost):
         paths = verify_cost.ModelPaths(asked, order.device)

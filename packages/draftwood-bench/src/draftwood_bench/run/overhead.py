@@ -6,7 +6,6 @@ at once from prepared logits, so what is timed is the library.
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -19,13 +18,13 @@ from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
-from draftwood_bench.plan.measurements import OVERHEAD_CASES, Overhead
+from draftwood_bench.plan.measurements import Overhead
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank
 
 PROMPT_TOKENS = 512
 AGREEMENT = 12.0
-DISTRIBUTIONS = 2048
+DISTRIBUTIONS, ENTRIES = 2048, 2048 * 49152  # rows of a model, and most numbers of all of them
 
 
 class PreparedModel:
@@ -37,7 +36,8 @@ class PreparedModel:
 
     def __init__(self, vocab: int) -> None:
         rng = torch.Generator().manual_seed(0)
-        self.logits = torch.randn(DISTRIBUTIONS, vocab, generator=rng) * 1.5
+        rows = min(DISTRIBUTIONS, ENTRIES // vocab)
+        self.logits = torch.randn(rows, vocab, generator=rng) * 1.5
         # the likeliest tokens are the same everywhere, so that drafts get accepted
         self.logits[:, :40] += AGREEMENT
         self.vocab_size, self.context_length, self.layers = vocab, None, 0
@@ -53,9 +53,13 @@ class PreparedModel:
     def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         return [each.alone() for each in inputs]
 
-    def answer(self, tokens: torch.Tensor) -> ModelOutput:
-        """Logits of shape (tokens, vocab) in float32, as ``NativeModel`` gives them."""
-        since = time.perf_counter()
+    def answer(self, tokens: torch.Tensor, since: float) -> ModelOutput:
+        """Logits of shape (tokens, vocab) in float32, as ``NativeModel`` gives them.
+
+        Args:
+            tokens: that are run.
+            since: the moment at which the pass began.
+        """
         output = ModelOutput(self.logits[tokens % len(self.logits)])
         self.seconds += time.perf_counter() - since
         return output
@@ -70,12 +74,14 @@ class PreparedSession:
     def extend(
         self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
     ) -> ModelOutput:
+        since = time.perf_counter()
         self.length += len(tokens)
         wanted = len(tokens) if keep == "all" else int(keep == "last")
-        return self.model.answer(torch.tensor(tokens[len(tokens) - wanted :]))
+        return self.model.answer(torch.tensor(tokens[len(tokens) - wanted :]), since)
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
-        return self.model.answer(tree.tokens[first:])
+        since = time.perf_counter()
+        return self.model.answer(tree.tokens[first:], since)
 
     def commit(self, path: Sequence[int]) -> None:
         self.length += len(path)
@@ -100,11 +106,12 @@ class PreparedSession:
         """Nothing is held."""
 
 
-def records() -> list[Record]:
-    """One for each method and temperature, without stats."""
+def records(asked: Overhead) -> list[Record]:
+    """One for each method, temperature and vocabulary, without stats."""
     return [
         blank(
             cell.method,
+            cell.at,
             shape=None if cell.tree is None else repr(cell.tree),
             nodes=None if cell.tree is None else cell.tree.nodes,
             verifier=cell.rule.name,
@@ -113,8 +120,7 @@ def records() -> list[Record]:
             temperature=temperature,
             prompt_tokens=PROMPT_TOKENS,
         )
-        for cell, temperatures in OVERHEAD_CASES
-        for temperature in temperatures
+        for cell, temperature, _ in asked.cases()
     ]
 
 
@@ -123,19 +129,22 @@ class OverheadBench:
 
     def __init__(self, asked: Overhead) -> None:
         self.asked = asked
+        self._models: dict[int, tuple[PreparedModel, PreparedModel]] = {}
 
-    @cached_property
-    def models(self) -> tuple[PreparedModel, PreparedModel]:
-        """The target and the draft model."""
-        return PreparedModel(self.asked.vocab), PreparedModel(self.asked.vocab)
+    def models(self, vocab: int) -> tuple[PreparedModel, PreparedModel]:
+        """The target and the draft model; those of another vocabulary are forgotten."""
+        if vocab not in self._models:
+            self._models = {}
+            self._models[vocab] = PreparedModel(vocab), PreparedModel(vocab)
+        return self._models[vocab]
 
     def measure(self, wanted: Sequence[Record]) -> list[dict[str, Any]]:
         """Median milliseconds per step outside forward passes, and median drafted tokens."""
-        cells = {cell.key: cell for cell, _ in OVERHEAD_CASES}
-        return [self._measure(cells[record.cell], record.temperature) for record in wanted]
+        cells = {cell.key: (cell, vocab) for cell, _, vocab in self.asked.cases()}
+        return [self._measure(*cells[record.cell], record.temperature) for record in wanted]
 
-    def _measure(self, cell: Configuration, temperature: float) -> dict[str, Any]:
-        target, draft = self.models
+    def _measure(self, cell: Configuration, vocab: int, temperature: float) -> dict[str, Any]:
+        target, draft = self.models(vocab)
         needs = "draft-model" in cell.drafts_with.needs
         method = methods.build(cell.varied, target, draft if needs else None)
         options = Options(Sampling(temperature), 100_000, seed=0)

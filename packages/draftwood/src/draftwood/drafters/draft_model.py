@@ -15,10 +15,13 @@ from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
 from draftwood.models.model import Model, extend_in_chunks
+from draftwood.native.logit_rows import LogitRows
+from draftwood.native.rows import in_cpp
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
 from draftwood.shapes.base import grow_sound
+from draftwood.shapes.shape import RowsAfter, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 STAND_IN = (
@@ -133,12 +136,12 @@ class _DraftModelSession(BranchingSession):
         self.late = []
         laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
 
-        def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
+        def expand(tree: DraftTree, first: int) -> RowsAfter:
             logits = first_logits
             if first > 0:
                 self.go_on()
                 logits = self.session.forward(self._known_tree(tree), first).logits
-            return laws.after(logits, tree, first)
+            return laws.rows_after(logits, tree, first, self.shape)
 
         return grow_sound(self.shape, root, expand, self.rng, max_draft_len)
 
@@ -219,6 +222,19 @@ class DraftDistributions:
     def __init__(self, sampler: Sampler, context: Context, vocab: int, memory: ProbsBuffer) -> None:
         self.sampler, self.context, self.vocab, self.memory = sampler, context, vocab, memory
         self.free: Float[Tensor, "nodes vocab"] | None = None  # rows of this tree's memory
+        # the temperature, where sampling does nothing else
+        self.only_temperature: float | None = None
+        if type(sampler) is Sampling and sampler.only_temperature:
+            self.only_temperature = sampler.temperature
+
+    def rows_after(
+        self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int, shape: Shape
+    ) -> RowsAfter:
+        """The same, as logits where sampler and shape allow it."""
+        known = logits if logits.shape[1] <= self.vocab else logits[:, : self.vocab]
+        if self.only_temperature and takes_logits(shape) and in_cpp(known):
+            return LogitRows(known, self.only_temperature, self.vocab)
+        return self.after(logits, tree, first)
 
     def after(
         self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int

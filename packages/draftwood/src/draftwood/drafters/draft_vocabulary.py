@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -18,11 +19,13 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.requirements import require_ability
+from draftwood.native.logit_rows import LogitRows, Support
+from draftwood.native.rows import in_cpp, softmax
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import BestFirst
 from draftwood.shapes.base import grow_sound
-from draftwood.shapes.shape import Shape
+from draftwood.shapes.shape import RowsAfter, Shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
@@ -108,11 +111,44 @@ class DraftVocabulary:
         """
         if type(sampler) is not Sampling or sampler.reads_context or sampler.logit_bias:
             return self._grow_wide(shape, root, score, sampler, context, rng)
+        if sampler.only_temperature and takes_logits(shape) and self.tokens.device.type == "cpu":
+            return self._grow_from_logits(shape, root, score, sampler.temperature, context, rng)
 
         def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
             return sampler.probs(score(self._translated(tree, root), first))
 
         return self._translated(grow_sound(shape, 0, expand, rng, context.max_draft_len), root)
+
+    def _grow_from_logits(
+        self,
+        shape: Shape,
+        root: int,
+        score: Score,
+        temperature: float,
+        context: Context,
+        rng: Rng,
+    ) -> DraftTree:
+        """Grow the tree without rows of probabilities.
+
+        A head may overwrite its logits with the next call, so those that a verifier will read are
+        copied.
+        """
+        support, keeps = self._support, shape.draw != "chosen"
+
+        def expand(tree: DraftTree, first: int) -> RowsAfter:
+            logits = score(tree, first)
+            if in_cpp(logits):
+                logits = logits.clone() if keeps else logits
+                return LogitRows(logits, temperature, self.vocab, support)
+            probs = softmax(logits, temperature)
+            wide = probs.new_zeros(len(probs), self.vocab).index_copy_(1, self.tokens, probs)
+            return wide.masked_fill_(probs[:, :1].isnan(), torch.nan)
+
+        return grow_sound(shape, root, expand, rng, context.max_draft_len)
+
+    @cached_property
+    def _support(self) -> Support:
+        return Support(self.tokens)
 
     def _grow_wide(
         self,

@@ -12,6 +12,7 @@ from draftwood.models.requirements import require_ability, require_layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound
+from draftwood.shapes.shape import RowsAfter
 from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree
 
@@ -62,8 +63,8 @@ class OwnPasses:
         """A tree of this shape whose nodes are drawn from these logits."""
         laws = DraftDistributions(self.sampler, context, self.model.vocab_size, self.memory)
 
-        def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            return laws.after(logits(tree, first), tree, first)
+        def expand(tree: DraftTree, first: int) -> RowsAfter:
+            return laws.rows_after(logits(tree, first), tree, first, shape)
 
         return grow_sound(shape, root, expand, self.rng, context.max_draft_len)
 

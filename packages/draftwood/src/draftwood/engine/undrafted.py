@@ -44,7 +44,7 @@ def require_drafted(tree: DraftTree, drafter: Drafter, emitted: int) -> None:
         drafter: of the tree, which did not replace such rows.
         emitted: tokens of the text so far.
     """
-    drawn = tree.drawn_chances()
+    drawn = None if tree.rows is not None else tree.drawn_chances()  # rows never are
     if drawn is not None and not bool((drawn >= 0.0).all()):
         raise ValueError(
             f"{drafter.name} drafted token {emitted + 1} of the text and those behind it from"

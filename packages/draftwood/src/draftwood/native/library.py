@@ -61,6 +61,8 @@ TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-mar
 
 ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
 
+SOFTMAX = (c_void_p, c_int64, c_float, c_void_p)  # address, width, temperature, sums
+
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_structure_size": (c_int64, (c_int32,)),
     "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
@@ -151,6 +153,16 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwood_topk": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
     "draftwood_softmax": (None, (*ROWS, c_float, c_void_p, c_int32)),
     "draftwood_sample_inverse_cdf": (None, (*ROWS, c_void_p, c_int32, c_int32, c_void_p, c_int32)),
+    "draftwood_sum_weights": (c_int64, (*ROWS, c_float, c_void_p, c_int32)),
+    "draftwood_draw_children": (
+        None,
+        (*ROWS, c_float, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32),
+    ),
+    "draftwood_sum_without": (c_double, (*SOFTMAX, c_void_p, c_int64)),
+    "draftwood_take_away": (
+        c_double,
+        (c_void_p, c_int64, *SOFTMAX, *SOFTMAX, c_void_p, c_double, c_void_p, c_int64),
+    ),
     "draftwood_overlap": (c_double, (c_void_p, c_void_p, c_int64, c_float)),
     "draftwood_gumbel_argmax": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
     "draftwood_gumbel_argmax_of_logits": (

@@ -112,31 +112,54 @@ inline int64_t place_of(const Number* weights, int64_t size, double& goal) {
     return place;
 }
 
+constexpr int64_t ROW_BLOCK = 256;  // entries of a row that are summed up together
+
+inline double sum_of_block(const float* weights) {
+    Doubles sums{};
+    for (int i = 0; i < ROW_BLOCK; i += LANES)
+        sums += __builtin_convertvector(load(weights + i), Doubles);
+    double total = 0;
+    for (int lane = 0; lane < LANES; lane++) total += sums[lane];
+    return total;
+}
+
 // For each of `count` shares (0 to 1) the place at which the weights up to it first exceed this
 // share of their sum. Where drawn tokens are `distinct`, a place has no weight for those after it.
-// Where no weight is left the last place fills up.
-inline void sample_inverse_cdf(const float* weights, int64_t size, const double* shares, int count,
-                             bool distinct, int64_t* places) {
-    constexpr int64_t BLOCK = 256;
-    std::vector<double> blocks((size + BLOCK - 1) / BLOCK);
-    for (size_t block = 0; block < blocks.size(); block++)
-        blocks[block] =
-            sum_of(weights + block * BLOCK, std::min(BLOCK, size - (int64_t)block * BLOCK));
+// Where no weight is left the last place fills up. `blocks` holds the sum of each block of the row,
+// up to rounding; `fill` writes the weights of a block, with zeros behind the row.
+template <typename Fill>
+void sample_blocks(std::vector<double>& blocks, int64_t size, const double* shares, int count,
+                   bool distinct, int64_t* places, Fill fill) {
     for (int draw = 0; draw < count; draw++) {
         const double total = sum_of(blocks.data(), blocks.size());
         places[draw] = size - 1;
         if (!(total > 0)) continue;
         double goal = shares[draw] * total;
-        const int64_t block = place_of(blocks.data(), blocks.size(), goal), start = block * BLOCK;
-        float left[BLOCK]{};  // of the block, without what was drawn
-        std::copy(weights + start, weights + std::min(size, start + BLOCK), left);
+        const int64_t block = place_of(blocks.data(), blocks.size(), goal), start = block * ROW_BLOCK;
+        float left[ROW_BLOCK]{};  // of the block, without what was drawn
+        fill(start, left);
         for (int i = 0; distinct && i < draw; i++)
-            if (places[i] / BLOCK == block) left[places[i] - start] = 0;
-        const int64_t place = place_of(left, BLOCK, goal);
+            if (places[i] / ROW_BLOCK == block) left[places[i] - start] = 0;
+        goal *= sum_of_block(left) / blocks[block];  // so that no token is behind the sum's end
+        const int64_t place = place_of(left, ROW_BLOCK, goal);
         places[draw] = start + place;
         left[place] = 0;
-        if (distinct) blocks[block] = sum_of(left, BLOCK);
+        if (distinct) blocks[block] = sum_of_block(left);
     }
+}
+
+inline int64_t blocks_of(int64_t size) { return (size + ROW_BLOCK - 1) / ROW_BLOCK; }
+
+// The same for weights that are there.
+inline void sample_inverse_cdf(const float* weights, int64_t size, const double* shares, int count,
+                               bool distinct, int64_t* places) {
+    std::vector<double> blocks(blocks_of(size));
+    for (size_t block = 0; block < blocks.size(); block++)
+        blocks[block] =
+            sum_of(weights + block * ROW_BLOCK, std::min(ROW_BLOCK, size - (int64_t)block * ROW_BLOCK));
+    sample_blocks(blocks, size, shares, count, distinct, places, [&](int64_t start, float* left) {
+        std::copy(weights + start, weights + std::min(size, start + ROW_BLOCK), left);
+    });
 }
 
 // Sum of the smaller of p * scale and q, in 64 bits.

@@ -8,18 +8,19 @@ identity, or the output distribution changes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRow, LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.shape import Expand, Shape
+from draftwood.shapes.shape import ExpandLogits, RowsAfter, Shape, takes_logits
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
-Pick = Callable[
-    [int, Float[Tensor, "leaves vocab"]], tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]]
-]
+Picked = tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]] | tuple[list[int], list[int]]
+Pick = Callable[[int, RowsAfter], Picked]
 
 
 class SoundRows:
@@ -45,47 +46,80 @@ class SoundRows:
         return probs.masked_fill(odd, 1.0 / probs.shape[-1])
 
 
+def as_probs(rows: RowsAfter) -> Float[Tensor, "rows vocab"]:
+    """The rows as tensors."""
+    return rows.probs() if isinstance(rows, LogitRows) else rows
+
+
 def grow_sound(
-    shape: Shape, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    shape: Shape, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
 ) -> DraftTree:
     """Grow a shape's tree even if ``expand`` gives NaN; see ``SoundRows``."""
-    sound = SoundRows()
-    tree = shape.grow(root, lambda tree, first: sound(expand(tree, first)), rng, max_draft_len)
+    sound, keeps = SoundRows(), takes_logits(shape)
+
+    def given(tree: DraftTree, first: int) -> Any:
+        rows = expand(tree, first)
+        if not isinstance(rows, LogitRows):
+            return sound(rows)
+        sound.is_broken = rows.is_broken or sound.is_broken  # and uniform there
+        return rows if keeps else rows.probs()
+
+    tree = shape.grow(root, given, rng, max_draft_len)
     return tree if sound.is_broken is False else replace(tree, is_broken=sound.is_broken)
 
 
 def grow_by_levels(
-    root: int, expand: Expand, depth: int, pick: Pick, draw: Draw, budget: int | None
+    root: int, expand: ExpandLogits, depth: int, pick: Pick, draw: Draw, budget: int | None
 ) -> DraftTree:
     """Grow a tree one level at a time, each level with one call of ``expand``.
 
     Args:
         depth: levels to grow.
         pick: given the level and the distributions after its nodes, the tokens of the next level
-            and for each the position of its parent within the level, in drawing order.
+            and for each the position of its parent within the level, in drawing order: lists or
+            tensors.
         budget: most nodes to draft; a level that would exceed it is cut by position, which looks at
             no token.
     """
-    tree, first, rows = DraftTree.of([root], [-1]), 0, []
+    tree, first, rows = DraftTree.of([root], [-1]), 0, list[RowsAfter]()
     for level in range(depth):
         max_draft_len = len(tree) - first if budget is None else budget + 1 - len(tree)
         if max_draft_len <= 0:
             break
-        probs = expand(tree, first)
-        tokens, parents = pick(level, probs)
+        found = expand(tree, first)
+        tokens, parents = pick(level, found)
         if budget is not None:
             tokens, parents = tokens[:max_draft_len], parents[:max_draft_len]
-        rows.append(probs)
-        tree, first = (
-            DraftTree(
-                torch.cat([tree.tokens.to(tokens.device, non_blocking=True), tokens]),
-                torch.cat([tree.parents.to(tokens.device, non_blocking=True), parents + first]),
-            ),
-            len(tree),
-        )
+        rows.append(found)
+        tree, first = longer(tree, tokens, parents, first), len(tree)
         if len(tree) == first:
             break
-    return replace(tree, probs=None if draw == "chosen" or not rows else joined(rows), draw=draw)
+    return tree if draw == "chosen" else with_rows(tree, rows, draw)
+
+
+def longer(tree: DraftTree, tokens: Any, parents: Any, first: int) -> DraftTree:
+    """The tree with another level below it.
+
+    Args:
+        tokens: of the new nodes, as a list or a tensor.
+        parents: of each its parent's position among the nodes from ``first`` on.
+    """
+    if isinstance(tokens, list):
+        above = [*tree.parent_list, *(parent + first for parent in parents)]
+        return DraftTree.of([*tree.token_list, *tokens], above)
+    return DraftTree(
+        torch.cat([tree.tokens.to(tokens.device, non_blocking=True), tokens]),
+        torch.cat([tree.parents.to(tokens.device, non_blocking=True), parents + first]),
+    )
+
+
+def with_rows(tree: DraftTree, rows: Sequence[RowsAfter], draw: Draw) -> DraftTree:
+    """The tree with the rows that its siblings were drawn from, level by level."""
+    if rows and all(isinstance(each, LogitRows) for each in rows):
+        own: list[LogitRow] = [row for each in rows for row in each.each()]
+        return DraftTree.of(tree.token_list, tree.parent_list, draw, rows=own)
+    probs = [as_probs(each) for each in rows]
+    return replace(tree, probs=joined(probs) if probs else None, draw=draw)
 
 
 def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vocab"]:

@@ -1,14 +1,21 @@
 """Most probable nodes of a tree, at any depth."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from math import log
+from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.shape import Expand
+from draftwood.shapes.base import longer
+from draftwood.shapes.shape import ExpandLogits
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
+
+LEAST = 1e-30  # below it a chance counts as this much
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class BestFirst:
     """
 
     name: ClassVar[str] = "best-first"
+    takes_logits: ClassVar[bool] = True
     depth: int = 4
     width: int = 4
     size: int = 16
@@ -40,48 +48,99 @@ class BestFirst:
         return f"best-first {self.width}x{self.depth}, keep {self.size}"
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        candidates = DraftTree.of([root], [-1])  # every node seen
-        expanded = candidates  # those the drafter expanded
-        scores = torch.zeros(1, dtype=torch.float32)  # of all candidates
-        # candidates at the frontier, in their order in `expanded`
-        leaves = torch.tensor([0])
-        depth = min(self.depth, max_draft_len)
-        for level in range(depth):
-            probs = expand(expanded, len(expanded) - len(leaves))
-            best = probs.topk(min(self.width, probs.shape[-1]), dim=-1)
-            device, fan = probs.device, best.values.shape[-1]
-            leaves, scores = (
-                leaves.to(device, non_blocking=True),
-                scores.to(device, non_blocking=True),
-            )
-            values = (scores[leaves, None] + best.values.float().clamp(min=1e-30).log()).flatten()
-            first = len(candidates)
-            candidates = DraftTree(
-                torch.cat(
-                    [candidates.tokens.to(device, non_blocking=True), best.indices.flatten()]
-                ),
-                torch.cat(
-                    [
-                        candidates.parents.to(device, non_blocking=True),
-                        leaves.repeat_interleave(fan),
-                    ]
-                ),
-            )
-            scores = torch.cat([scores, values])
-            if level + 1 == depth:
-                break
-            chosen = values.topk(min(self.width, len(values))).indices.sort().values
-            above = len(expanded) - len(leaves)
-            expanded = DraftTree(
-                torch.cat(
-                    [expanded.tokens.to(device, non_blocking=True), best.indices.flatten()[chosen]]
-                ),
-                torch.cat([expanded.parents.to(device, non_blocking=True), above + chosen // fan]),
-            )
-            leaves = first + chosen
-        scores[0] = torch.inf
+        depth, tree = min(self.depth, max_draft_len), DraftTree.of([root], [-1])
+        if depth < 1:
+            return tree
+        first: Any = expand(tree, 0)  # whose kind is that of all others
+        grown: Any = _Grown(root) if isinstance(first, LogitRows) else _GrownTensors(root)
+        grown.take(first, self.width)
+        for _ in range(depth - 1):
+            expanded, leaves = grown.next_level(self.width)
+            grown.take(expand(expanded, len(expanded) - leaves), self.width)
+        return grown.best(self.size)
+
+
+class _Grown:
+    """Candidates of one tree that is grown from ``LogitRows``.
+
+    Attributes:
+        tokens, parents, scores: of every node seen; scores are log-probabilities of paths.
+        places: of these the places in the tree that the drafter expands, where they are in it.
+        leaves: candidates at the frontier.
+        newest: candidates below the frontier.
+    """
+
+    def __init__(self, root: int) -> None:
+        self.tokens, self.parents, self.scores = [root], [-1], [0.0]
+        self.expanded = DraftTree.of([root], [-1])
+        self.places, self.leaves, self.newest = {0: 0}, [0], range(0)
+
+    def take(self, rows: LogitRows, width: int) -> None:
+        """Add the likeliest children of the frontier."""
+        found, first = rows.likeliest(min(width, rows.shape[-1])), len(self.tokens)
+        for leaf, tokens, chances in zip(self.leaves, *found, strict=True):
+            self.tokens += tokens
+            self.parents += [leaf] * len(tokens)
+            self.scores += [self.scores[leaf] + log(max(chance, LEAST)) for chance in chances]
+        self.newest = range(first, len(self.tokens))
+
+    def next_level(self, width: int) -> tuple[DraftTree, int]:
+        """The tree to expand, and how many of its nodes are new: the best at the frontier."""
+        best = sorted(self.newest, key=self.scores.__getitem__, reverse=True)
+        self.leaves, first = sorted(best[:width]), len(self.expanded)
+        self.places |= {leaf: place for place, leaf in enumerate(self.leaves, first)}
+        self.expanded = DraftTree.of(
+            [*self.expanded.token_list, *(self.tokens[leaf] for leaf in self.leaves)],
+            [
+                *self.expanded.parent_list,
+                *(self.places[self.parents[leaf]] for leaf in self.leaves),
+            ],
+        )
+        return self.expanded, len(self.leaves)
+
+    def best(self, size: int) -> DraftTree:
+        """The best candidates; of equal ones the earlier, hence the parent."""
+        every = range(1, len(self.tokens))
+        kept = [0, *sorted(sorted(every, key=self.scores.__getitem__, reverse=True)[:size])]
+        place = {node: number for number, node in enumerate(kept)}
+        return DraftTree.of(
+            [self.tokens[node] for node in kept],
+            [-1, *(place[self.parents[node]] for node in kept[1:])],
+        )
+
+
+class _GrownTensors:
+    """The same from tensors, without waiting for their device."""
+
+    def __init__(self, root: int) -> None:
+        self.candidates = self.expanded = DraftTree.of([root], [-1])
+        self.scores = torch.zeros(1, dtype=torch.float32)
+        self.leaves, self.fan, self.newest = torch.tensor([0]), 0, 0
+
+    def take(self, probs: Float[Tensor, "leaves vocab"], width: int) -> None:
+        best = probs.topk(min(width, probs.shape[-1]), dim=-1)
+        device, self.fan = probs.device, best.values.shape[-1]
+        leaves = self.leaves.to(device, non_blocking=True)
+        scores = self.scores.to(device, non_blocking=True)
+        values = (scores[leaves, None] + best.values.float().clamp(min=LEAST).log()).flatten()
+        above, self.newest = self.candidates, len(self.candidates)
+        parents = leaves.repeat_interleave(self.fan)
+        self.candidates = longer(above, best.indices.flatten(), parents, 0)
+        self.scores = torch.cat([scores, values])
+
+    def next_level(self, width: int) -> tuple[DraftTree, int]:
+        values = self.scores[self.newest :]
+        chosen = values.topk(min(width, len(values))).indices.sort().values
+        above = len(self.expanded) - len(self.leaves)
+        tokens = self.candidates.tokens[self.newest :][chosen]
+        self.expanded = longer(self.expanded, tokens, chosen // self.fan, above)
+        self.leaves = self.newest + chosen
+        return self.expanded, len(chosen)
+
+    def best(self, size: int) -> DraftTree:
+        self.scores[0] = torch.inf
         # of equal nodes the earlier, hence the parent
-        order = scores.sort(descending=True, stable=True).indices
-        return candidates.keep(order[: self.size + 1].sort().values)
+        order = self.scores.sort(descending=True, stable=True).indices
+        return self.candidates.keep(order[: size + 1].sort().values)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from draftwood.rng import Rng
 from draftwood.shapes.base import within
-from draftwood.shapes.shape import Expand
+from draftwood.shapes.shape import ExpandLogits
 from draftwood.shapes.widths import Widths
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
@@ -20,6 +20,7 @@ class Independent:
     """
 
     name: ClassVar[str] = "independent"
+    takes_logits: ClassVar[bool] = True
     chains: int = 4
     length: int = 4
     budget: int | None = None
@@ -48,6 +49,6 @@ class Independent:
         return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
         return self._widths.grow(root, expand, rng, max_draft_len)

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.base import Level, grow_by_levels, levels_of
-from draftwood.shapes.shape import Expand
+from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of
+from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 
@@ -33,6 +34,7 @@ class Paths:
     """
 
     name: ClassVar[str] = "paths"
+    takes_logits: ClassVar[bool] = True
     paths: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
     budget: int | None = None
 
@@ -69,14 +71,17 @@ class Paths:
         return [(torch.tensor(level.parents), torch.tensor(level.ranks)) for level in self.levels]
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
+        def pick(level: int, rows: RowsAfter) -> Picked:
             wanted = self.levels[level]
-            ranked = probs.topk(max(wanted.ranks) + 1, dim=-1).indices
-            return ranked[list(wanted.parents), list(wanted.ranks)], torch.tensor(
-                wanted.parents, device=probs.device
-            )
+            count, parents = max(wanted.ranks) + 1, list(wanted.parents)
+            if isinstance(rows, LogitRows):
+                ranked = rows.likeliest(count).tokens
+                nodes = zip(parents, wanted.ranks, strict=True)
+                return [ranked[node][rank] for node, rank in nodes], parents
+            ranked = rows.topk(count, dim=-1).indices
+            return ranked[parents, list(wanted.ranks)], torch.tensor(parents, device=rows.device)
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "chosen", None

@@ -5,12 +5,12 @@ from functools import cached_property
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.base import Level, grow_by_levels, levels_of
+from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of
 from draftwood.shapes.best_tree import plan
-from draftwood.shapes.shape import Expand
+from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -35,6 +35,7 @@ class Sequoia:
     """
 
     name: ClassVar[str] = "sequoia"
+    takes_logits: ClassVar[bool] = True
     acceptance: tuple[float, ...] = (0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01)
     budget: int = 16
     max_depth: int = 6
@@ -80,20 +81,23 @@ class Sequoia:
         return levels_of(self.paths)
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
+        def pick(level: int, rows: RowsAfter) -> Picked:
             wanted = self.levels[level]
-            drawn = rng.draw_distinct(probs, min(max(wanted.ranks) + 1, probs.shape[-1]))
+            count = min(max(wanted.ranks) + 1, rows.shape[-1])
             # a vocabulary smaller than the plan's widest node leaves the ranks it does not have
             # undrawn
             places = [
-                (p, r)
-                for p, r in zip(wanted.parents, wanted.ranks, strict=True)
-                if r < drawn.shape[-1]
+                (p, r) for p, r in zip(wanted.parents, wanted.ranks, strict=True) if r < count
             ]
-            parents = torch.tensor([p for p, _ in places], device=probs.device)
-            return drawn[parents, [r for _, r in places]], parents
+            parents = [p for p, _ in places]
+            if isinstance(rows, LogitRows):
+                tokens = rng.draw_children(rows, count).tokens
+                return [tokens[p][r] for p, r in places], parents
+            drawn = rng.draw_distinct(rows, count)
+            above = torch.tensor(parents, device=rows.device)
+            return drawn[above, [r for _, r in places]], above
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "distinct", None

@@ -6,10 +6,14 @@ from typing import ClassVar, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
+RowsAfter = Float[Tensor, "_ vocab"] | LogitRows
+ExpandLogits = Callable[[DraftTree, int], RowsAfter]
+"""The same where rows may stay logits; see ``takes_logits``."""
 
 
 @runtime_checkable
@@ -50,3 +54,12 @@ class Shape(Protocol):
             expand: given a tree and a node, the distributions after the nodes from that one on.
         """
         ...
+
+
+def takes_logits(shape: Shape) -> bool:
+    """True if ``expand`` may give a shape ``LogitRows``; others get tensors.
+
+    A subclass of such a shape has to say so again, in ``takes_logits``, as it may grow its trees in
+    another way.
+    """
+    return vars(type(shape)).get("takes_logits", False)

@@ -1,17 +1,23 @@
 """Stochastic Beam Search: whole drafted sequences without replacement."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp, inf, log
+from operator import itemgetter
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.base import grow_by_levels, within
-from draftwood.shapes.shape import Expand
+from draftwood.shapes.base import Picked, grow_by_levels, within
+from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
+
+LEAST = 1e-300  # below it a time counts as this much
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class StochasticBeam:
     """
 
     name: ClassVar[str] = "stochastic-beam"
+    takes_logits: ClassVar[bool] = True
     width: int = 4
     depth: int = 4
     budget: int | None = None
@@ -58,30 +65,82 @@ class StochasticBeam:
         return f"stochastic-beam {self.width}x{self.depth}{within(self.budget)}"
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        log_prob = torch.zeros(1, dtype=torch.float64)  # of each beam under the drafter
-        perturbed = torch.zeros(1, dtype=torch.float64)
+        on_host, on_device = _Beams(self.width, rng), _TensorBeams(self.width, rng)
 
-        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
-            nonlocal log_prob, perturbed
-            width = min(self.width, probs.shape[-1])
-            drawn = rng.draw_distinct(probs, width)
-            chance = probs.gather(-1, drawn).double()
-            log_prob, perturbed = (
-                beams.to(probs.device, non_blocking=True) for beams in (log_prob, perturbed)
-            )
-            child_log_prob = log_prob[:, None] + chance.log()
-            values = (
-                perturbed_values(log_prob, perturbed, chance, rng) if rng.noise else child_log_prob
-            )
-            perturbed, best = values.flatten().topk(min(self.width, values.numel()))
-            log_prob = child_log_prob.take(best)
-            return drawn.take(best), best // width
+        def pick(level: int, rows: RowsAfter) -> Picked:
+            return on_host(rows) if isinstance(rows, LogitRows) else on_device(rows)
 
         return grow_by_levels(
             root, expand, min(self.depth, max_draft_len), pick, "distinct", self.budget
         )
+
+
+class _Beams:
+    """Beams of one tree that is grown from ``LogitRows``.
+
+    Attributes:
+        log_prob: of each beam under the drafter.
+        perturbed: value of each beam.
+    """
+
+    def __init__(self, width: int, rng: Rng) -> None:
+        self.width, self.rng = width, rng
+        self.log_prob, self.perturbed = [0.0], [0.0]
+
+    def __call__(self, rows: LogitRows) -> tuple[list[int], list[int]]:
+        """The next level: its tokens, and each parent's position."""
+        width = min(self.width, rows.shape[-1])
+        tokens, chances = self.rng.draw_children(rows, width)
+        delays = self.rng.exponential(len(rows), width).tolist() if self.rng.noise else None
+        found: list[tuple[float, float, int, int]] = []
+        for beam, (log_prob, own) in enumerate(zip(self.log_prob, chances, strict=True)):
+            sums = [log_prob + log(chance) if chance > 0.0 else -inf for chance in own]
+            values = sums
+            if delays is not None:
+                values = falling_values(log_prob, self.perturbed[beam], own, delays[beam])
+            found += zip(values, sums, tokens[beam], [beam] * width, strict=True)
+        best = sorted(found, key=itemgetter(0), reverse=True)[: self.width]
+        self.perturbed, self.log_prob = [each[0] for each in best], [each[1] for each in best]
+        return [each[2] for each in best], [each[3] for each in best]
+
+
+def falling_values(
+    log_prob: float, perturbed: float, chances: Sequence[float], delays: Sequence[float]
+) -> list[float]:
+    """``perturbed_values`` of one beam; ``delays`` are standard exponential numbers."""
+    passed = exp(log_prob - perturbed) if log_prob > -inf else inf
+    values, left = [], 1.0
+    for place, (chance, delay) in enumerate(zip(chances, delays, strict=True)):
+        if place:
+            passed += delay / max(left, chance, LEAST)
+        left -= chance
+        known = chance > 0.0 and passed < inf
+        values.append(log_prob - log(max(passed, LEAST)) if known else -inf)
+    return values
+
+
+class _TensorBeams:
+    """The same from tensors, without waiting for their device."""
+
+    def __init__(self, width: int, rng: Rng) -> None:
+        self.width, self.rng = width, rng
+        self.log_prob = torch.zeros(1, dtype=torch.float64)
+        self.perturbed = torch.zeros(1, dtype=torch.float64)
+
+    def __call__(self, probs: Float[Tensor, "beams vocab"]) -> tuple[Tensor, Tensor]:
+        width, rng = min(self.width, probs.shape[-1]), self.rng
+        drawn = rng.draw_distinct(probs, width)
+        chance = probs.gather(-1, drawn).double()
+        log_prob, perturbed = (
+            beams.to(probs.device, non_blocking=True) for beams in (self.log_prob, self.perturbed)
+        )
+        child_log_prob = log_prob[:, None] + chance.log()
+        values = perturbed_values(log_prob, perturbed, chance, rng) if rng.noise else child_log_prob
+        self.perturbed, best = values.flatten().topk(min(self.width, values.numel()))
+        self.log_prob = child_log_prob.take(best)
+        return drawn.take(best), best // width
 
 
 def perturbed_values(

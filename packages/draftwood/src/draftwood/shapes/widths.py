@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.base import grow_by_levels, within
-from draftwood.shapes.shape import Expand
+from draftwood.shapes.base import Picked, as_probs, grow_by_levels, within
+from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import positive
 
@@ -30,6 +31,7 @@ class Widths:
     """
 
     name: ClassVar[str] = "widths"
+    takes_logits: ClassVar[bool] = True
     widths: tuple[int, ...] = (1, 1, 1, 1)
     draw: Literal["distinct", "independent", "greedy-plus-one"] = "distinct"
     budget: int | None = None
@@ -63,10 +65,15 @@ class Widths:
         return every if self.budget is None else min(every, self.budget)
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        def pick(level: int, probs: Tensor) -> tuple[Tensor, Tensor]:
-            width = min(self.widths[level], probs.shape[-1])
+        def pick(level: int, rows: RowsAfter) -> Picked:
+            width = min(self.widths[level], rows.shape[-1])
+            if isinstance(rows, LogitRows) and self.draw != "greedy-plus-one":
+                drawn = rng.draw_children(rows, width, self.draw == "distinct").tokens
+                parents = [node for node in range(len(rows)) for _ in range(width)]
+                return [token for children in drawn for token in children], parents
+            probs = as_probs(rows)
             drawn = self._draw(probs, width, rng)
             parents = torch.arange(len(probs), device=probs.device).repeat_interleave(width)
             return drawn.flatten(), parents

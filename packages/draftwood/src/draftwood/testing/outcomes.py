@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.logit_rows import Children, LogitRows
 from draftwood.rng import Rng
 
 T = TypeVar("T")
@@ -18,8 +19,9 @@ def outcomes(act: Callable[[Rng], T]) -> list[tuple[float, T]]:
     """Call ``act`` once for every way its random choices can fall.
 
     Args:
-        act: anything that takes all its randomness from ``accept``, ``draw``, ``draw_distinct`` and
-            ``draw_independent`` of the Rng it is given, and does nothing else by chance.
+        act: anything that takes all its randomness from ``accept``, ``draw``, ``draw_distinct``,
+            ``draw_independent`` and ``draw_children`` of the Rng it is given, and does nothing else
+            by chance.
 
     Returns:
         (probability, result) pairs, one per sequence of choices; choices of probability 0 are left
@@ -121,6 +123,12 @@ class ScriptedRng(Rng):
     ) -> Int[Tensor, "rows {count}"]:
         drawn = [[self.draw(row) for _ in range(count)] for row in probs]
         return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
+
+    def draw_children(self, rows: LogitRows, count: int, distinct: bool = True) -> Children:
+        draw = self.draw_distinct if distinct else self.draw_independent
+        drawn = draw(rows.probs(), count).tolist()
+        own = zip(rows.each(), drawn, strict=True)
+        return Children(drawn, [[row.chance(token) for token in tokens] for row, tokens in own])
 
     def _choose(self, choices: Sequence[tuple[float, Choice]]) -> Choice:
         possible = [(probability, choice) for probability, choice in choices if probability > 0.0]

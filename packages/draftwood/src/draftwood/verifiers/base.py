@@ -84,4 +84,4 @@ def longest_path(
 
 
 def _is_filler(tree: DraftTree, child: int) -> bool:
-    return tree.probs is not None and float(tree.row_of(child)[tree.token_list[child]]) == 0.0
+    return tree.is_drawn and float(tree.row_of(child)[tree.token_list[child]]) == 0.0

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import require_known
+from draftwood.verifiers.base import drawn, require_known
+from draftwood.verifiers.rows import draft_row, left_over, target_row
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -37,32 +35,25 @@ class Block:
             )
         nodes, weights = _weighted_chain(tree, target_probs)
         if rng.accept(weights[-1]):
-            return Verdict(nodes[1:], rng.draw(target_probs[nodes[-1]]))
+            return Verdict(nodes[1:], drawn(target_probs, nodes[-1], rng))
         for place in reversed(range(len(nodes) - 1)):
-            rest = _left_over(tree, target_probs, nodes[place], weights[place])
-            total = float(rest.sum())
+            p, q = target_row(target_probs, nodes[place]), draft_row(tree, nodes[place + 1])
+            rest, total = left_over(p, q, weights[place])
             if total > 0.0 and rng.accept(total / (total + (1.0 - weights[place]))):
-                return Verdict(nodes[1 : place + 1], rng.draw(rest))
+                return Verdict(nodes[1 : place + 1], rest.draw(rng))
         # p = q at the root, so only rounding leads here
-        return Verdict([], rng.draw(target_probs[0]))
+        return Verdict([], drawn(target_probs, 0, rng))
 
 
 def _weighted_chain(tree: DraftTree, target_probs: NodeProbs) -> tuple[list[int], list[float]]:
     """Nodes from the root down and their weights, as far as anything can be accepted."""
     nodes, weights = [0], [1.0]
-    while tree.probs is not None and weights[-1] > 0.0 and (children := tree.children[nodes[-1]]):
+    while tree.is_drawn and weights[-1] > 0.0 and (children := tree.children[nodes[-1]]):
         token = tree.token_list[children[0]]
-        drafted = float(tree.probs[nodes[-1]][token])
+        drafted = draft_row(tree, children[0]).chance(token)
         if drafted == 0.0:
             break
-        weights.append(min(1.0, weights[-1] * float(target_probs[nodes[-1]][token]) / drafted))
+        chance = target_row(target_probs, nodes[-1]).chance(token)
+        weights.append(min(1.0, weights[-1] * chance / drafted))
         nodes.append(children[0])
     return nodes, weights
-
-
-def _left_over(
-    tree: DraftTree, target_probs: NodeProbs, node: int, weight: float
-) -> Float[Tensor, " vocab"]:
-    """[w p - q]+, unnormalised."""
-    assert tree.probs is not None, "a chain has inner nodes only where something was drawn"
-    return (weight * target_probs[node] - tree.probs[node]).clamp(min=0.0)

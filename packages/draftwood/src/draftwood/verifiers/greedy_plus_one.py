@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import require_known, residual, without
+from draftwood.verifiers.base import drawn, require_known
+from draftwood.verifiers.rows import draft_row, minus, target_row
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -29,21 +30,21 @@ class GreedyPlusOne:
         require_known(tree, target_probs)
         node = 0
         while True:
-            children, p = tree.children[node], target_probs[node]
-            if not children or tree.probs is None:
-                return Verdict(tree.path_to(node), rng.draw(p))
-            q = tree.probs[node]
+            children = tree.children[node]
+            if not children or not tree.is_drawn:
+                return Verdict(tree.path_to(node), drawn(target_probs, node, rng))
+            p, q = target_row(target_probs, node), draft_row(tree, children[0])
             *certain, last = (tree.token_list[child] for child in children)
-            left = without(q, certain)
-            if left[last] == 0.0:  # q had nothing left to draw the last one from
-                token = rng.draw(p)
-            elif rng.accept(float(p[last]) / float(left[last])):
+            left = q
+            for each in certain:
+                left = left.without(each)
+            if left.chance(last) == 0.0:  # q had nothing left to draw the last one from
+                token = p.draw(rng)
+            elif rng.accept(p.chance(last) / left.chance(last)):
                 token = last
             else:
-                token = rng.draw(residual(p, left))
-            agreeing = [
-                child for child in children if tree.token_list[child] == token and q[token] > 0.0
-            ]
-            if not agreeing:
+                token = minus(p, left).draw(rng)
+            agreeing = [child for child in children if tree.token_list[child] == token]
+            if not agreeing or q.chance(token) == 0.0:
                 return Verdict(tree.path_to(node), token)
             node = agreeing[0]

@@ -36,9 +36,9 @@ class KSeq:
         while True:
             candidates = [child for node in alive for child in tree.children[node]]
             p = target_probs[alive[0]]
-            if not candidates or tree.probs is None:
+            if not candidates or not tree.is_drawn:
                 return Verdict(tree.path_to(alive[0]), rng.draw(p))
-            q = tree.probs[alive[0]]
+            q = tree.row_of(candidates[0])
             rho = division_factor(p, q, len(candidates))
             for child in candidates:
                 token = tree.token_list[child]

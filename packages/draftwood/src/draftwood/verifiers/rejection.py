@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import require_known, residual, with_token, without
+from draftwood.verifiers.base import drawn, require_known, with_token
+from draftwood.verifiers.rows import draft_row, minus, target_row
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -30,21 +31,20 @@ class Rejection:
         alive = [0]
         while True:
             candidates = [child for node in alive for child in tree.children[node]]
-            p = target_probs[alive[0]]
-            if not candidates or tree.probs is None:
-                return Verdict(tree.path_to(alive[0]), rng.draw(p))
-            q = tree.row_of(candidates[0])
+            if not candidates or not tree.is_drawn:
+                return Verdict(tree.path_to(alive[0]), drawn(target_probs, alive[0], rng))
+            p, q = target_row(target_probs, alive[0]), draft_row(tree, candidates[0])
             for child in candidates:
                 token = tree.token_list[child]
-                q = tree.row_of(child) if tree.draw == "named" else q
-                drafted = float(q[token])
+                q = draft_row(tree, child) if tree.draw == "named" else q
+                drafted = q.chance(token)
                 if drafted == 0.0:
                     continue
-                if rng.accept(float(p[token]) / drafted):
+                if rng.accept(p.chance(token) / drafted):
                     break
-                p = residual(p, q)
+                p = minus(p, q)
                 if tree.draw == "distinct":
-                    q = without(q, token)
+                    q = q.without(token)
             else:
-                return Verdict(tree.path_to(alive[0]), rng.draw(p))
+                return Verdict(tree.path_to(alive[0]), p.draw(rng))
             alive = with_token(tree, candidates, token) if joins else [child]

@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import require_known, with_token, without
+from draftwood.verifiers.base import require_known, with_token
+from draftwood.verifiers.rows import DraftRow, Row, draft_row, left_over, target_row
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -45,7 +42,7 @@ class Traversal:
                 else:
                     newest.delete(child)
             elif len(path) == 1 or rng.accept(newest.weight):
-                return Verdict(tree.path_to(newest.node), rng.draw(newest.p))
+                return Verdict(tree.path_to(newest.node), newest.p.draw(rng))
             else:
                 path.pop()
                 path[-1].delete(newest.node)
@@ -64,23 +61,29 @@ class _Open:
         self.node, self.weight = nodes[0], weight
         self._tree, self._target_probs = tree, target_probs
         self._children: list[int] = []
-        self._p: Float[Tensor, " vocab"] | None = None
-        self._q = torch.empty(0, dtype=torch.float32)  # never read where there are no children
-        if tree.probs is not None:
+        self._p: Row | None = None
+        self._q: DraftRow | None = None
+        if tree.is_drawn:
             self._children = [child for node in nodes for child in tree.children[node]]
-            self._q = tree.probs[self.node] if self._children else self._q
+        if self._children:
+            self._q = draft_row(tree, tree.children[self.node][0])
         self.waiting = list(self._children)
 
     @property
-    def p(self) -> Float[Tensor, " vocab"]:
+    def p(self) -> Row:
         if self._p is None:  # a leaf that fails never needs it
-            self._p = self._target_probs[self.node]
+            self._p = target_row(self._target_probs, self.node)
         return self._p
+
+    @property
+    def q(self) -> DraftRow:
+        assert self._q is not None, "it is asked for where there are children"
+        return self._q
 
     def weight_of(self, child: int) -> float | None:
         token = self._tree.token_list[child]
-        drafted = float(self._q[token])
-        return None if drafted == 0.0 else min(1.0, self.weight * float(self.p[token]) / drafted)
+        drafted = self.q.chance(token)
+        return None if drafted == 0.0 else min(1.0, self.weight * self.p.chance(token) / drafted)
 
     def siblings_like(self, child: int) -> list[int]:
         if self._tree.draw != "independent":
@@ -88,10 +91,7 @@ class _Open:
         return with_token(self._tree, self._children, self._tree.token_list[child])
 
     def delete(self, child: int) -> None:
-        rest = (self.weight * self.p - self._q).clamp(min=0.0)
-        total = float(rest.sum())
-        if total > 0.0:
-            self._p = rest / total
+        self._p, total = left_over(self.p, self.q, self.weight)
         self.weight = total / (total + (1.0 - self.weight)) if total > 0.0 else 0.0
         if self._tree.draw == "distinct":
-            self._q = without(self._q, self._tree.token_list[child])
+            self._q = self.q.without(self._tree.token_list[child])

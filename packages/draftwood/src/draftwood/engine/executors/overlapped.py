@@ -18,6 +18,7 @@ from draftwood.engine.executors.likely import LikelyOutcomes
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, ModelSession
+from draftwood.native.logit_rows import LogitRow
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs
 from draftwood.stats import DraftingTime, Step
@@ -43,6 +44,11 @@ class RootProbs(LazyProbs):
         if node > 0:
             raise RestNeededError
         return super().__getitem__(node)
+
+    def library_row(self, node: int) -> LogitRow | tuple[Float[Tensor, "1 vocab"], int] | None:
+        if node > 0:
+            raise RestNeededError
+        return super().library_row(node)
 
     def draw(self, node: int, rng: Rng) -> int:
         if node > 0:

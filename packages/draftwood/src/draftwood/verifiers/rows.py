@@ -1,0 +1,132 @@
+"""Rows that rejections wear down: as tensors, or as logits of which only sums are computed.
+
+A rule that is written for them runs the same on both: ``testing`` proves it on either.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from draftwood.native.logit_rows import LogitRow, Remainder
+from draftwood.rng import Rng
+from draftwood.sampling import LazyProbs
+from draftwood.tree import DraftTree
+from draftwood.verifiers.base import residual, without
+from draftwood.verifiers.verifier import NodeProbs
+
+
+@runtime_checkable
+class Row(Protocol):
+    """A distribution of the next token."""
+
+    def chance(self, token: int, /) -> float:
+        """Probability of a token."""
+        ...
+
+    def tensor(self) -> Float[Tensor, " vocab"]:
+        """All probabilities."""
+        ...
+
+    def draw(self, rng: Rng, /) -> int:
+        """Draw a token."""
+        ...
+
+
+@runtime_checkable
+class DraftRow(Protocol):
+    """A distribution that siblings were drawn from."""
+
+    def chance(self, token: int, /) -> float:
+        """Probability of a token."""
+        ...
+
+    def tensor(self) -> Float[Tensor, " vocab"]:
+        """All probabilities."""
+        ...
+
+    def without(self, token: int, /) -> "DraftRow":
+        """The row once this token is drawn and put aside."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRow:
+    """A row as a tensor."""
+
+    probs: Float[Tensor, " vocab"]
+
+    def chance(self, token: int) -> float:
+        return float(self.probs[token])
+
+    def tensor(self) -> Float[Tensor, " vocab"]:
+        return self.probs
+
+    def without(self, token: int) -> "TensorRow":
+        return TensorRow(without(self.probs, token))
+
+    def draw(self, rng: Rng) -> int:
+        return rng.draw(self.probs)
+
+
+@dataclass(frozen=True, eq=False)
+class CertainRow:
+    """A target's row at temperature 0: all probability on the likeliest token."""
+
+    logits: Float[Tensor, "1 vocab"]
+    token: int
+
+    def chance(self, token: int) -> float:
+        return float(token == self.token)
+
+    def tensor(self) -> Float[Tensor, " vocab"]:
+        row = torch.zeros(self.logits.shape[-1], dtype=torch.float32)
+        row[self.token] = 1.0
+        return row
+
+    def draw(self, rng: Rng) -> int:
+        return rng.draw_from_logits(self.logits, 0, 0.0)
+
+
+def target_row(probs: NodeProbs, node: int) -> Row:
+    """The target's distribution after a node.
+
+    Raises:
+        ValueError: where there is none, since the model's numbers are broken.
+    """
+    if not isinstance(probs, LazyProbs):
+        return TensorRow(probs[node])
+    logits = probs.library_row(node)
+    if logits is None:
+        return TensorRow(probs[node])
+    return logits if isinstance(logits, LogitRow) else CertainRow(*logits)
+
+
+def draft_row(tree: DraftTree, node: int) -> DraftRow:
+    """The distribution that a node was drawn from."""
+    row = None if tree.rows is None else tree.rows[tree.parent_list[node]]
+    return row if isinstance(row, LogitRow) else TensorRow(tree.row_of(node))
+
+
+def minus(p: Row, q: DraftRow) -> Row:
+    """Reject a token: norm([p - q]+), which may take the place of p in memory."""
+    if isinstance(p, LogitRow | Remainder) and isinstance(q, LogitRow):
+        return p.minus(q)[0]
+    if isinstance(p, CertainRow):  # of another token than the rejected one
+        return p
+    return TensorRow(residual(p.tensor(), q.tensor()))
+
+
+def left_over(p: Row, q: DraftRow, weight: float) -> tuple[Row, float]:
+    """Reject a path of weight w: norm([w p - q]+), and the sum that it is divided by.
+
+    The row may take the place of p in memory; where the sum is 0, it is a row that need not be
+    read.
+    """
+    if isinstance(p, LogitRow | Remainder) and isinstance(q, LogitRow) and weight > 0.0:
+        return p.minus(q, weight)
+    rest = (weight * p.tensor() - q.tensor()).clamp(min=0.0)
+    total = float(rest.sum())
+    return (TensorRow(rest / total), total) if total > 0.0 else (p, 0.0)
