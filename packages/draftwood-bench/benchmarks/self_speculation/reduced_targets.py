@@ -30,7 +30,7 @@ from draftwood.drafters import Int4SelfDraft, SuffixDecoding
 from draftwood.engine.method import Method
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.native.int4 import Int4Weights
+from draftwood.models.native.int4 import RoundedWeights
 from draftwood.native.matrix import Matrix
 from draftwood.shapes import Widths
 from draftwood.storage.data_sets import data_file, read_text
@@ -56,7 +56,7 @@ def shuffled_scales(weights: Tensor, groups: int = 32) -> Tensor:
     return mixed.view_as(weights)
 
 
-def shuffled_int4(model: Model) -> Int4Weights:
+def shuffled_int4(model: Model) -> RoundedWeights:
     assert isinstance(model, NativeModel)
     pack = Matrix.pack
 
@@ -64,7 +64,7 @@ def shuffled_int4(model: Model) -> Int4Weights:
         return pack(shuffled_scales(weights), bias, products)
 
     with patch.object(Matrix, "pack", shuffling):
-        return Int4Weights(model.weights)
+        return RoundedWeights(model.weights)
 
 
 def run_shadow(records: Records) -> None:

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import ClassVar
 from weakref import ref
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
+from draftwood.models.drafting import LIKELIEST, DraftingModel, DraftTokens
 from draftwood.models.model import Model, extend_in_chunks
-from draftwood.native.logit_rows import LogitRows
+from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
@@ -44,6 +46,8 @@ class DraftModel(Drafter):
     Args:
         model: any model with the target's vocabulary, which may lack or add tokens at its end.
         shape: the tree to grow.
+        likeliest: tokens of its draft vocabulary, beside those of the text; 0 for all. The output
+            rows of a large vocabulary are a third of what a small model reads.
 
     Example:
         The draft model writes 3 4 9 after 2, and the target 3 4 5.
@@ -59,10 +63,16 @@ class DraftModel(Drafter):
     drafts_ahead: ClassVar[bool] = True
     model: Model
     shape: Shape = field(default_factory=Widths)
+    likeliest: int = LIKELIEST
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
         return cls(needed(resources.draft_model), resources.shape or Widths())
+
+    @cached_property
+    def drafting(self) -> DraftingModel:
+        """The model as it drafts."""
+        return DraftingModel(self.model, self.likeliest)
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
@@ -77,7 +87,8 @@ class _DraftModelSession(BranchingSession):
         self.shape, self.rng = config.shape, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
-        self.session = request.start(config.model)
+        self.tokens = DraftTokens(config.drafting)
+        self.session = request.start(config.drafting.model)
         self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
         self.first: _DraftModelSession | None = None  # runs the prompt for this one too
@@ -88,6 +99,7 @@ class _DraftModelSession(BranchingSession):
         other = copy(self)
         other.rng, other.go_on = rng, go_on
         other.session, other.late = self.session.fork(), list(self.late)
+        other.tokens = self.tokens.copied()
         self.memory.kept = BRANCHES  # which is also that of the branches
         return other
 
@@ -97,11 +109,14 @@ class _DraftModelSession(BranchingSession):
             limit is not None and self.session.length + 1 + tree.depth > limit
         ):
             return None
+        logits = torch.cat([self.newest, self._below(tree, 1)])
+        return over_vocabulary(logits, self.vocab, self.tokens.tokens).cpu()
+
+    def _below(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+        """Logits of the draft vocabulary after the nodes from one on."""
         self.go_on()
-        below = self.session.forward(self._known_tree(tree), 1).logits
-        logits = torch.cat([self.newest, below])[:, : self.vocab]
-        missing = self.vocab - logits.shape[1]
-        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf).cpu()
+        known, hidden = self._known_tree(tree), self.tokens.hidden
+        return self.tokens.logits(self.session.forward(known, first, hidden))
 
     def close(self) -> None:
         self.session.close()
@@ -129,24 +144,24 @@ class _DraftModelSession(BranchingSession):
         # The newest tokens and the root share a forward pass; the root then serves as the tree's
         # first node.
         self.go_on()
-        self.newest = first_logits = extend_in_chunks(
-            self.session, as_read_by(self.session.model, [*self.late, root])
-        ).logits
+        self.tokens.follow([root])
+        late = as_read_by(self.session.model, [*self.late, root])
+        output = extend_in_chunks(self.session, late, self.tokens.hidden)
+        self.newest = first_logits = self.tokens.logits(output)
         self.session.rewind(1)
         self.late = []
-        laws = DraftDistributions(self.sampler, context, self.vocab, self.memory)
+        support = self.tokens.support
+        laws = DraftDistributions(self.sampler, context, self.vocab, self.memory, support)
 
         def expand(tree: DraftTree, first: int) -> RowsAfter:
-            logits = first_logits
-            if first > 0:
-                self.go_on()
-                logits = self.session.forward(self._known_tree(tree), first).logits
+            logits = first_logits if first == 0 else self._below(tree, first)
             return laws.rows_after(logits, tree, first, self.shape)
 
         return grow_sound(self.shape, root, expand, self.rng, max_draft_len)
 
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens
+        self.tokens.follow(verified.tokens)
 
     def _known_tree(self, tree: DraftTree) -> DraftTree:
         """The tree as the draft model reads it.
@@ -217,10 +232,19 @@ class DraftDistributions:
         context: the tokens before the root.
         vocab: size of the target's vocabulary.
         memory: for the rows, where they are computed in place.
+        support: the tokens of a row's entries; None where entry i belongs to token i.
     """
 
-    def __init__(self, sampler: Sampler, context: Context, vocab: int, memory: ProbsBuffer) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        context: Context,
+        vocab: int,
+        memory: ProbsBuffer,
+        support: Support | None = None,
+    ) -> None:
         self.sampler, self.context, self.vocab, self.memory = sampler, context, vocab, memory
+        self.support = support
         self.free: Float[Tensor, "nodes vocab"] | None = None  # rows of this tree's memory
         # the temperature, where sampling does nothing else
         self.only_temperature: float | None = None
@@ -232,8 +256,9 @@ class DraftDistributions:
     ) -> RowsAfter:
         """The same, as logits where sampler and shape allow it."""
         known = logits if logits.shape[1] <= self.vocab else logits[:, : self.vocab]
-        if self.only_temperature and takes_logits(shape) and in_cpp(known):
-            return LogitRows(known, self.only_temperature, self.vocab)
+        fits = self.support is None or self.support.highest < self.vocab
+        if self.only_temperature and fits and takes_logits(shape) and in_cpp(known):
+            return LogitRows(known, self.only_temperature, self.vocab, self.support)
         return self.after(logits, tree, first)
 
     def after(
@@ -246,10 +271,11 @@ class DraftDistributions:
             contexts = [
                 self.context.extended([tree.token_list[node] for node in path]) for path in paths
             ]
-        logits = logits[:, : self.vocab]
+        tokens = None if self.support is None else self.support.tokens
+        known = logits.shape[1] if tokens is None else 0
         # before sampling, which may concern the tokens that it lacks
-        if missing := self.vocab - logits.shape[1]:
-            logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+        logits = over_vocabulary(logits, self.vocab, tokens)
+        if known < self.vocab:
             probs = self.sampler.probs(logits, contexts)
             # a grammar may allow none but these: nothing is drafted then
             return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
@@ -262,3 +288,20 @@ class DraftDistributions:
         free = self.memory.take() if self.free is None else self.free
         out, self.free = free[: len(logits)], free[len(logits) :]
         return self.sampler.probs(logits, contexts, out if len(out) == len(logits) else None)
+
+
+def over_vocabulary(
+    logits: Float[Tensor, "rows draft_vocab"],
+    vocab: int,
+    tokens: Int[Tensor, " draft_vocab"] | None,
+) -> Float[Tensor, "rows {vocab}"]:
+    """Logits over the target's vocabulary; what the draft vocabulary lacks gets minus infinity.
+
+    Args:
+        tokens: of the entries; None where entry i belongs to token i.
+    """
+    if tokens is not None:
+        wide = logits.new_full((len(logits), max(vocab, int(tokens.max()) + 1)), -torch.inf)
+        logits = wide.index_copy_(1, tokens, logits)
+    missing = vocab - logits.shape[1]
+    return torch.nn.functional.pad(logits[:, :vocab], (0, max(missing, 0)), value=-torch.inf)

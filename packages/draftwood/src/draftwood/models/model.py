@@ -439,11 +439,13 @@ def chunks(tokens: Sequence[int], size: int = CHUNK) -> Iterator[Sequence[int]]:
         yield tokens[start : start + size]
 
 
-def extend_in_chunks(session: ModelSession, tokens: Sequence[int]) -> ModelOutput:
-    """Append any number of tokens; logits of the last one."""
+def extend_in_chunks(
+    session: ModelSession, tokens: Sequence[int], hidden: Sequence[int] = ()
+) -> ModelOutput:
+    """Append any number of tokens; logits of the last one, and states of the last chunk."""
     output = None
     for chunk in chunks(tokens):
-        output = session.extend(chunk, keep="last")
+        output = session.extend(chunk, "last", hidden)
     if output is None:
         raise ValueError("there must be at least one token")
     return output

@@ -747,11 +747,11 @@ private:
     }
 
     void make_logits(Range tiles, int) {
-        const int count = (int)scratch.wanted.size();
+        const int count = (int)scratch.wanted.size(), width = decoder.lm_head.outputs;
         products(decoder.lm_head, scratch.narrow, count, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
-                     put_tile(run.logits + (size_t)row * decoder.vocabulary, tile,
-                              decoder.vocabulary, bounded(decoder, values));
+                     put_tile(run.logits + (size_t)row * width, tile, width,
+                              bounded(decoder, values));
                  });
     }
 };

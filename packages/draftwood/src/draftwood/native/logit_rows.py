@@ -63,6 +63,28 @@ class Support:
         """Entry of each token."""
         return {token: place for place, token in enumerate(self.ids)}
 
+    @cached_property
+    def highest(self) -> int:
+        """The highest token."""
+        return int(self.tokens.max())
+
+    def extended(self, tokens: Sequence[int]) -> "Support":
+        """The same and further tokens.
+
+        The lists are shared and grow, as copies of them would take longer than a draft: so they may
+        hold more than ``tokens``, whose number says what counts.
+        """
+        other, size = Support(torch.cat([self.tokens, torch.tensor(tokens)])), len(self.tokens)
+        if len(self.ids) == size:
+            ids, places = self.ids, self.places
+        else:  # another text went on from here
+            ids = self.ids[:size]
+            places = {token: place for place, token in enumerate(ids)}
+        places.update((token, place) for place, token in enumerate(tokens, start=size))
+        ids.extend(tokens)
+        other.__dict__.update(ids=ids, places=places)
+        return other
+
 
 class LogitRows:
     """The distributions softmax(logits / temperature) of some nodes.
@@ -125,7 +147,8 @@ class LogitRows:
     def place(self, token: int) -> int:
         """Entry of a token; -1 for one that the rows do not know."""
         if self.support is not None:
-            return self.support.places.get(token, -1)
+            place = self.support.places.get(token, -1)
+            return place if place < self.size else -1
         return token if 0 <= token < self.size else -1
 
     def weight(self, row: int, place: int) -> float:

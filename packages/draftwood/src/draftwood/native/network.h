@@ -77,7 +77,7 @@ struct ForwardInput {
     const uint8_t *attention, *mlp;     // [layers]: whether they are run
     // [num_sequences], each [count][start + count - before]: whether a row sees a node of its tree
     const uint8_t* const* sees;
-    float* logits;         // [wanted rows][vocabulary]
+    float* logits;         // [wanted rows][outputs of lm_head]
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
     double* seconds;       // [threads][PARTS], added to, or null (clock.h)
     const FusionInput* fused;  // of a drafter's head, else null

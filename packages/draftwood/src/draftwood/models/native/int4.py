@@ -1,9 +1,14 @@
-"""A native model's weights once more, rounded to 4 bits, to draft for itself."""
+"""A native model's weights once more, rounded further and in part, to draft with."""
+
+from ctypes import c_float
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from draftwood.models.native.weights import MATRICES, NativeWeights
 from draftwood.native import structures
+from draftwood.native.formats import Products
 from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
@@ -23,36 +28,60 @@ def saves_by_int4(weights: NativeWeights) -> bool:
     return fast and not mixed and 8 * weights.weight_bytes > LEAST_BITS * count
 
 
-class Int4Weights:
-    """The matrices of all layers and the output head in 4 bits; all else is the model's own.
+class RoundedWeights:
+    """Matrices of all layers and the output head in fewer bits; all else is the model's own.
 
     The library runs ``structure`` in the place of the model's, over the same cache.
 
     Args:
-        weights: no mixture of experts.
+        weights: no mixture of experts where ``layers`` is given.
+        layers: what the layers' matrices are rounded to; None leaves them as they are.
+        head: likewise of the output head.
+        tokens: rows of the output head, in their order; None takes all.
     """
 
-    def __init__(self, weights: NativeWeights) -> None:
+    def __init__(
+        self,
+        weights: NativeWeights,
+        layers: Products | None = "int4",
+        head: Products = "int4",
+        tokens: Int[Tensor, " draft_vocab"] | None = None,
+    ) -> None:
         self.weights = weights  # whose memory this reads
         own, depth = weights.structure, weights.depth
         self.layers = (structures.CLayer * depth)(*own.layers[:depth])
         self.structure = type(own).from_buffer_copy(own)
         self.structure.layers = self.layers
         self._kept: list[Matrix] = []
+        if layers is not None:
+            self._round_layers(layers)
+        self.structure.lm_head = self._rounded(own.lm_head, head, tokens)
+
+    def _round_layers(self, products: Products) -> None:
         for layer in self.layers:
             for name in MATRICES:
                 if getattr(layer, name).weights:
-                    setattr(layer, name, self._in_4_bits(getattr(layer, name)))
-        self.structure.lm_head = self._in_4_bits(own.lm_head)
+                    setattr(layer, name, self._rounded(getattr(layer, name), products))
 
-    def _in_4_bits(self, matrix: structures.CMatrix) -> structures.CMatrix:
-        outputs = torch.arange(matrix.outputs)
-        weights = torch.empty(matrix.outputs, matrix.inputs, dtype=torch.float32)
+    def _rounded(
+        self, matrix: structures.CMatrix, products: Products, outputs: Tensor | None = None
+    ) -> structures.CMatrix:
+        bias = self._bias(matrix, outputs)
+        outputs = torch.arange(matrix.outputs) if outputs is None else outputs
+        weights = torch.empty(len(outputs), matrix.inputs, dtype=torch.float32)
         library().draftwood_read_outputs(
             matrix, outputs.data_ptr(), len(outputs), weights.data_ptr(), threads()
         )
-        packed = Matrix.pack(weights, None, "int4")
-        packed.structure.bias = matrix.bias
+        packed = Matrix.pack(weights, bias, products)
+        if bias is None:
+            packed.structure.bias = matrix.bias
         self.structure.encodings |= packed.structure.encoding
         self._kept.append(packed)
         return packed.structure
+
+    def _bias(self, matrix: structures.CMatrix, outputs: Tensor | None) -> Tensor | None:
+        """The bias of some outputs; None where that of all serves."""
+        if outputs is None or not matrix.bias:
+            return None
+        every = (c_float * matrix.outputs).from_address(matrix.bias)
+        return torch.tensor(list(every))[outputs]

@@ -1,10 +1,12 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.models.cache.blocks import BlockPool
@@ -13,7 +15,7 @@ from draftwood.models.described import DescribedModel
 from draftwood.models.embeddings_and_head import beyond
 from draftwood.models.model import ALL_LAYERS
 from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
-from draftwood.models.native.int4 import Int4Weights, saves_by_int4
+from draftwood.models.native.int4 import RoundedWeights, saves_by_int4
 from draftwood.models.native.step import NativeStepper, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
@@ -70,6 +72,7 @@ class NativeModel(DecoderModel[BlockPool]):
     Attributes:
         weights: what the library reads.
         clock: where the time of forward passes is written down; None for nowhere.
+        rounded: what runs in their place in a model of ``drafting``.
 
     Raises:
         ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
@@ -105,6 +108,8 @@ class NativeModel(DecoderModel[BlockPool]):
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._embeddings_and_head = NativeEmbeddingsAndHead(self.weights, self.dtype, model.head)
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
+        self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
+        self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
 
     @property
     def instructions(self) -> str:
@@ -112,9 +117,34 @@ class NativeModel(DecoderModel[BlockPool]):
         return library.instructions(self.products == "int8") or "plain loops"
 
     @cached_property
-    def int4(self) -> Int4Weights:
+    def int4(self) -> RoundedWeights:
         """The same weights in 4 bits, made when a pass first asks for them."""
-        return Int4Weights(self.weights)
+        return RoundedWeights(self.weights)
+
+    def drafting(
+        self,
+        tokens: Int[Tensor, " draft_vocab"] | None,
+        layers: Products | None,
+        head: Products,
+    ) -> "NativeModel":
+        """The same model over the same cache with rounded weights, and with logits of some tokens
+        alone: entry i of a row belongs to ``tokens[i]``.
+
+        One model gives the same object for the same arguments.
+
+        Args:
+            tokens: all different; None takes all.
+            layers: as ``RoundedWeights`` takes it, as is ``head``.
+        """
+        key = (None if tokens is None else tokens.numpy().tobytes(), layers, head)
+        with self._rounding:
+            if key not in self._rounded:
+                made = object.__new__(type(self))  # one model in all but what runs
+                made.__dict__ |= self.__dict__
+                made.rounded = RoundedWeights(self.weights, layers, head, tokens)
+                made.structure = made.rounded.structure
+                self._rounded[key] = made
+            return self._rounded[key]
 
     @property
     def embeddings_and_head(self) -> NativeEmbeddingsAndHead:
@@ -134,7 +164,8 @@ class NativeModel(DecoderModel[BlockPool]):
             layer: torch.empty(room, self.sizes.hidden, dtype=torch.float32) for layer in hidden
         }
         wanted = sum(part.wanted for part in others)
-        logits = torch.empty(wanted, self.vocab_size, dtype=torch.float32)
+        width = self.structure.lm_head.outputs
+        logits = torch.empty(wanted, width, dtype=torch.float32)
         tokens = _joined([part.tokens for part in others])
         run = self._input(others, tokens, logits, states)
         at_once = self.prepare(run)
