@@ -3,7 +3,8 @@
 // Committed rows hold a state of the target and the token behind it. Drafted rows follow them, each
 // with the state that its parent's row gave, and see their ancestors among these. The next rows of
 // the target take their places. Rows are numbered from 0, and so are their positions: rotary
-// embeddings look at distances alone.
+// embeddings look at distances alone. A head that reads tokens alone (a draft LM) has no states;
+// its rows hold a token each.
 #pragma once
 
 #include "network.h"
@@ -41,6 +42,7 @@ struct HeadTree {
     int64_t *tokens, *parents;  // [1 + max_nodes]
     float* log_probs;           // [1 + max_nodes]: of the whole path
     int32_t nodes;              // found, without the root
+    int32_t is_broken;          // found: whether a row that was read said NaN
 };
 
 // The tokens of a row of logits that arrive first when each comes at its probability as rate; see
@@ -101,8 +103,17 @@ public:
 
     // Forget the rows from this one on, and what was drafted.
     void keep(int64_t count) {
+        has_state = has_state && count >= rows;
         rows = std::min(rows, count), nodes.clear();
-        has_state = false;
+    }
+
+    // Take over the first rows of another sequence of the same head, in place of one's own.
+    void copy(const HeadSession& other, int64_t count) {
+        keep(0);
+        reserve(count);
+        for (int64_t i = 0; i * CACHE_BLOCK < count; i++)
+            std::copy(other.blocks[i].begin(), other.blocks[i].end(), blocks[i].begin());
+        rows = count;
     }
 
     // Further committed rows; finds successors of the last one. `features` lie as they are wanted:
@@ -155,11 +166,12 @@ public:
     }
 
     // A tree behind the last committed row (EAGLE-2: Li et al. 2024, arXiv:2406.16858): of each
-    // level the likeliest nodes are read, of all that was found the likeliest paths stay. `found`
-    // is what take() gave.
+    // level the likeliest nodes are read, of all that was found the likeliest paths stay, in the
+    // order in which they were found. `found` is what take() gave.
     template <class Pass>
     void draft(HeadTree& tree, Successors& found, const Pass& run) {
         std::vector<Candidate> all;
+        tree.is_broken = 0;
         const auto add = [&](int64_t above, int64_t row, int64_t place) {
             const float before = above < 0 ? 0 : all[above].log_prob;
             const int64_t* tokens = found.tokens + place * found.ranks;
@@ -173,6 +185,7 @@ public:
                                                           std::log(total)
                                                     : own[i];
                 if (chance == chance) all.push_back({above, row, tokens[i], before + chance});
+                else tree.is_broken = 1;
             }
         };
         add(-1, -1, 0);
@@ -184,6 +197,7 @@ public:
             read.erase(std::remove_if(read.begin(), read.end(), is_old), read.end());
             if ((int)read.size() > tree.width) read.resize(tree.width);
             if (read.empty()) break;
+            std::sort(read.begin(), read.end());
             const int64_t first = (int64_t)nodes.size();
             parents.clear(), tokens.clear(), fresh = all.size();
             for (int64_t at : read) parents.push_back(all[at].row), tokens.push_back(all[at].token);
@@ -321,9 +335,10 @@ private:
     }
 
     static void put(const std::vector<Candidate>& all, HeadTree& tree) {
-        std::vector<int64_t> node_of(all.size(), 0);
+        std::vector<int64_t> node_of(all.size(), 0), kept = best(all, tree.max_nodes);
+        std::sort(kept.begin(), kept.end());
         tree.nodes = 0, tree.parents[0] = -1, tree.log_probs[0] = 0;
-        for (int64_t at : best(all, tree.max_nodes)) {
+        for (int64_t at : kept) {
             const int node = ++tree.nodes;
             node_of[at] = node;
             tree.tokens[node] = all[at].token, tree.log_probs[node] = all[at].log_prob;

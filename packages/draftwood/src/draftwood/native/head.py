@@ -38,7 +38,7 @@ class HeadShape:
     Attributes:
         hidden: entries of a hidden state, the target's.
         layers: decoder layers; the first reads token and state side by side.
-        reads: states of the target that become one.
+        reads: states of the target that become one; 0 for a head that reads tokens alone.
         norms_features: whether each of these is normed before.
         feeds_normed: whether a drafted state is fed back after the final norm.
         starts_normed: whether the residual stream starts with the normed state.
@@ -67,7 +67,8 @@ class NativeHead:
 
     Args:
         shape: what the head is.
-        weights: by the names of ``EagleHead.state_dict()``.
+        weights: by the names of ``EagleHead.state_dict()``; of ``LmHead.state_dict()`` for a head
+            that reads tokens alone.
         draft_tokens: the draft vocabulary in numbers of the target's, all different.
         lm_rows: rows of the target's output head, one for each draft token.
         embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
@@ -142,6 +143,8 @@ class NativeHead:
 
     def _fusion(self) -> structures.CFusion:
         shape = self.shape
+        if not shape.reads:
+            return structures.CFusion(matrix=self._matrix("proj", shape.hidden, shape.hidden))
         norms = None
         if shape.norms_features:
             names = [f"fc_norm.{number}" for number in range(shape.reads)]
@@ -157,7 +160,7 @@ class NativeHead:
 
     def _layer(self, number: int) -> structures.CLayer:
         shape = self.shape
-        inputs = shape.hidden * (2 if number == 0 else 1)
+        inputs = shape.hidden * (2 if number == 0 and shape.reads else 1)
         queries, keys = shape.heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         sizes = {
             "query": (queries, inputs),

@@ -174,15 +174,14 @@ class CStep(Structure):
     """See step.h."""
 
     _fields_ = (
-        ("drafting", c_void_p),
-        *((name, c_void_p) for name in ("costs", "slopes")),
+        *((name, c_void_p) for name in ("drafting", "head", "costs", "slopes")),
         ("others", c_double),
         *((name, c_int64) for name in ("room", "root", "most", "ranks")),
         *((name, c_uint64) for name in ("key", "place")),
         ("is_drawn", c_int32),
         *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
         *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
-        *((name, c_int64) for name in ("nodes", "kept", "next_token")),
+        *((name, c_int64) for name in ("nodes", "kept", "next_token", "is_head_broken")),
         ("broken", c_void_p),
         *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
     )
@@ -216,7 +215,17 @@ class CHeadTree(Structure):
         ("race_spread", c_float),
         *((name, POINTER(c_int64)) for name in ("tokens", "parents")),
         ("log_probs", POINTER(c_float)),
-        ("nodes", c_int32),
+        *((name, c_int32) for name in ("nodes", "is_broken")),
+    )
+
+
+class CHeadDraftingSettings(Structure):
+    """See head_drafting.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("session", "found", "layers")),
+        ("width", c_int64),
+        *((name, c_int32) for name in ("reads", "nodes", "depth", "level_width")),
     )
 
 
@@ -224,5 +233,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CMatrix, CNorm, CExpert, CExperts),
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
+    CHeadDraftingSettings,
 )
 """In the order of ``draftwood_structure_size``."""
