@@ -69,30 +69,33 @@ class Bench:
     def round(self) -> None:
         """Time each thing once."""
         for name, draft in self.drafts.items():
-            output = self._pass(draft.reads.hidden, name)
-            self._pass((), name)
-            draft.update(VerifiedTree(PASS, [0, 1], output))
-            for level, (tree, first) in LEVELS.items():
-                self._timed(f"{name}: {level}", lambda: draft.text.level(tree, first))  # noqa: B023
-                if first:
-                    draft.text.drop()
+            for hidden in (draft.reads.hidden, ()):
+                output = self.session.forward(PASS, hidden=draft.reads.hidden)
+                self.session.commit([])
+                draft.update(VerifiedTree(PASS, [0, 1], output))
+                self._levels(name, draft)
+                self._pass(hidden, name)
         hidden = next(iter(self.drafts.values())).reads.hidden
         for states in ((), hidden[-1:], hidden):
             self._pass((), "settle")
             time.sleep(0.02)  # until PyTorch's threads sleep
             self._pass(states, "alone")
 
-    def _pass(self, hidden: tuple[int, ...], behind: str) -> Any:
-        name = f"pass behind {behind}, {len(hidden)} states"
-        output = self._timed(name, lambda: self.session.forward(PASS, hidden=hidden))
-        self.session.commit([])
-        return output
+    def _levels(self, name: str, draft: Any) -> None:
+        for level, (tree, first) in LEVELS.items():
+            self._timed(f"{name}: {level}", lambda: draft.text.level(tree, first))  # noqa: B023
+            if first:
+                draft.text.drop()
 
-    def _timed(self, name: str, act: Callable[[], Any]) -> Any:
+    def _pass(self, hidden: tuple[int, ...], behind: str) -> None:
+        name = f"pass behind {behind}, {len(hidden)} states"
+        self._timed(name, lambda: self.session.forward(PASS, hidden=hidden))
+        self.session.commit([])
+
+    def _timed(self, name: str, act: Callable[[], object]) -> None:
         since = time.perf_counter()
-        result = act()
+        act()
         self.times.setdefault(name, []).append(1e3 * (time.perf_counter() - since))
-        return result
 
 
 def main() -> None:

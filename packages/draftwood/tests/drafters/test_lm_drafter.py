@@ -128,9 +128,7 @@ def test_long_prompts_and_forks(target: Model) -> None:
     second.follow(first)
     compare(drafter, first.propose(5, Context(tokens, 500)), tokens)
     ran, text = [], second.text
-    text._run = lambda taken, *rest: (
-        ran.append(len(taken)) or type(text)._run(text, taken, *rest)
-    )
+    text._run = lambda taken, *rest: ran.append(len(taken)) or type(text)._run(text, taken, *rest)
     compare(drafter, second.propose(11, Context(tokens, 500)), tokens)
     assert ran == [1]
 

@@ -149,7 +149,9 @@ def plain_text(target: Model, temperature: float) -> list[int]:
 
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("shape", [BestFirst(3, 3, 4), BestFirst(4, 2, 6)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [BestFirst(3, 3, 4), BestFirst(4, 2, 6), BestFirst(5, 3, 6, floor=0.1)], ids=str
+)
 def test_whole_steps_draft_the_same_trees(
     target: NativeModel, name: str, temperature: float, shape: Shape
 ) -> None:
@@ -220,7 +222,7 @@ def test_a_head_that_overflows_ends_drafting(products: Any, shape: Shape) -> Non
     target = NativeModel(tiny_llama(0, layers=4), products)
     trained = tiny_eagle(target)
     with torch.no_grad():
-        trained.head.layers[0].mlp.down_proj.weight.fill_(3e38)
+        trained.head.get_parameter("layers.0.mlp.down_proj.weight").fill_(3e38)
     drafter = Eagle(trained, target, shape)
     assert drafter.native is not None
     with pytest.warns(UserWarning, match="eagle says NaN or infinity"):
@@ -254,7 +256,7 @@ def test_one_packed_head_serves_auto_and_eagle() -> None:
     other = NativeModel(tiny_llama(0, layers=4), "int8")
     assert Eagle(trained, other).native is not first.native
     with torch.no_grad():
-        trained.head.fc.weight.mul_(2.0)
+        trained.head.get_parameter("fc.weight").mul_(2.0)
     assert Eagle(trained, target).native is not first.native
 
 
@@ -263,7 +265,7 @@ def test_pytorch_runs_what_the_library_does_not(target: NativeModel) -> None:
     assert Eagle(sampling, target).native is None
     damaged = tiny_eagle(target)
     with torch.no_grad():
-        damaged.head.fc.weight[0, 0] = torch.nan
+        damaged.head.get_parameter("fc.weight")[0, 0] = torch.nan
     assert Eagle(damaged, target).native is None
     lean = LeanModel(tiny_llama(0, layers=4))
     assert Eagle(tiny_eagle(lean), lean).native is None

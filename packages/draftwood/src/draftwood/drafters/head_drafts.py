@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, Reads, VerifiedTree
-from draftwood.drafters.head_rows import TorchText
+from draftwood.drafters.head_rows import HeadText, NodeLogits
 from draftwood.heads.native_text import NativeText
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import MAX_RANKS
@@ -29,9 +25,7 @@ class HeadDrafts(DraftSession):
         text: the head at work on this text.
     """
 
-    def __init__(
-        self, drafter: HeadDrafter, request: DraftRequest, text: NativeText | TorchText
-    ) -> None:
+    def __init__(self, drafter: HeadDrafter, request: DraftRequest, text: HeadText) -> None:
         self.drafter, self.rng, self.text = drafter, request.rng, text
         self.sampler = request.sampler.for_drafting()
         config: Any = drafter.trained.head.config
@@ -51,7 +45,6 @@ class HeadDrafts(DraftSession):
         hidden = {} if verified.output is None else verified.output.hidden
         self.text.take(verified.tokens, hidden, verified.path)
 
-    @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
         if context.max_draft_len < 1:
@@ -61,7 +54,7 @@ class HeadDrafts(DraftSession):
         self.text.drop()
         return tree
 
-    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def level(self, tree: DraftTree, first: int) -> NodeLogits:
         """Logits after the nodes of a tree from ``first`` on; see ``HeadText``."""
         return self.text.level(tree, first)
 
@@ -70,7 +63,7 @@ class HeadDrafts(DraftSession):
         if self._native is None and isinstance(self.text, NativeText) and children_of(shape):
             assert isinstance(shape, BestFirst)
             self._copy_prompt()
-            drafting = self.text.drafting(shape.size, shape.depth, shape.width)
+            drafting = self.text.drafting(shape.size, shape.depth, shape.width, shape.floor)
             self._native = NativeDraft(drafting.costs, hidden=self.reads.hidden, head=drafting)
         return self._native
 

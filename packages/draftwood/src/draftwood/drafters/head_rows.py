@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,8 @@ Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]
 
 OutputHead = Callable[[Float[Tensor, "rows dim"]], Float[Tensor, "rows draft_vocab"]]
 """Logits of the draft vocabulary after normed states."""
+
+NodeLogits = Float[Tensor, "nodes draft_vocab"]
 
 
 class HeadText(Protocol):
@@ -47,6 +49,10 @@ class HeadText(Protocol):
 
     def drop(self) -> None:
         """Forget what was drafted."""
+        ...
+
+    def follow(self, first: Any) -> None:
+        """Take over what was run for another text of this head with the same prompt."""
         ...
 
 
@@ -130,6 +136,9 @@ class TorchText(ABC):
         self.rows.drop()
 
     @abstractmethod
+    def follow(self, first: Any) -> None: ...
+
+    @abstractmethod
     def _begin(self, root: int) -> Float[Tensor, "1 dim"]:
         """Take in all rows of the text; gives what the output head reads after the root."""
 
@@ -166,7 +175,7 @@ class EagleText(TorchText):
         if len(self.late) > CHUNK:
             self._take_in(self.late[1:])
 
-    def follow(self, first: "EagleText") -> None:
+    def follow(self, first: Any) -> None:
         """Take over the rows that were run for another text with the same prompt."""
         if self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
             self.states, self.late = [torch.cat(self.states)[-1:]], self.late[-1:]
@@ -220,7 +229,7 @@ class LmText(TorchText):
         self.late += tokens[self._ahead :]
         self._ahead = 0
 
-    def follow(self, first: "LmText") -> None:
+    def follow(self, first: Any) -> None:
         """Take over the rows that were run for another text with the same prompt."""
         if self.rows.copy(first.rows, self.rows.text + len(self.late)):
             self.late = []

@@ -73,16 +73,16 @@ class NativeText:
         other._late, other._states, other._ahead = [*self._late], [*self._states], self._ahead
         return other
 
-    def drafting(self, nodes: int, depth: int, width: int) -> HeadDrafting:
+    def drafting(self, nodes: int, depth: int, width: int, floor: float = 0.0) -> HeadDrafting:
         """Hand the text over to the library, which drafts and learns in its own steps from now on.
 
         Args:
-            nodes, depth, width: see ``HeadDrafting``.
+            nodes, depth, width, floor: see ``HeadDrafting``.
         """
         if self._drafting is None:
             if known := self._late[self._waiting :]:
                 self._take_in(known)
-            self._drafting = HeadDrafting(self.session, self.layers, nodes, depth, width)
+            self._drafting = HeadDrafting(self.session, self.layers, nodes, depth, width, floor)
             if self._states:
                 states, path = self._states[0]
                 rows = {layer: each[path] for layer, each in zip(self.layers, states, strict=True)}

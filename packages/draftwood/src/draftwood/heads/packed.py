@@ -2,11 +2,9 @@
 
 from weakref import WeakKeyDictionary
 
-from draftwood.heads import native_eagle, native_lm
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.lm import LmHead
-from draftwood.heads.native_eagle import NativeEagle
-from draftwood.heads.native_lm import NativeLm
+from draftwood.heads.native_eagle import NativeEagle, NativeLm, why_not
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -61,17 +59,15 @@ def _products_beside(target: NativeModel) -> Products:
 
 def _why_not(trained: TrainedHead, products: HeadProducts) -> str | None:
     head = trained.head
-    if isinstance(head, EagleHead):
-        return native_eagle.why_not(head.config, products)
-    if isinstance(head, LmHead):
-        return native_lm.why_not(head.config, products)
+    if isinstance(head, EagleHead | LmHead):
+        return why_not(head.config, products)
     return "the library runs EAGLE heads and draft LMs"
 
 
 def _pack(trained: TrainedHead, target: NativeModel, products: Products) -> NativeHead:
     head, tokens, weights = trained.head, trained.draft_tokens, target.weights
-    own = head.config.own_head if isinstance(head, EagleHead) else 0
-    rows = head.lm_head.weight.detach() if own else weights.lm_head.outputs(tokens)
+    own = head.state_dict().get("lm_head.weight")
+    rows = weights.lm_head.outputs(tokens) if own is None else own
     given = (tokens, rows, weights.embedding, weights.embedding_scale, *products)
     if isinstance(head, EagleHead):
         return NativeEagle(head, *given)

@@ -142,7 +142,7 @@ RECIPES = (
         "the likeliest nodes of a tree that a trained head drafts from the model's hidden states",
         "Li et al. 2025, arXiv:2503.01840; Li et al. 2024, arXiv:2406.16858",
         Eagle,
-        small_tree(),
+        BestFirst(depth=5, width=3, size=4, floor=0.15),
         Match(),
     ),
     MethodSpec(

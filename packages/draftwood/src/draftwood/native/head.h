@@ -39,6 +39,7 @@ struct HeadTree {
     // run with the same noise is won by a token with a chance in proportion to its score to the
     // power of 1 / race_spread, were the differences Gumbel noise of this scale.
     float race_spread;
+    float least_log_prob;  // of the paths to nodes that are read
     int64_t *tokens, *parents;  // [1 + max_nodes]
     float* log_probs;           // [1 + max_nodes]: of the whole path
     int32_t nodes;              // found, without the root
@@ -136,15 +137,18 @@ public:
         return -1;
     }
 
-    // Drafted rows, each a child of an earlier one or, for -1, of the last committed row; finds
-    // their successors. They are numbered from 0 on since the last committed row. Returns the first
-    // whose token or parent is none, and then nothing was done; else -1.
+    // Drafted rows, each a child of an earlier call's or, for -1, of the last committed row; finds
+    // their successors. They are numbered from 0 on since the last committed row. A head that reads
+    // tokens alone also takes parents of the same call. Returns the first whose token or parent is
+    // none, and then nothing was done; else -1.
     template <class Pass>
     int32_t level(const int64_t* parents, const int64_t* tokens, int64_t count, Successors& found,
                   const Pass& run) {
         const int64_t before = (int64_t)nodes.size();
+        const bool is_lm = !decoder.fusion->reads;
         for (int64_t i = 0; i < count; i++)
-            if (!is_token(tokens[i]) || parents[i] < -1 || parents[i] >= before || !has_state)
+            if (!is_token(tokens[i]) || parents[i] < -1 || !has_state ||
+                parents[i] >= before + (is_lm ? i : 0))
                 return (int32_t)i;
         const int64_t width = decoder.hidden, all = before + count;
         for (int64_t i = 0; i < count; i++)
@@ -193,8 +197,10 @@ public:
         size_t fresh = 0;  // of the newest level
         for (int level = 1; level < tree.depth && fresh < all.size(); level++) {
             read = best(all, tree.max_nodes);
-            const auto is_old = [&](int64_t at) { return at < (int64_t)fresh; };
-            read.erase(std::remove_if(read.begin(), read.end(), is_old), read.end());
+            const auto is_left_out = [&](int64_t at) {
+                return at < (int64_t)fresh || all[at].log_prob < tree.least_log_prob;
+            };
+            read.erase(std::remove_if(read.begin(), read.end(), is_left_out), read.end());
             if ((int)read.size() > tree.width) read.resize(tree.width);
             if (read.empty()) break;
             std::sort(read.begin(), read.end());

@@ -13,6 +13,7 @@ struct HeadDraftingSettings {
     const int32_t* layers;  // [reads] of the target, whose inputs the head reads
     int64_t width;          // of a hidden state
     int32_t reads, nodes, depth, level_width;  // as of HeadTree
+    float least_log_prob;                      // likewise
 };
 
 class HeadDrafting {
@@ -32,6 +33,7 @@ public:
         tree.max_nodes = (int32_t)std::min<int64_t>(settings.nodes, most);
         tree.depth = (int32_t)std::min<int64_t>(settings.depth, room);
         tree.width = settings.level_width, tree.race_spread = 1;
+        tree.least_log_prob = settings.least_log_prob;
         tree.tokens = tokens, tree.parents = parents, tree.log_probs = log_probs.data();
         const int32_t odd =
             late.take(root, [&](const FusionInput& fused, const int64_t* rows, int64_t count) {

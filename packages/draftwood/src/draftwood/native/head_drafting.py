@@ -1,5 +1,6 @@
 """Trees that a trained head drafts alone in C++, for whole steps; see head_drafting.h."""
 
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_int32
@@ -24,10 +25,17 @@ class HeadDrafting:
         nodes: of a tree, without its root.
         depth: most levels.
         width: most nodes of a level that are read.
+        floor: least probability of the path to a node that is read.
     """
 
     def __init__(
-        self, session: HeadSession, layers: Sequence[int], nodes: int, depth: int, width: int
+        self,
+        session: HeadSession,
+        layers: Sequence[int],
+        nodes: int,
+        depth: int,
+        width: int,
+        floor: float = 0.0,
     ) -> None:
         self._library, self._layers = library.library(), tuple(layers)
         numbers = (c_int32 * len(layers))(*layers)
@@ -40,6 +48,7 @@ class HeadDrafting:
             nodes=nodes,
             depth=depth,
             level_width=width,
+            least_log_prob=math.log(floor) if floor else -math.inf,
         )
         self.handle = self._library.draftwood_head_drafting_new(byref(settings))
         self._session = session  # in memory as long as the handle

@@ -1,6 +1,7 @@
 """Session of a head in C++ on one text; see head.h."""
 
 import ctypes
+import math
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
@@ -116,7 +117,8 @@ class HeadSession:
 
         Args:
             parents: of each the drafted row that it follows, counted from 0 since the last
-                ``take``; -1 for the last committed row.
+                ``take``; -1 for the last committed row. A head that reads tokens alone also takes
+                rows of this call.
             tokens: of each.
         """
         count = len(tokens)
@@ -171,6 +173,7 @@ class HeadSession:
             )
         tree = self._room(max_nodes)
         tree.depth, tree.width, tree.race_spread = depth, width, race_spread
+        tree.least_log_prob = -math.inf
         taken = self._taken(features, tokens, path, place)
         odd = self._library.draftwood_head_draft(*taken, tree, threads())
         self._check(odd, tokens)

@@ -212,7 +212,7 @@ class CSuccessors(Structure):
 class CHeadTree(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("max_nodes", "depth", "width")),
-        ("race_spread", c_float),
+        *((name, c_float) for name in ("race_spread", "least_log_prob")),
         *((name, POINTER(c_int64)) for name in ("tokens", "parents")),
         ("log_probs", POINTER(c_float)),
         *((name, c_int32) for name in ("nodes", "is_broken")),
@@ -226,6 +226,7 @@ class CHeadDraftingSettings(Structure):
         *((name, c_void_p) for name in ("session", "found", "layers")),
         ("width", c_int64),
         *((name, c_int32) for name in ("reads", "nodes", "depth", "level_width")),
+        ("least_log_prob", c_float),
     )
 
 

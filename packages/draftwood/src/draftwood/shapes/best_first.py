@@ -1,5 +1,6 @@
 """Most probable nodes of a tree, at any depth."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,15 +18,26 @@ class BestFirst:
 
     EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's
     probabilities under the drafter, never above its parent's, so the kept nodes are connected.
+
+    Differs from the paper: leaves less likely than ``floor`` are not expanded, and without any
+    other the tree ends early; 0 expands all.
     """
 
     name: ClassVar[str] = "best-first"
     depth: int = 4
     width: int = 4
     size: int = 16
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
         positive("depth, width and size", (self.depth, self.width, self.size))
+        if not 0.0 <= self.floor < 1.0:
+            raise ValueError(f"floor must be a probability below 1, got {self.floor}")
+
+    def __repr__(self) -> str:
+        """Its settings; records of trees without a floor do not name it."""
+        floor = f", floor={self.floor}" if self.floor else ""
+        return f"BestFirst(depth={self.depth}, width={self.width}, size={self.size}{floor})"
 
     @property
     def draw(self) -> Draw:
@@ -37,7 +49,8 @@ class BestFirst:
 
     @property
     def label(self) -> str:
-        return f"best-first {self.width}x{self.depth}, keep {self.size}"
+        above = f", above {self.floor:g}" if self.floor else ""
+        return f"best-first {self.width}x{self.depth}, keep {self.size}{above}"
 
     def grow(
         self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
@@ -73,6 +86,10 @@ class BestFirst:
             if level + 1 == depth:
                 break
             chosen = values.topk(min(self.width, len(values))).indices.sort().values
+            if self.floor:  # looking at values waits for a device
+                chosen = chosen[values[chosen] >= math.log(self.floor)]
+                if not len(chosen):
+                    break
             above = len(expanded) - len(leaves)
             expanded = DraftTree(
                 torch.cat(
