@@ -85,8 +85,9 @@ class NativeText:
             self._drafting = HeadDrafting(self.session, self.layers, nodes, depth, width, floor)
             if self._states:
                 states, path = self._states[0]
-                rows = {layer: each[path] for layer, each in zip(self.layers, states, strict=True)}
-                self._drafting.learn(self._late, rows)
+                rows = [each[path].float().contiguous() for each in states]
+                addresses = [each.data_ptr() for each in rows]
+                self._drafting.learn(self._late, dict(zip(self.layers, addresses, strict=True)))
         return self._drafting
 
     def _take_in(self, tokens: Sequence[int]) -> None:

@@ -5,9 +5,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_int32
 
-from jaxtyping import Float
-from torch import Tensor
-
 from draftwood.native import library
 from draftwood.native.drafting import Costs
 from draftwood.native.head_session import HeadSession
@@ -56,17 +53,14 @@ class HeadDrafting:
         weakref.finalize(self, free, self.handle).atexit = False
         self.costs = Costs([0.0] * (1 + nodes), [0.0] * (1 + nodes))
 
-    def learn(
-        self, tokens: Sequence[int], hidden: Mapping[int, Float[Tensor, "tokens dim"]]
-    ) -> None:
-        """Take note of tokens that became text, and of the target's states at them."""
-        states = {layer: hidden[layer].float().contiguous() for layer in self._layers}
-        addresses = library.integers(
-            [
-                states[layer].data_ptr() if layer in states else 0
-                for layer in range(1 + max(self._layers, default=-1))
-            ]
-        )
+    def learn(self, tokens: Sequence[int], states: Mapping[int, int]) -> None:
+        """Take note of tokens that became text, and of the target's states at them.
+
+        Args:
+            states: by layer the address of [tokens hidden] in float32.
+        """
+        layers = range(1 + max(self._layers, default=-1))
+        addresses = library.integers([states.get(layer, 0) for layer in layers])
         self._library.draftwood_head_drafting_learn(
             self.handle, library.integers(tokens), len(tokens), addresses
         )
