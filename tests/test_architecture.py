@@ -310,7 +310,7 @@ PROTOCOLS = {"drafter", "ahead", "overlap", "resources", "shape", "verifier"}
 # what the methods of an axis have in common
 HELPERS = PROTOCOLS | {
     *("__init__", "base", "resting", "optimal", "best_tree", "rows"),
-    *("draft_vocabulary", "head_rows", "partial", "layer_sets"),
+    *("draft_vocabulary", "head_drafts", "head_rows", "partial", "layer_sets"),
 }
 
 
@@ -341,6 +341,7 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
             "best_tree",
             "resting",
             "draft_vocabulary",
+            "head_drafts",
             "head_rows",
             "partial",
             "layer_sets",

@@ -18,6 +18,7 @@ from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options
 from draftwood.heads.trained import TrainedHead
+from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
@@ -266,10 +267,14 @@ class Lying(LyingRows, Eagle): ...
 class LyingLm(LyingRows, Lm): ...
 
 
+ROADS = pytest.mark.parametrize("road", [LeanModel, NativeModel], ids=lambda road: road.__name__)
+
+
+@ROADS
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
-def test_law_of_a_trained_head(rule: Verifier, off: Written) -> None:
+def test_law_of_a_trained_head(rule: Verifier, road: type[DecoderModel], off: Written) -> None:
     """Also where it does not know every token, and in a step after a step."""
-    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     known, part = (tiny_eagle(model, tokens) for tokens in ([0, 1, 2], [0, 2]))
     for drafter, sampling, steps in (
         (Eagle(known, model, Widths((1, 1))), Sampling(0.9), 1),
@@ -279,8 +284,11 @@ def test_law_of_a_trained_head(rule: Verifier, off: Written) -> None:
         assert off(model, drafter, rule, sampling, steps) < TOLERANCE
 
 
-def test_law_of_the_likeliest_nodes_of_a_trained_head(off: Written) -> None:
-    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+@ROADS
+def test_law_of_the_likeliest_nodes_of_a_trained_head(
+    road: type[DecoderModel], off: Written
+) -> None:
+    model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Eagle(tiny_eagle(model, [0, 2]), model, BestFirst(2, 2, 3))
     assert off(model, drafter, Match(), Sampling(0.9)) < TOLERANCE
 
@@ -383,21 +391,28 @@ def test_rows_of_the_library_that_are_rolled_are_caught(
     assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
 
 
-def test_a_trained_head_that_lies_about_its_rows_is_caught(off: Written) -> None:
-    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+@ROADS
+def test_a_trained_head_that_lies_about_its_rows_is_caught(
+    road: type[DecoderModel], off: Written
+) -> None:
+    model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Lying(tiny_eagle(model, [0, 1, 2]), model, Widths((1, 1)))
     assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
 
 
-def test_law_of_a_draft_lm(off: Written) -> None:
-    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+@ROADS
+def test_law_of_a_draft_lm(road: type[DecoderModel], off: Written) -> None:
+    model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drawn = Lm(tiny_lm(model, [0, 2]), model, Widths((2, 1)))
     assert off(model, drawn, Rejection(), Sampling(0.9)) < TOLERANCE
     likeliest = Lm(tiny_lm(model, [0, 2]), model, BestFirst(2, 2, 3))
     assert off(model, likeliest, Match(), Sampling(0.9)) < TOLERANCE
 
 
-def test_a_draft_lm_that_lies_about_its_rows_is_caught(off: Written) -> None:
-    model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
+@ROADS
+def test_a_draft_lm_that_lies_about_its_rows_is_caught(
+    road: type[DecoderModel], off: Written
+) -> None:
+    model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = LyingLm(tiny_lm(model, [0, 1, 2]), model, Widths((1, 1)))
     assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE

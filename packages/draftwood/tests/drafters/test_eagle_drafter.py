@@ -199,7 +199,8 @@ def test_steps_with_a_cache_equal_steps_from_scratch(
         say(draft, request.target, [], tree, path)
         written += [tree.token_list[node] for node in path]
     assert compared >= 8
-    assert draft.rows.cache.length == draft.rows.text < len(written)
+    rows = draft.text.rows
+    assert rows.cache.length == rows.text < len(written)
 
 
 def test_states_that_are_not_the_targets_are_caught(
@@ -211,7 +212,8 @@ def test_states_that_are_not_the_targets_are_caught(
     say(draft, request.target, PROMPT)
     tree = draft.propose(9, Context(PROMPT, 9))
     say(draft, request.target, [], tree, [0, 1])
-    monkeypatch.setattr(draft, "states", [torch.randn_like(each) for each in draft.states])
+    wrong = [torch.randn_like(each) for each in draft.text.states]
+    monkeypatch.setattr(draft.text, "states", wrong)
     recorded.seen.clear()
     draft.propose(8, Context([*PROMPT, 9, tree.token_list[1]], 9))
     with pytest.raises(AssertionError, match="not close"):
@@ -254,9 +256,9 @@ def test_a_fork_copies_rows(target: Model) -> None:
     say(second, other.target, PROMPT)
     second.follow(first)
     first.propose(9, Context(PROMPT, 9))
-    ran = []
-    second._run = lambda tokens, *rest: (
-        ran.append(len(tokens)) or type(second)._run(second, tokens, *rest)
+    ran, text = [], second.text
+    text._run = lambda tokens, *rest: (
+        ran.append(len(tokens)) or type(text)._run(text, tokens, *rest)
     )
     recorded.seen.clear()
     second.propose(11, Context(PROMPT, 9))

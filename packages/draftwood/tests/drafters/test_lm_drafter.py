@@ -102,7 +102,8 @@ def test_steps_with_a_cache_equal_steps_from_scratch(target: Model, settings: di
         draft.update(VerifiedTree(tree, path, None))
         written += [tree.token_list[node] for node in path]
     tell(draft, [8, 11])  # a rest
-    assert draft.rows.cache.length == draft.rows.text <= len(written)
+    rows = draft.text.rows
+    assert rows.cache.length == rows.text <= len(written)
     compare(drafter, draft.propose(3, Context([*written, 8, 11], 9)), [*written, 8, 11])
 
 
@@ -126,10 +127,8 @@ def test_long_prompts_and_forks(target: Model) -> None:
         tell(draft, tokens)
     second.follow(first)
     compare(drafter, first.propose(5, Context(tokens, 500)), tokens)
-    ran = []
-    second._run = lambda taken, *rest: (
-        ran.append(len(taken)) or type(second)._run(second, taken, *rest)
-    )
+    ran, text = [], second.text
+    text._run = lambda taken, *rest: ran.append(len(taken)) or type(text)._run(text, taken, *rest)
     compare(drafter, second.propose(11, Context(tokens, 500)), tokens)
     assert ran == [1]
 

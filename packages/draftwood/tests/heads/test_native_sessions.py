@@ -115,7 +115,7 @@ def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
         session.take(features_of(CONFIG, 3), [1, 2, 3])
         stored = Matrix.pack(rows, None, lm_products).multiply(session.states())
         assert torch.equal(session.logits(), stored)
-        logits[lm_products] = session.logits()
+        logits[lm_products] = session.logits().clone()
     assert not torch.equal(logits["float32"], logits["int8"])
     assert not torch.equal(logits["int4"], logits["int8"])
 
@@ -138,7 +138,7 @@ def test_raced_successors_are_those_that_arrive_first(temperature: float) -> Non
     key, place = rng.next_draw
     session = a_native(CONFIG).start(6, temperature, key)
     found = [session.take(features_of(CONFIG, 3), [1, 2, 3], place=place)]
-    logits = [session.logits()[0]]
+    logits = [session.logits()[0].clone()]
     found += [session.level([-1], [7]), session.level([0], [8])]
     session.level([1, -1], [7, 9])
     draft_tokens = some_draft_tokens()

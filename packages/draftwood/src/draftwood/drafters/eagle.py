@@ -3,24 +3,15 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
-from draftwood.drafters.drafter import (
-    DraftRequest,
-    DraftSession,
-    Reads,
-    VerifiedTree,
-)
-from draftwood.drafters.head_rows import HeadRows, Layout
+from draftwood.drafters.drafter import DraftRequest, DraftSession
+from draftwood.drafters.head_drafts import HeadDrafts, native_text
+from draftwood.drafters.head_rows import EagleText
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
-from draftwood.models.model import CHUNK
+from draftwood.heads.packed import native_head
 from draftwood.models.requirements import require_ability
-from draftwood.sampling import Context
-from draftwood.tree import DraftTree
+from draftwood.native.head import NativeHead
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +20,8 @@ class Eagle(HeadDrafter):
 
     EAGLE-3 (Li et al. 2025, arXiv:2503.01840). The head reads the target's hidden states of every
     token that became text; behind these it reads what it drafted itself. Rows that were drafted
-    leave its cache with the step, and the target's states take their places.
+    leave its cache with the step, and the target's states take their places. The library runs the
+    head where it runs the target, PyTorch elsewhere.
 
     Args:
         trained: head, draft vocabulary and fingerprint of the target.
@@ -50,6 +42,7 @@ class Eagle(HeadDrafter):
 
     name: ClassVar[str] = "eagle"
     head: EagleHead = field(init=False, repr=False)
+    native: NativeHead | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head = require_kind(self.trained.head, EagleHead, self.name)
@@ -71,86 +64,11 @@ class Eagle(HeadDrafter):
         object.__setattr__(self, "head", head.to(target.device, dtype))
         rows = head.lm_head.weight if config.own_head else None
         object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype, rows))
+        object.__setattr__(self, "native", native_head(self.trained, target))
 
     def start(self, request: DraftRequest) -> DraftSession:
-        return _EagleSession(self, request)
-
-
-class _EagleSession(DraftSession):
-    def __init__(self, config: Eagle, request: DraftRequest) -> None:
-        self.drafter, self.rng = config, request.rng
-        self.head, self.config = config.head, config.head.config
-        self.sampler = request.sampler.for_drafting()
-        self.rows = HeadRows(self.config, self.head.fc.weight)  # each with states of the target
-        # Tokens of the sequence whose rows are not in the cache, and the target's states there. The
-        # row of a place needs the token at the next one, so the newest always waits.
-        self.late: list[int] = []
-        self.states: list[Float[Tensor, "places reads dim"]] = []
-        self.first: _EagleSession | None = None  # ran the prompt for this one too
-
-    @property
-    def reads(self) -> Reads:
-        return Reads(hidden=tuple(dict.fromkeys(self.config.reads)))
-
-    def follow(self, first: DraftSession) -> None:
-        assert isinstance(first, _EagleSession)
-        self.first = first
-
-    @torch.no_grad()
-    def update(self, verified: VerifiedTree) -> None:
-        assert verified.output is not None  # it says what it reads
-        hidden = verified.output.hidden
-        path = list(verified.path)
-        self.late += verified.tokens
-        self.states.append(torch.stack([hidden[i][path] for i in self.config.reads], dim=-2))
-        if len(self.late) > CHUNK:
-            self._take_in(self.late[1:])
-
-    @torch.no_grad()
-    def propose(self, root: int, context: Context) -> DraftTree:
-        self._copy_prompt()
-        if context.max_draft_len < 1:
-            return DraftTree.of([root], [-1])
-        state, normed = self._take_in([*self.late[1:], root])
-        states = [state]  # of the drafted rows, the root's first
-
-        def score(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
-            if first == 0:
-                return self.drafter.vocabulary.logits(normed)
-            above = torch.cat(states)[tree.parents[first:]]
-            fed, read = self._run(tree.tokens[first:], above, self.rows.below(tree, first))
-            states.append(fed)
-            return self.drafter.vocabulary.logits(read)
-
-        shape, vocabulary = self.drafter.shape, self.drafter.vocabulary
-        tree = vocabulary.grow(shape, root, score, self.sampler, context, self.rng)
-        self.rows.drop()
-        return tree
-
-    def _take_in(self, following: list[int]) -> tuple[Tensor, Tensor]:
-        """Append the rows whose next tokens are known; gives what the last one says.
-
-        Args:
-            following: these tokens.
-        """
-        states, said = torch.cat(self.states), None
-        for part, layout in self.rows.chunks(len(following)):
-            tokens = torch.tensor(following[part], device=states.device)
-            features = states[part].to(self.head.fc.weight.dtype)
-            said = self._run(tokens, self.head.combine(features), layout)
-        assert said is not None  # there is a token to follow
-        self.late, self.states = self.late[len(following) :], [states[len(following) :]]
-        return said[0][-1:], said[1][-1:]
-
-    def _run(
-        self, tokens: Int[Tensor, " rows"], state: Float[Tensor, "rows dim"], layout: Layout
-    ) -> tuple[Tensor, Tensor]:
-        places, seen = layout
-        embedded = self.drafter.target.embeddings_and_head.embed(tokens).to(state.dtype)
-        return self.head(embedded, state, places, self.rows.cache.attend(seen))
-
-    def _copy_prompt(self) -> None:
-        """Take over the rows that were run for another request with the same prompt."""
-        first, self.first = self.first, None
-        if first is not None and self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
-            self.states, self.late = [torch.cat(self.states)[-1:]], self.late[-1:]
+        if self.native is not None:
+            return HeadDrafts(self, request, native_text(self.native, self, request.sampler))
+        embeddings = self.target.embeddings_and_head
+        text = EagleText(self.head, embeddings, self.vocabulary.logits)
+        return HeadDrafts(self, request, text)

@@ -1,19 +1,59 @@
 """Rows of a trained head's cache: those of the text first, what is drafted behind them."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.heads.eagle import EagleConfig
+from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.heads.lm import LmConfig
-from draftwood.models.model import CHUNK
+from draftwood.heads.lm import LmConfig, LmHead
+from draftwood.models.model import CHUNK, EmbeddingsAndHead
 from draftwood.tree import DraftTree
 
 Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]
 """Places of new rows in the text, and which rows each of them sees."""
+
+OutputHead = Callable[[Float[Tensor, "rows dim"]], Float[Tensor, "rows draft_vocab"]]
+"""Logits of the draft vocabulary after normed states."""
+
+NodeLogits = Float[Tensor, "nodes draft_vocab"]
+
+
+class HeadText(Protocol):
+    """One text of a trained head, in C++ or in PyTorch."""
+
+    def take(
+        self,
+        tokens: Sequence[int],
+        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        path: Sequence[int],
+    ) -> None:
+        """Take note of tokens that became text; their rows are run when they are needed.
+
+        Args:
+            hidden: the target's states, by layer.
+            path: where those of the tokens lie in them.
+        """
+        ...
+
+    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+        """Logits after the nodes of a tree from ``first`` on, valid until the next call.
+
+        Level 0 is the root alone, and comes first. Each further level holds all nodes since.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Forget what was drafted."""
+        ...
+
+    def follow(self, first: Any) -> None:
+        """Take over what was run for another text of this head with the same prompt."""
+        ...
 
 
 class HeadRows:
@@ -63,3 +103,156 @@ class HeadRows:
         self.cache.copy(other.cache, count)
         self.text = count
         return True
+
+
+class TorchText(ABC):
+    """One text of a head that PyTorch runs; implements ``HeadText``.
+
+    Args:
+        rows: cache of the head.
+        embeddings: the target's embedding.
+        logits: output head.
+    """
+
+    def __init__(self, rows: HeadRows, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
+        self.rows, self.embeddings, self.logits = rows, embeddings, logits
+        self.late: list[int] = []  # tokens of the text whose rows are not in the cache
+
+    @abstractmethod
+    def take(
+        self,
+        tokens: Sequence[int],
+        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        path: Sequence[int],
+    ) -> None: ...
+
+    @torch.no_grad()
+    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+        """Logits after nodes; see ``HeadText``."""
+        states = self._begin(tree.token_list[0]) if first == 0 else self._below(tree, first)
+        return self.logits(states)
+
+    def drop(self) -> None:
+        self.rows.drop()
+
+    @abstractmethod
+    def follow(self, first: Any) -> None: ...
+
+    @abstractmethod
+    def _begin(self, root: int) -> Float[Tensor, "1 dim"]:
+        """Take in all rows of the text; gives what the output head reads after the root."""
+
+    @abstractmethod
+    def _below(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes dim"]:
+        """Run nodes of a tree; gives what the output head reads after them."""
+
+    def _embed(self, tokens: Int[Tensor, " rows"], like: Tensor) -> Float[Tensor, "rows dim"]:
+        return self.embeddings.embed(tokens).to(like.dtype)
+
+
+class EagleText(TorchText):
+    """One text of an EAGLE head in PyTorch.
+
+    The row of a place needs the token at the next one, so the newest always waits.
+    """
+
+    def __init__(self, head: EagleHead, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
+        super().__init__(HeadRows(head.config, head.fc.weight), embeddings, logits)
+        self.head = head
+        self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's, at late tokens
+        self.fed: list[Float[Tensor, "nodes dim"]] = []  # by the nodes to their children
+
+    @torch.no_grad()
+    def take(
+        self,
+        tokens: Sequence[int],
+        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        path: Sequence[int],
+    ) -> None:
+        places, reads = [*path], self.head.config.reads
+        self.late += tokens
+        self.states.append(torch.stack([hidden[layer][places] for layer in reads], dim=-2))
+        if len(self.late) > CHUNK:
+            self._take_in(self.late[1:])
+
+    def follow(self, first: Any) -> None:
+        """Take over the rows that were run for another text with the same prompt."""
+        if self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
+            self.states, self.late = [torch.cat(self.states)[-1:]], self.late[-1:]
+
+    def _begin(self, root: int) -> Tensor:
+        fed, read = self._take_in([*self.late[1:], root])
+        self.fed = [fed[-1:]]
+        return read[-1:]
+
+    def _below(self, tree: DraftTree, first: int) -> Tensor:
+        above = torch.cat(self.fed)[tree.parents[first:]]
+        fed, read = self._run(tree.tokens[first:], above, self.rows.below(tree, first))
+        self.fed.append(fed)
+        return read
+
+    def _take_in(self, following: list[int]) -> tuple[Tensor, Tensor]:
+        """Append the rows whose next tokens are known; gives what the last ones say.
+
+        Args:
+            following: these tokens.
+        """
+        states, said = torch.cat(self.states), None
+        for part, layout in self.rows.chunks(len(following)):
+            tokens = torch.tensor(following[part], device=states.device)
+            features = states[part].to(self.head.fc.weight.dtype)
+            said = self._run(tokens, self.head.combine(features), layout)
+        assert said is not None  # there is a token to follow
+        self.late, self.states = self.late[len(following) :], [states[len(following) :]]
+        return said
+
+    def _run(
+        self, tokens: Int[Tensor, " rows"], state: Float[Tensor, "rows dim"], layout: Layout
+    ) -> tuple[Tensor, Tensor]:
+        places, seen = layout
+        return self.head(self._embed(tokens, state), state, places, self.rows.cache.attend(seen))
+
+
+class LmText(TorchText):
+    """One text of a draft LM in PyTorch. The root's row is in the cache before it is text."""
+
+    def __init__(self, head: LmHead, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
+        super().__init__(HeadRows(head.config, head.proj.weight), embeddings, logits)
+        self.head, self._ahead = head, 0
+
+    def take(
+        self,
+        tokens: Sequence[int],
+        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        path: Sequence[int],
+    ) -> None:
+        self.late += tokens[self._ahead :]
+        self._ahead = 0
+
+    def follow(self, first: Any) -> None:
+        """Take over the rows that were run for another text with the same prompt."""
+        if self.rows.copy(first.rows, self.rows.text + len(self.late)):
+            self.late = []
+
+    def branch(self) -> "LmText":
+        """Begin another text with the same rows."""
+        other = LmText(self.head, self.embeddings, self.logits)
+        other.rows.copy(self.rows, self.rows.text)
+        other.late, other._ahead = [*self.late], self._ahead
+        return other
+
+    def _begin(self, root: int) -> Tensor:
+        tokens, newest = [*self.late, root], None
+        for part, layout in self.rows.chunks(len(tokens)):
+            newest = self._run(torch.tensor(tokens[part], device=self.rows.device), layout)
+        assert newest is not None  # the root is among them
+        self.late, self._ahead = [], 1
+        return newest[-1:]
+
+    def _below(self, tree: DraftTree, first: int) -> Tensor:
+        return self._run(tree.tokens[first:], self.rows.below(tree, first))
+
+    def _run(self, tokens: Int[Tensor, " rows"], layout: Layout) -> Float[Tensor, "rows dim"]:
+        places, seen = layout
+        embedded = self._embed(tokens, self.head.proj.weight)
+        return self.head(embedded, places, self.rows.cache.attend(seen))

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
-from draftwood.drafters.drafter import (
-    DraftRequest,
-    DraftSession,
-    VerifiedTree,
-)
-from draftwood.drafters.head_rows import HeadRows, Layout
+from draftwood.drafters.drafter import DraftRequest, DraftSession
+from draftwood.drafters.head_drafts import HeadDrafts, native_text
+from draftwood.drafters.head_rows import LmText
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmHead
+from draftwood.heads.native_text import NativeText
+from draftwood.heads.packed import native_head
 from draftwood.models.requirements import require_ability
+from draftwood.native.head import NativeHead
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -30,7 +30,8 @@ class Lm(HeadDrafter):
     """A tree that a draft LM writes, with one call of it per level.
 
     The LM (``LmHead``; trained as in DistillSpec, Zhou et al. 2024, arXiv:2310.08461) reads tokens
-    alone, so it needs no hidden states and drafts as well behind a draft as behind the text.
+    alone, so it needs no hidden states and drafts as well behind a draft as behind the text. The
+    library runs it where it runs the target, PyTorch elsewhere.
 
     Args:
         trained: LM, draft vocabulary and fingerprint of the target.
@@ -48,6 +49,7 @@ class Lm(HeadDrafter):
     name: ClassVar[str] = "lm"
     drafts_ahead: ClassVar[bool] = True
     head: LmHead = field(init=False, repr=False)
+    native: NativeHead | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         head, target = require_kind(self.trained.head, LmHead, self.name), self.target
@@ -61,86 +63,50 @@ class Lm(HeadDrafter):
         object.__setattr__(self, "head", head.to(target.device, dtype))
         vocabulary = DraftVocabulary(self.trained.draft_tokens, target, dtype)
         object.__setattr__(self, "vocabulary", vocabulary)
+        object.__setattr__(self, "native", native_head(self.trained, target))
 
     def start(self, request: DraftRequest) -> DraftSession:
-        return _LmSession(self, request)
+        if self.native is not None:
+            return _LmSession(self, request, native_text(self.native, self, request.sampler))
+        embeddings = self.target.embeddings_and_head
+        return _LmSession(self, request, LmText(self.head, embeddings, self.vocabulary.logits))
 
 
-class _LmSession(BranchingSession):
-    def __init__(self, config: Lm, request: DraftRequest) -> None:
-        self.drafter, self.rng = config, request.rng
-        self.sampler = request.sampler.for_drafting()
-        self.rows = HeadRows(config.head.config, config.head.proj.weight)
-        self.late: list[int] = []  # tokens of the text whose rows are not in the cache
-        self.ahead: list[int] = []  # the root, where its row is in the cache before it is text
-        self.first: _LmSession | None = None  # has the rows of this one's prompt
+class _LmSession(HeadDrafts, BranchingSession):
+    def __init__(self, drafter: Lm, request: DraftRequest, text: NativeText | LmText) -> None:
+        super().__init__(drafter, request, text)
         self.go_on: Callable[[], None] = _always
-        self.newest: Float[Tensor, "1 dim"] | None = None  # state after the last root
+        self.newest: Float[Tensor, "1 draft_vocab"] | None = None  # logits after the last root
 
     def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_LmSession":
         other = copy(self)
         other.rng, other.go_on = rng, go_on
-        other.late, other.ahead = list(self.late), list(self.ahead)
-        head = self.drafter.head
-        other.rows = HeadRows(head.config, head.proj.weight)
-        other.rows.copy(self.rows, self.rows.text)
+        assert isinstance(self.text, NativeText | LmText)
+        other.text = self.text.branch()
         return other
 
     @torch.no_grad()
     def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
         if self.newest is None:
             return None
-        below = self._run(tree.tokens[1:], self.rows.below(tree, 1))
-        self.rows.drop()
-        vocabulary = self.drafter.vocabulary
-        return vocabulary.widened(vocabulary.logits(torch.cat([self.newest, below]))).cpu()
+        rows = [self.newest]
+        if len(tree) > 1:
+            self.go_on()
+            rows.append(self.text.level(tree, 1))
+        logits = self.drafter.vocabulary.widened(torch.cat(rows)).cpu()
+        self.text.drop()
+        return logits
 
-    def follow(self, first: DraftSession) -> None:
-        if isinstance(first, _LmSession):
-            self.first = first
-
-    def update(self, verified: VerifiedTree) -> None:
-        self.late += verified.tokens[len(self.ahead) :]
-        self.ahead = []
-
-    @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
-        self._copy_prompt()
         self.newest = None
-        if context.max_draft_len < 1:
-            return DraftTree.of([root], [-1])
-        newest = self.newest = self._take_in([*self.late, root])
-        self.late, self.ahead = [], [root]
+        return super().propose(root, context)
 
-        def score(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
-            states = newest if first == 0 else self._run(tree.tokens[first:], below(tree, first))
-            return self.drafter.vocabulary.logits(states)
-
-        below, shape, vocabulary = self.rows.below, self.drafter.shape, self.drafter.vocabulary
-        tree = vocabulary.grow(shape, root, score, self.sampler, context, self.rng)
-        self.rows.drop()
-        return tree
-
-    def _take_in(self, tokens: list[int]) -> Float[Tensor, "1 dim"]:
-        """Append rows of the text; gives the state from which the next token follows."""
-        newest = None
-        for part, layout in self.rows.chunks(len(tokens)):
-            newest = self._run(torch.tensor(tokens[part], device=self.rows.device), layout)
-        assert newest is not None  # the root is among them
-        return newest[-1:]
-
-    def _run(self, tokens: Tensor, layout: Layout) -> Float[Tensor, "new dim"]:
+    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
         self.go_on()
-        places, seen = layout
-        head, embeddings = self.drafter.head, self.drafter.target.embeddings_and_head
-        embedded = embeddings.embed(tokens).to(head.proj.weight.dtype)
-        return head(embedded, places, self.rows.cache.attend(seen))
-
-    def _copy_prompt(self) -> None:
-        """Take over the rows that were run for another request with the same prompt."""
-        first, self.first = self.first, None
-        if first is not None and self.rows.copy(first.rows, self.rows.text + len(self.late)):
-            self.late = []
+        rows = self.text.level(tree, first)
+        if first == 0:
+            self.newest = rows.clone()
+        return rows
 
 
 def _always() -> None:

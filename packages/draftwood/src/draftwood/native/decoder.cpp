@@ -39,6 +39,11 @@ int query_words(const Decoder& decoder) {
     return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim / 2;
 }
 
+// Whether a head begins with the product that joins its inputs, not with what it drafted itself.
+bool joins_inputs(const Decoder& decoder, const ForwardInput& run) {
+    return decoder.fusion && (!decoder.fusion->reads || run.fused->features);
+}
+
 // What phases hand to each other, kept from run to run.
 struct Scratch {
     std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
@@ -73,8 +78,9 @@ struct Scratch {
         attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
         if (const Fusion* fusion = decoder.fusion) {
             paired.reserve(decoder.encodings, run.rows, 2 * decoder.hidden);
-            if (run.fused->features)
-                features.reserve(decoder.encodings, run.rows, fusion->reads * decoder.hidden);
+            if (joins_inputs(decoder, run))
+                features.reserve(decoder.encodings, run.rows,
+                                 std::max(fusion->reads, 1) * decoder.hidden);
         }
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
         const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
@@ -193,7 +199,7 @@ private:
     void plan() {
         list.reserve(11 * run.layers + 4);
         add_phase(&Forward::begin, NORMS, 0, run.rows);
-        if (decoder.fusion && run.fused->features)
+        if (joins_inputs(decoder, run))
             add_phase(&Forward::combine, PRODUCTS, 0, tiles(decoder.fusion->matrix));
         for (int index = run.start; index < run.stop; index++) {
             if (run.attention[index]) plan_attention(index);
@@ -286,6 +292,8 @@ private:
     void begin_head(int row) {
         const FusionInput& fused = *run.fused;
         embed(decoder, run.tokens[row], branch(row));
+        if (!decoder.fusion->reads)
+            return encode(scratch.features, row, branch(row), decoder.hidden);
         if (fused.states) {
             std::copy(fused.states[row], fused.states[row] + decoder.hidden, stream(row));
             return;
@@ -330,7 +338,9 @@ private:
             else norm_row(row, decoder.layers[layer].attention_norm, row);
     }
 
-    bool reads_pairs(int layer) const { return decoder.fusion && layer == 0; }
+    bool reads_pairs(int layer) const {
+        return decoder.fusion && decoder.fusion->reads && layer == 0;
+    }
 
     // A token and a state, each normed, side by side.
     void pair(int row, const Norm& token_norm) {
@@ -350,7 +360,7 @@ private:
     void norm_for_head(Range wanted, int) {
         for (int i = wanted.first; i < wanted.last; i++) {
             norm_row(scratch.wanted[i], decoder.norm, i);
-            if (decoder.fusion) put_result(scratch.wanted[i], i);
+            if (decoder.fusion && decoder.fusion->reads) put_result(scratch.wanted[i], i);
         }
     }
 

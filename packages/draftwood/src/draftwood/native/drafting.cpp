@@ -101,6 +101,21 @@ void draftwood_drafting_learn(Drafting* drafting, const int64_t* tokens, const i
 // Seconds that sources took which take their time, since this was asked last.
 double draftwood_drafting_spent(Drafting* drafting) { return drafting->spent(); }
 
+HeadDrafting* draftwood_head_drafting_new(const HeadDraftingSettings* settings) {
+    return new HeadDrafting(*settings);
+}
+
+void draftwood_head_drafting_free(HeadDrafting* drafting) { delete drafting; }
+
+// Tokens that became text, and the target's states at them: of each layer that is read [count
+// width].
+void draftwood_head_drafting_learn(HeadDrafting* drafting, const int64_t* tokens, int64_t count,
+                                   const float* const* hidden) {
+    std::vector<int64_t> path(count);
+    for (int64_t i = 0; i < count; i++) path[i] = i;
+    drafting->learn({tokens, nullptr, count, path.data(), count, nullptr, nullptr, 0, hidden});
+}
+
 // A step of each of several texts. `beside` holds the layers to run, other sequences for the same
 // pass (there may be none), and where the states of all rows go: the others' first, then those of
 // the steps in their order. `places`: where each text goes on. Returns what draftwood_run does.
@@ -128,7 +143,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(Step),       sizeof(Fusion),       sizeof(FusionInput),
                              sizeof(Head),       sizeof(Successors),   sizeof(HeadTree),
                              sizeof(CacheShape), sizeof(FrameHead),    sizeof(MedusaHeads),
-                             sizeof(Lattice),    sizeof(LatticeTree)};
+                             sizeof(Lattice),    sizeof(LatticeTree),
+                             sizeof(HeadDraftingSettings)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -3,7 +3,8 @@
 // Committed rows hold a state of the target and the token behind it. Drafted rows follow them, each
 // with the state that its parent's row gave, and see their ancestors among these. The next rows of
 // the target take their places. Rows are numbered from 0, and so are their positions: rotary
-// embeddings look at distances alone.
+// embeddings look at distances alone. A head that reads tokens alone (a draft LM) has no states;
+// its rows hold a token each.
 #pragma once
 
 #include "network.h"
@@ -38,9 +39,11 @@ struct HeadTree {
     // run with the same noise is won by a token with a chance in proportion to its score to the
     // power of 1 / race_spread, were the differences Gumbel noise of this scale.
     float race_spread;
+    float least_log_prob;  // of the paths to nodes that are read
     int64_t *tokens, *parents;  // [1 + max_nodes]
     float* log_probs;           // [1 + max_nodes]: of the whole path
     int32_t nodes;              // found, without the root
+    int32_t is_broken;          // found: whether a row that was read said NaN
 };
 
 // The tokens of a row of logits that arrive first when each comes at its probability as rate; see
@@ -101,8 +104,17 @@ public:
 
     // Forget the rows from this one on, and what was drafted.
     void keep(int64_t count) {
+        has_state = has_state && count >= rows;
         rows = std::min(rows, count), nodes.clear();
-        has_state = false;
+    }
+
+    // Take over the first rows of another sequence of the same head, in place of one's own.
+    void copy(const HeadSession& other, int64_t count) {
+        keep(0);
+        reserve(count);
+        for (int64_t i = 0; i * CACHE_BLOCK < count; i++)
+            std::copy(other.blocks[i].begin(), other.blocks[i].end(), blocks[i].begin());
+        rows = count;
     }
 
     // Further committed rows; finds successors of the last one. `features` lie as they are wanted:
@@ -125,15 +137,18 @@ public:
         return -1;
     }
 
-    // Drafted rows, each a child of an earlier one or, for -1, of the last committed row; finds
-    // their successors. They are numbered from 0 on since the last committed row. Returns the first
-    // whose token or parent is none, and then nothing was done; else -1.
+    // Drafted rows, each a child of an earlier call's or, for -1, of the last committed row; finds
+    // their successors. They are numbered from 0 on since the last committed row. A head that reads
+    // tokens alone also takes parents of the same call. Returns the first whose token or parent is
+    // none, and then nothing was done; else -1.
     template <class Pass>
     int32_t level(const int64_t* parents, const int64_t* tokens, int64_t count, Successors& found,
                   const Pass& run) {
         const int64_t before = (int64_t)nodes.size();
+        const bool is_lm = !decoder.fusion->reads;
         for (int64_t i = 0; i < count; i++)
-            if (!is_token(tokens[i]) || parents[i] < -1 || parents[i] >= before || !has_state)
+            if (!is_token(tokens[i]) || parents[i] < -1 || !has_state ||
+                parents[i] >= before + (is_lm ? i : 0))
                 return (int32_t)i;
         const int64_t width = decoder.hidden, all = before + count;
         for (int64_t i = 0; i < count; i++)
@@ -155,11 +170,12 @@ public:
     }
 
     // A tree behind the last committed row (EAGLE-2: Li et al. 2024, arXiv:2406.16858): of each
-    // level the likeliest nodes are read, of all that was found the likeliest paths stay. `found`
-    // is what take() gave.
+    // level the likeliest nodes are read, of all that was found the likeliest paths stay, in the
+    // order in which they were found. `found` is what take() gave.
     template <class Pass>
     void draft(HeadTree& tree, Successors& found, const Pass& run) {
         std::vector<Candidate> all;
+        tree.is_broken = 0;
         const auto add = [&](int64_t above, int64_t row, int64_t place) {
             const float before = above < 0 ? 0 : all[above].log_prob;
             const int64_t* tokens = found.tokens + place * found.ranks;
@@ -173,6 +189,7 @@ public:
                                                           std::log(total)
                                                     : own[i];
                 if (chance == chance) all.push_back({above, row, tokens[i], before + chance});
+                else tree.is_broken = 1;
             }
         };
         add(-1, -1, 0);
@@ -180,10 +197,13 @@ public:
         size_t fresh = 0;  // of the newest level
         for (int level = 1; level < tree.depth && fresh < all.size(); level++) {
             read = best(all, tree.max_nodes);
-            const auto is_old = [&](int64_t at) { return at < (int64_t)fresh; };
-            read.erase(std::remove_if(read.begin(), read.end(), is_old), read.end());
+            const auto is_left_out = [&](int64_t at) {
+                return at < (int64_t)fresh || all[at].log_prob < tree.least_log_prob;
+            };
+            read.erase(std::remove_if(read.begin(), read.end(), is_left_out), read.end());
             if ((int)read.size() > tree.width) read.resize(tree.width);
             if (read.empty()) break;
+            std::sort(read.begin(), read.end());
             const int64_t first = (int64_t)nodes.size();
             parents.clear(), tokens.clear(), fresh = all.size();
             for (int64_t at : read) parents.push_back(all[at].row), tokens.push_back(all[at].token);
@@ -321,9 +341,10 @@ private:
     }
 
     static void put(const std::vector<Candidate>& all, HeadTree& tree) {
-        std::vector<int64_t> node_of(all.size(), 0);
+        std::vector<int64_t> node_of(all.size(), 0), kept = best(all, tree.max_nodes);
+        std::sort(kept.begin(), kept.end());
         tree.nodes = 0, tree.parents[0] = -1, tree.log_probs[0] = 0;
-        for (int64_t at : best(all, tree.max_nodes)) {
+        for (int64_t at : kept) {
             const int node = ++tree.nodes;
             node_of[at] = node;
             tree.tokens[node] = all[at].token, tree.log_probs[node] = all[at].log_prob;

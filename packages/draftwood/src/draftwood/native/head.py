@@ -54,7 +54,7 @@ class HeadShape(HeadLayerShape):
 
     Attributes:
         layers: decoder layers; the first reads token and state side by side.
-        reads: states of the target that become one.
+        reads: states of the target that become one; 0 for a head that reads tokens alone.
         norms_features: whether each of these is normed before.
         feeds_normed: whether a drafted state is fed back after the final norm.
         starts_normed: whether the residual stream starts with the normed state.
@@ -227,7 +227,8 @@ class NativeHead(PackedHead):
 
     Args:
         shape: what the head is.
-        weights: by the names of ``EagleHead.state_dict()``.
+        weights: by the names of ``EagleHead.state_dict()``; of ``LmHead.state_dict()`` for a head
+            that reads tokens alone.
         draft_tokens: the draft vocabulary in numbers of the target's, all different.
         lm_rows: rows of the target's output head, one for each draft token.
         embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
@@ -297,6 +298,8 @@ class NativeHead(PackedHead):
 
     def _fusion(self) -> structures.CFusion:
         shape = self.shape
+        if not shape.reads:
+            return structures.CFusion(matrix=self._matrix("proj", shape.hidden, shape.hidden))
         norms = None
         if shape.norms_features:
             names = [f"fc_norm.{number}" for number in range(shape.reads)]
@@ -311,7 +314,7 @@ class NativeHead(PackedHead):
         )
 
     def _layer(self, number: int) -> structures.CLayer:
-        inputs = self.shape.hidden * (2 if number == 0 else 1)
+        inputs = self.shape.hidden * (2 if number == 0 and self.shape.reads else 1)
         return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
 
 

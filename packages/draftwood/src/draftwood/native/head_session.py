@@ -1,6 +1,7 @@
 """Session of a head in C++ on one text; see head.h."""
 
 import ctypes
+import math
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
@@ -54,16 +55,16 @@ class DraftedNodes(NamedTuple):
 class HeadSession:
     """One text of a ``NativeHead``: its committed rows, and drafts behind them.
 
-    Row t holds the target's states at place t and the token at place t + 1. Use it in one thread.
+    Row t holds the target's states at place t and the token at place t + 1; of a head that reads
+    tokens alone, the token at place t. Use it in one thread at a time.
 
     Attributes:
-        length: committed rows.
         handle: of the session in the library.
         found: what the last call found there.
     """
 
     def __init__(self, head: "NativeHead", ranks: int, temperature: float, key: int | None) -> None:
-        self.head, self.length = head, 0
+        self.head = head
         self._library = library.library()
         self.handle = self._library.draftwood_head_new(byref(head.structure))
         # the structures that it reads live as long as the handle
@@ -83,6 +84,11 @@ class HeadSession:
         )
         self._ranks, self._rows, self._tree = ranks, 0, None
 
+    @property
+    def length(self) -> int:
+        """Committed rows."""
+        return self._library.draftwood_head_committed(self.handle)
+
     def take(
         self,
         features: Float[Tensor, "rows reads dim"] | Sequence[Float[Tensor, "nodes dim"]],
@@ -94,7 +100,8 @@ class HeadSession:
 
         Args:
             features: the target's states, in float32 or bfloat16 on the CPU: those of all layers
-                side by side, or as a forward pass gives them, a tensor of each layer.
+                side by side, or as a forward pass gives them, a tensor of each layer; none for a
+                head that reads tokens alone.
             tokens: the token behind each row; the last one is the newest of the text.
             path: rows of ``features`` that are taken, in order; None takes all.
             place: number of the next draw, the one behind the newest token.
@@ -102,7 +109,7 @@ class HeadSession:
         odd = self._library.draftwood_head_take(
             *self._taken(features, tokens, path, place), threads()
         )
-        self._check(odd, tokens, len(tokens))
+        self._check(odd, tokens)
         return self._read(1)
 
     def level(self, parents: Sequence[int], tokens: Sequence[int]) -> Found:
@@ -110,11 +117,12 @@ class HeadSession:
 
         Args:
             parents: of each the drafted row that it follows, counted from 0 since the last
-                ``take``; -1 for the last committed row.
+                ``take``; -1 for the last committed row. A head that reads tokens alone also takes
+                rows of this call.
             tokens: of each.
         """
         count = len(tokens)
-        if not 0 < count <= MAX_ROWS or len(parents) != count:
+        if not 0 < count <= (MAX_ROWS if self._ranks else count) or len(parents) != count:
             raise ValueError(
                 f"a level has 1 to {MAX_ROWS} tokens with a parent each, got {count} and"
                 f" {len(parents)}"
@@ -129,7 +137,7 @@ class HeadSession:
         )
         if odd >= 0 and 0 <= tokens[odd] < self.head.target_vocabulary:
             raise ValueError(f"row {parents[odd]} is not there to be drafted from; take() first")
-        self._check(odd, tokens, 0)
+        self._check(odd, tokens)
         return self._read(count)
 
     def draft(
@@ -165,30 +173,43 @@ class HeadSession:
             )
         tree = self._room(max_nodes)
         tree.depth, tree.width, tree.race_spread = depth, width, race_spread
+        tree.least_log_prob = -math.inf
         taken = self._taken(features, tokens, path, place)
         odd = self._library.draftwood_head_draft(*taken, tree, threads())
-        self._check(odd, tokens, len(tokens))
+        self._check(odd, tokens)
         size = 1 + tree.nodes
         return DraftedNodes(tree.tokens[:size], tree.parents[:size], tree.log_probs[:size])
 
     def keep(self, length: int) -> None:
         """Drop drafted rows, and all committed rows from ``length`` on."""
-        self.length, self._rows = min(self.length, length), 0
-        self._library.draftwood_head_keep(self.handle, self.length)
+        self._rows = 0
+        self._library.draftwood_head_keep(self.handle, length)
+
+    def copy(self, other: "HeadSession", length: int) -> None:
+        """Take over the first ``length`` rows of another text of this head, in place of its own."""
+        if other.head is not self.head or not 0 <= length <= other.length:
+            raise ValueError(
+                f"{length} rows must be among the {other.length} of a text of the same head"
+            )
+        self._rows = 0
+        self._library.draftwood_head_copy(self.handle, other.handle, length)
 
     def states(self) -> Float[Tensor, "rows dim"]:
         """Copy the states that the rows of the last call feed to their children."""
-        return self._copy(self.found.states, self.head.shape.hidden)
+        return self._view(self.found.states, self.head.shape.hidden).clone()
 
     def logits(self) -> Float[Tensor, "rows draft_vocab"]:
-        """Logits of the draft vocabulary behind the rows of the last call."""
-        return self._copy(self.found.logits, self.head.vocab_size)
+        """View the logits of the draft vocabulary behind the rows of the last call.
 
-    def _copy(self, address: int | None, width: int) -> Tensor:
+        They are the library's memory, and stay until this session's next call.
+        """
+        return self._view(self.found.logits, self.head.vocab_size)
+
+    def _view(self, address: int | None, width: int) -> Tensor:
         if not self._rows:
             return torch.empty(0, width)
         numbers = (c_float * (self._rows * width)).from_address(address or 0)
-        return torch.frombuffer(numbers, dtype=torch.float32).clone().view(self._rows, width)
+        return torch.frombuffer(numbers, dtype=torch.float32).view(self._rows, width)
 
     def _room(self, max_nodes: int) -> structures.CHeadTree:
         if self._tree is None or self._tree.max_nodes != max_nodes:
@@ -210,8 +231,21 @@ class HeadSession:
     ) -> tuple[object, ...]:
         """Arguments of the library's functions that take rows."""
         layers = features.unbind(1) if isinstance(features, Tensor) else features
-        shape, first, count = self.head.shape, layers[0], len(tokens)
-        if len(layers) != shape.reads or any(
+        shape, count = self.head.shape, len(tokens)
+        if len(layers) != shape.reads:
+            raise ValueError(f"there must be states of {shape.reads} layers, got {len(layers)}")
+        self.found.place = place
+        given = self._input(layers, count, path) if layers else structures.CFusionInput()
+        if not count:
+            raise ValueError("each row needs a token, and there is none")
+        return self.handle, byref(given), library.integers(tokens), count, self.found
+
+    def _input(
+        self, layers: Sequence[Tensor], count: int, path: Sequence[int] | None
+    ) -> structures.CFusionInput:
+        """Describe the states of ``count`` rows to the library."""
+        shape, first = self.head.shape, layers[0]
+        if any(
             each.shape != first.shape
             or each.stride() != first.stride()
             or each.dtype != first.dtype
@@ -230,21 +264,18 @@ class HeadSession:
             raise ValueError(
                 f"each of {count} tokens needs a row of the {len(first)} states, got {len(rows)}"
             )
-        self.found.place = place
-        given = structures.CFusionInput(
+        return structures.CFusionInput(
             features=library.integers([each.data_ptr() for each in layers]),
             feature_rows=None if path is None else library.integers(path),
             feature_stride=first.stride(0),
             is_bfloat16=first.dtype == torch.bfloat16,
         )
-        return self.handle, byref(given), library.integers(tokens), count, self.found
 
-    def _check(self, odd: int, tokens: Sequence[int], taken: int) -> None:
+    def _check(self, odd: int, tokens: Sequence[int]) -> None:
         if odd >= 0:
             raise ValueError(
                 f"token {tokens[odd]} is beyond the vocabulary of {self.head.target_vocabulary}"
             )
-        self.length += taken
 
     def _read(self, rows: int) -> Found:
         ranks, self._rows = self._ranks, rows

@@ -62,4 +62,14 @@ int32_t draftwood_head_draft(draftwood::HeadSession* session,
 
 // Rows that stay.
 void draftwood_head_keep(draftwood::HeadSession* session, int64_t rows) { session->keep(rows); }
+
+int64_t draftwood_head_committed(const draftwood::HeadSession* session) {
+    return session->committed();
+}
+
+// The first `rows` of another session of the same head, which has as many.
+void draftwood_head_copy(draftwood::HeadSession* session, const draftwood::HeadSession* other,
+                         int64_t rows) {
+    session->copy(*other, rows);
+}
 }

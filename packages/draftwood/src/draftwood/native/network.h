@@ -23,13 +23,14 @@ struct Layer {
 };
 
 // What a drafter's head has before its layers: it joins hidden states of its target. Its first
-// layer reads a token and a state side by side (heads/eagle.py).
+// layer reads a token and a state side by side (heads/eagle.py). A head that reads tokens alone has
+// a product behind their embedding instead (heads/lm.py).
 struct Fusion {
-    int32_t reads;          // states of the target that become one
+    int32_t reads;          // states of the target that become one; 0 where tokens are read alone
     int32_t feeds_normed;   // whether a drafted state goes back in after the final norm
     int32_t starts_normed;  // whether the stream begins with the state as the first layer reads it
     const Norm* norms;      // [reads], or null
-    Matrix matrix;          // [hidden][reads * hidden]
+    Matrix matrix;          // [hidden][reads * hidden], or [hidden][hidden] of tokens alone
     Norm state_norm;        // of the state that the first layer reads
 };
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "head_drafting.h"
 #include "merging.h"
 #include "network.h"
 
@@ -11,7 +12,8 @@ namespace draftwood {
 
 // CStep of structures.py.
 struct Step {
-    Drafting* drafting;            // null drafts nothing and learns nothing
+    Drafting* drafting;  // of several sources, or
+    HeadDrafting* head;  // of a trained head alone; both null draft nothing and learn nothing
     const double *costs, *slopes;  // of a step with 0, 1, 2, ... draft tokens, as for `grow`
     double others;                  // likewise
     int64_t room, root, most;       // `most` draft tokens; with 0 nothing is grown
@@ -24,6 +26,7 @@ struct Step {
     double* chances;
     uint64_t* proposers;  // as of draftwood_drafting_proposers
     int64_t nodes, kept, next_token;
+    int64_t is_head_broken;  // whether the head said NaN, and so nothing was drafted
     const float* broken;  // a row of logits of which no token can be drawn, else null
     double draft_seconds, target_seconds, verify_seconds;
 };
@@ -50,8 +53,9 @@ public:
     // The tree that emits most tokens a second; see Budget.best.
     void draft(int32_t threads) {
         Lap lap;
-        step.broken = nullptr, step.kept = 0;
-        grow(threads);
+        step.broken = nullptr, step.kept = 0, step.is_head_broken = 0;
+        if (step.head) grow_alone(threads);
+        else grow(threads);
         step.draft_seconds = lap();
     }
 
@@ -73,6 +77,13 @@ public:
         }
         for (int64_t i = 1; i < step.nodes; i++)
             step.proposers[i] = step.drafting->proposers(nodes[i]);
+    }
+
+    void grow_alone(int32_t threads) {
+        step.nodes = step.head->grow(step.root, step.most, step.room, threads, step.tokens,
+                                     step.parents, step.chances);
+        step.is_head_broken = step.head->is_broken;
+        std::fill(step.proposers, step.proposers + step.nodes, 0);
     }
 
     // Which nodes each node sees, and how deep it lies: [nodes nodes] and [nodes].
@@ -105,6 +116,9 @@ public:
     // `each(count, act)` acts on 0 to count - 1, with threads.
     template <class Each>
     void learn(const float* logits, const float* const* hidden, Each each) {
+        if (step.head)
+            return step.head->learn({step.tokens, step.parents, step.nodes, step.path, step.kept,
+                                     nullptr, nullptr, 0, hidden});
         if (!step.drafting) return;
         const int64_t ranks = std::min<int64_t>(step.ranks, vocabulary);
         std::vector<int64_t> successors(step.nodes * ranks);

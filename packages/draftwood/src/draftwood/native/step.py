@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftwood.native import structures
 from draftwood.native.drafting import Costs, Drafting
+from draftwood.native.head_drafting import HeadDrafting
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +20,9 @@ class NativeDraft:
 
     Attributes:
         costs: of forward passes, with room for the tree; None runs the root alone.
-        drafting: of the request; None drafts and learns nothing.
+        drafting: of the request; None drafts and learns nothing, unless a head does.
+        head: trained head that drafts alone, in the place of ``drafting``; it makes trees of any
+            size, whatever the costs are.
         ranks: likeliest successors that are learnt of each node; 0 learns the path alone.
         temperature: of their probabilities.
         hidden: layers whose hidden states are handed out; layer i is the input of decoder layer i.
@@ -32,6 +35,7 @@ class NativeDraft:
     temperature: float = 1.0
     hidden: tuple[int, ...] = ()
     others: float = 0.0
+    head: HeadDrafting | None = None
 
     @property
     def most(self) -> int:
@@ -51,6 +55,7 @@ class NativeStep(NamedTuple):
         seconds: by phase.
         undrawable: logits behind the last node of the path where they leave no token to draw, and
             so no step was made; else None.
+        is_head_broken: True if the head that drafts alone said NaN, and so nothing was drafted.
     """
 
     tokens: list[int]
@@ -61,6 +66,7 @@ class NativeStep(NamedTuple):
     next_token: int
     seconds: dict[str, float]
     undrawable: Float[Tensor, " vocab"] | None = None
+    is_head_broken: bool = False
 
 
 class StepCaller:
@@ -96,6 +102,7 @@ class StepCaller:
             step.costs, step.slopes = costs.addresses[:2]
             step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
         step.drafting = None if draft.drafting is None else draft.drafting.handle
+        step.head = None if draft.head is None else draft.head.handle
         step.room, step.root, step.place, step.others = max_draft_len, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
 
@@ -129,4 +136,5 @@ class StepCaller:
                 "verify": step.verify_seconds,
             },
             undrawable,
+            bool(step.is_head_broken),
         )

@@ -174,15 +174,14 @@ class CStep(Structure):
     """See step.h."""
 
     _fields_ = (
-        ("drafting", c_void_p),
-        *((name, c_void_p) for name in ("costs", "slopes")),
+        *((name, c_void_p) for name in ("drafting", "head", "costs", "slopes")),
         ("others", c_double),
         *((name, c_int64) for name in ("room", "root", "most", "ranks")),
         *((name, c_uint64) for name in ("key", "place")),
         ("is_drawn", c_int32),
         *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
         *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
-        *((name, c_int64) for name in ("nodes", "kept", "next_token")),
+        *((name, c_int64) for name in ("nodes", "kept", "next_token", "is_head_broken")),
         ("broken", c_void_p),
         *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
     )
@@ -213,10 +212,21 @@ class CSuccessors(Structure):
 class CHeadTree(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("max_nodes", "depth", "width")),
-        ("race_spread", c_float),
+        *((name, c_float) for name in ("race_spread", "least_log_prob")),
         *((name, POINTER(c_int64)) for name in ("tokens", "parents")),
         ("log_probs", POINTER(c_float)),
-        ("nodes", c_int32),
+        *((name, c_int32) for name in ("nodes", "is_broken")),
+    )
+
+
+class CHeadDraftingSettings(Structure):
+    """See head_drafting.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("session", "found", "layers")),
+        ("width", c_int64),
+        *((name, c_int32) for name in ("reads", "nodes", "depth", "level_width")),
+        ("least_log_prob", c_float),
     )
 
 
@@ -269,5 +279,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
+    CHeadDraftingSettings,
 )
 """In the order of ``draftwood_structure_size``."""

@@ -1,7 +1,7 @@
 """Most probable nodes of a tree, at any depth."""
 
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +24,9 @@ class BestFirst:
 
     EAGLE-2 (Li et al. 2024, arXiv:2406.16858). A node's likelihood is the product of its path's
     probabilities under the drafter, never above its parent's, so the kept nodes are connected.
+
+    Differs from the paper: leaves less likely than ``floor`` are not expanded, and without any
+    other the tree ends early; 0 expands all.
     """
 
     name: ClassVar[str] = "best-first"
@@ -31,9 +34,17 @@ class BestFirst:
     depth: int = 4
     width: int = 4
     size: int = 16
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
         positive("depth, width and size", (self.depth, self.width, self.size))
+        if not 0.0 <= self.floor < 1.0:
+            raise ValueError(f"floor must be a probability below 1, got {self.floor}")
+
+    def __repr__(self) -> str:
+        """Its settings; records of trees without a floor do not name it."""
+        floor = f", floor={self.floor}" if self.floor else ""
+        return f"BestFirst(depth={self.depth}, width={self.width}, size={self.size}{floor})"
 
     @property
     def draw(self) -> Draw:
@@ -45,7 +56,8 @@ class BestFirst:
 
     @property
     def label(self) -> str:
-        return f"best-first {self.width}x{self.depth}, keep {self.size}"
+        above = f", above {self.floor:g}" if self.floor else ""
+        return f"best-first {self.width}x{self.depth}, keep {self.size}{above}"
 
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
@@ -57,7 +69,9 @@ class BestFirst:
         grown: Any = _Grown(root) if isinstance(first, LogitRows) else _GrownTensors(root)
         grown.take(first, self.width)
         for _ in range(depth - 1):
-            expanded, leaves = grown.next_level(self.width)
+            expanded, leaves = grown.next_level(self.width, self.floor)
+            if not leaves:
+                break
             grown.take(expand(expanded, len(expanded) - leaves), self.width)
         return grown.best(self.size)
 
@@ -86,9 +100,10 @@ class _Grown:
             self.scores += [self.scores[leaf] + log(max(chance, LEAST)) for chance in chances]
         self.newest = range(first, len(self.tokens))
 
-    def next_level(self, width: int) -> tuple[DraftTree, int]:
+    def next_level(self, width: int, floor: float) -> tuple[DraftTree, int]:
         """The tree to expand, and how many of its nodes are new: the best at the frontier."""
-        best = sorted(self.newest, key=self.scores.__getitem__, reverse=True)
+        likely = [node for node in self.newest if exp(self.scores[node]) >= floor]
+        best = sorted(likely, key=self.scores.__getitem__, reverse=True)
         self.leaves, first = sorted(best[:width]), len(self.expanded)
         self.places |= {leaf: place for place, leaf in enumerate(self.leaves, first)}
         self.expanded = DraftTree.of(
@@ -130,9 +145,11 @@ class _GrownTensors:
         self.candidates = longer(above, best.indices.flatten(), parents, 0)
         self.scores = torch.cat([scores, values])
 
-    def next_level(self, width: int) -> tuple[DraftTree, int]:
+    def next_level(self, width: int, floor: float) -> tuple[DraftTree, int]:
         values = self.scores[self.newest :]
         chosen = values.topk(min(width, len(values))).indices.sort().values
+        if floor:  # looking at values waits for a device
+            chosen = chosen[values[chosen] >= log(floor)]
         above = len(self.expanded) - len(self.leaves)
         tokens = self.candidates.tokens[self.newest :][chosen]
         self.expanded = longer(self.expanded, tokens, chosen // self.fan, above)

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.native_eagle import NativeEagle
+from draftwood.heads.packed import packed
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.verified import DraftRequest
+from draftwood.native.head import NativeHead
 from draftwood.native.head_session import HeadSession
 from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import Evidence, NativeSource
@@ -71,7 +72,7 @@ class TrainedHeadSource:
 
     name: ClassVar[str] = "trained-head"
     reads_logits: ClassVar[bool] = False
-    head: NativeEagle
+    head: NativeHead
     layers: tuple[int, ...]
     inside: float = 0.93
     seconds: tuple[float, float] = USUAL_SECONDS
@@ -90,12 +91,7 @@ class TrainedHeadSource:
                 "auto takes a drafter where its target runs natively, which this one does not; take"
                 " method eagle, or leave the drafter out"
             )
-        tokens = trained.draft_tokens
-        rows = head.lm_head.weight.detach() if head.config.own_head else None
-        rows = target.weights.lm_head.outputs(tokens) if rows is None else rows
-        scale = target.weights.embedding_scale
-        # four bits change what an output head says, and hardly what a layer does
-        native = NativeEagle(head, tokens, rows, target.weights.embedding, scale, "int4", "int8")
+        native = packed(trained, target)
         return cls(native, tuple(head.config.reads))
 
     @cached_property

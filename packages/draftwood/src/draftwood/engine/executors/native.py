@@ -7,6 +7,7 @@ from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
+from draftwood.engine.undrafted import without_drafts
 from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.step import Stepper
 from draftwood.sampling import undrawable
@@ -53,6 +54,8 @@ class NativeSteps(TextHolder):
         accepted = [made.tokens[node] for node in path]
         text.keep(path, accepted, made.next_token)
         tree = text.draft.commit_native(made)
+        if made.is_head_broken:
+            text.draft = without_drafts(text.drafter)
         tokens = text.emit([*accepted[1:], made.next_token])
         kept = min(len(path) - 1, len(tokens))
         watch.lap("verify")

@@ -3,7 +3,7 @@
 from draftwood.drafters import CtcDrafter, CtcPaper, CtcRaw, Eagle, Hydra, Lm, Medusa
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.methods.composition import MethodSpec
-from draftwood.shapes import Widths
+from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 
 RECIPES = (
@@ -12,7 +12,7 @@ RECIPES = (
         "the likeliest nodes of a tree that a trained head drafts from the model's hidden states",
         "Li et al. 2025, arXiv:2503.01840; Li et al. 2024, arXiv:2406.16858",
         Eagle,
-        small_tree(),
+        BestFirst(depth=5, width=3, size=4, floor=0.15),
         Match(),
     ),
     MethodSpec(

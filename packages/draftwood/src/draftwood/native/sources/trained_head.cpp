@@ -1,18 +1,7 @@
 // What an EAGLE head holds likely, asked where its time pays: sources/trained_head.py.
 #include <chrono>
-#include <cmath>
 
-#include "../head.h"
-#include "../source.h"
-
-extern "C" {
-int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
-                            const int64_t* tokens, int64_t count, draftwood::Successors* found,
-                            int32_t threads);
-int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
-                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
-                             int32_t threads);
-}
+#include "../late_rows.h"
 
 namespace draftwood {
 
@@ -29,7 +18,6 @@ struct TrainedHeadSettings {
     double inside, forgetting, row_seconds, seconds[2];
 };
 
-// A row of the head needs the token behind it, so the newest always waits for the root.
 struct TrainedHeadSource : Source {
     static constexpr const char* KIND = "trained-head";
     using Settings = TrainedHeadSettings;
@@ -37,27 +25,20 @@ struct TrainedHeadSource : Source {
 
     TrainedHeadSource(const Settings& settings, Shared*)
         : settings(settings),
-          states(settings.reads),
+          late(settings.layers, settings.reads, settings.width),
           inside(settings.inside),
           step_seconds(settings.seconds[0]) {
         asking[0] = settings.seconds[0], asking[1] = settings.seconds[1];
     }
 
     void learn(const VerifiedTree& verified) override {
-        if (!verified.hidden) return forget(late.size());  // nothing was computed
-        const int64_t width = settings.width;
-        for (int64_t i = 0; i < verified.length; i++) {
-            const int64_t node = verified.path[i], token = verified.tokens[node];
-            if (i > 0) inside += 0.01 * ((double)settings.known[token] - inside);
-            if (i < verified.length - settings.newest) continue;
-            for (int32_t read = 0; read < settings.reads; read++) {
-                const float* state = verified.hidden[settings.layers[read]] + node * width;
-                states[read].insert(states[read].end(), state, state + width);
-            }
-            late.push_back(token);
+        if (!verified.hidden) return late.forget(late.count());  // nothing was computed
+        for (int64_t i = 1; i < verified.length; i++) {
+            const int64_t token = verified.tokens[verified.path[i]];
+            inside += 0.01 * ((double)settings.known[token] - inside);
         }
-        if ((int64_t)late.size() > settings.newest) forget(late.size() - settings.newest);
-        asking[0] = step_seconds + settings.row_seconds * late.size();
+        late.add(verified, settings.newest);
+        asking[0] = step_seconds + settings.row_seconds * late.count();
     }
 
     void prepare(const Growing& tree) override { growing = tree; }
@@ -102,9 +83,7 @@ private:
     };
 
     const Settings settings;
-    // tokens of the text whose rows are not taken in, and the target's states there
-    mutable std::vector<int64_t> late;
-    mutable std::vector<std::vector<float>> states;
+    mutable LateRows late;
     mutable std::vector<int32_t> rows;  // of the head, by node of the tree that grows now
     mutable int32_t drafted = 0;        // rows since the last one was taken in
     double inside;                      // share of the target's tokens in the draft vocabulary
@@ -112,28 +91,16 @@ private:
     mutable int64_t taken = 0;  // rows with the last question at a root
     Growing growing{0, 1};
 
-    // The oldest rows that wait.
-    void forget(size_t count) {
-        late.erase(late.begin(), late.begin() + count);
-        for (auto& each : states) each.erase(each.begin(), each.begin() + count * settings.width);
-    }
-
     // All rows whose next token is known.
     int32_t take_in(int32_t root) const {
-        taken = (int64_t)late.size();
+        taken = late.count();
         if (!taken) return 0;
-        late.erase(late.begin());
-        late.push_back(root);
-        std::vector<const void*> features;
-        for (const auto& each : states) features.push_back(each.data());
-        FusionInput fused{};
-        fused.features = features.data(), fused.feature_stride = settings.width;
+        drafted = 0;
         settings.found->place = growing.place;
-        const int32_t odd = draftwood_head_take(settings.session, &fused, late.data(), taken,
-                                                settings.found, growing.threads);
-        late.clear(), drafted = 0;
-        for (auto& each : states) each.clear();
-        return odd;
+        return late.take(root, [&](const FusionInput& fused, const int64_t* tokens, int64_t count) {
+            return draftwood_head_take(settings.session, &fused, tokens, count, settings.found,
+                                       growing.threads);
+        });
     }
 
     int32_t read(const Node& node) const {

@@ -1,0 +1,89 @@
+"""Drafts of a trained head for one text, whatever runs the head."""
+
+from typing import Any
+
+from draftwood.drafters.draft_vocabulary import HeadDrafter
+from draftwood.drafters.drafter import DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.drafters.head_rows import HeadText, NodeLogits
+from draftwood.heads.native_text import NativeText
+from draftwood.native.head import NativeHead
+from draftwood.native.head_session import MAX_RANKS
+from draftwood.native.step import NativeDraft, NativeStep
+from draftwood.sampling import Context, Sampler
+from draftwood.shapes import BestFirst
+from draftwood.shapes.shape import Shape
+from draftwood.tree import DraftTree
+
+
+class HeadDrafts(DraftSession):
+    """Grows the trees of one text with a trained head.
+
+    Where the library runs the head, and makes whole steps, it grows best-first trees by itself.
+
+    Args:
+        drafter: its settings.
+        text: the head at work on this text.
+    """
+
+    def __init__(self, drafter: HeadDrafter, request: DraftRequest, text: HeadText) -> None:
+        self.drafter, self.rng, self.text = drafter, request.rng, text
+        self.sampler = request.sampler.for_drafting()
+        config: Any = drafter.trained.head.config
+        self._reads = Reads(hidden=tuple(dict.fromkeys(config.reads)))
+        self._first: HeadDrafts | None = None  # has the rows of this one's prompt
+        self._native: NativeDraft | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return self._reads
+
+    def follow(self, first: DraftSession) -> None:
+        if isinstance(first, HeadDrafts):
+            self._first = first
+
+    def update(self, verified: VerifiedTree) -> None:
+        hidden = {} if verified.output is None else verified.output.hidden
+        self.text.take(verified.tokens, hidden, verified.path)
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self._copy_prompt()
+        if context.max_draft_len < 1:
+            return DraftTree.of([root], [-1])
+        shape, vocabulary = self.drafter.shape, self.drafter.vocabulary
+        tree = vocabulary.grow(shape, root, self.level, self.sampler, context, self.rng)
+        self.text.drop()
+        return tree
+
+    def level(self, tree: DraftTree, first: int) -> NodeLogits:
+        """Logits after the nodes of a tree from ``first`` on; see ``HeadText``."""
+        return self.text.level(tree, first)
+
+    def native(self, context: Context) -> NativeDraft | None:
+        shape = self.drafter.shape
+        if self._native is None and isinstance(self.text, NativeText) and children_of(shape):
+            assert isinstance(shape, BestFirst)
+            self._copy_prompt()
+            drafting = self.text.drafting(shape.size, shape.depth, shape.width, shape.floor)
+            self._native = NativeDraft(drafting.costs, hidden=self.reads.hidden, head=drafting)
+        return self._native
+
+    def commit_native(self, step: NativeStep) -> DraftTree:
+        return DraftTree.of(step.tokens, step.parents)
+
+    def _copy_prompt(self) -> None:
+        """Take over the rows that were run for another request with the same prompt."""
+        first, self._first = self._first, None
+        if first is not None:
+            self.text.follow(first.text)
+
+
+def children_of(shape: Shape) -> int:
+    """Children that a node of the library's own trees may have; 0 where Python grows the tree."""
+    return shape.width if type(shape) is BestFirst and shape.width <= MAX_RANKS else 0
+
+
+def native_text(head: NativeHead, drafter: HeadDrafter, sampler: Sampler) -> NativeText:
+    """Begin a text of a head that the library runs."""
+    config: Any = drafter.trained.head.config
+    temperature = getattr(sampler.for_drafting(), "temperature", 1.0)
+    return NativeText(head, config.reads, children_of(drafter.shape), temperature)

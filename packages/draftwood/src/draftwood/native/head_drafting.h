@@ -1,0 +1,63 @@
+// Trees that a trained head drafts alone, the likeliest first: the native steps of its own methods
+// (native/head_drafting.py).
+#pragma once
+
+#include "late_rows.h"
+
+namespace draftwood {
+
+// CHeadDraftingSettings of structures.py.
+struct HeadDraftingSettings {
+    HeadSession* session;
+    Successors* found;      // as many of each row as a node may have children
+    const int32_t* layers;  // [reads] of the target, whose inputs the head reads
+    int64_t width;          // of a hidden state
+    int32_t reads, nodes, depth, level_width;  // as of HeadTree
+    float least_log_prob;                      // likewise
+};
+
+class HeadDrafting {
+public:
+    explicit HeadDrafting(const HeadDraftingSettings& settings)
+        : settings(settings), late(settings.layers, settings.reads, settings.width) {}
+
+    // A tree of at most `most` nodes besides the root, no path longer than `room`; gives the number
+    // of nodes, the root among them.
+    int64_t grow(int64_t root, int64_t most, int64_t room, int32_t threads, int64_t* tokens,
+                 int64_t* parents, double* chances) {
+        is_broken = false;
+        tokens[0] = root, parents[0] = -1, chances[0] = 1;
+        if (std::min(most, room) < 1 || (settings.reads && !late.count())) return 1;
+        log_probs.resize(1 + most);
+        HeadTree tree{};
+        tree.max_nodes = (int32_t)std::min<int64_t>(settings.nodes, most);
+        tree.depth = (int32_t)std::min<int64_t>(settings.depth, room);
+        tree.width = settings.level_width, tree.race_spread = 1;
+        tree.least_log_prob = settings.least_log_prob;
+        tree.tokens = tokens, tree.parents = parents, tree.log_probs = log_probs.data();
+        const int32_t odd =
+            late.take(root, [&](const FusionInput& fused, const int64_t* rows, int64_t count) {
+                return draftwood_head_draft(settings.session, &fused, rows, count, settings.found,
+                                            &tree, threads);
+            });
+        is_broken = odd < 0 && tree.is_broken;
+        if (odd >= 0 || is_broken) return 1;
+        for (int32_t i = 1; i <= tree.nodes; i++) chances[i] = std::exp(log_probs[i]);
+        return 1 + tree.nodes;
+    }
+
+    void learn(const VerifiedTree& verified) {
+        if (settings.reads && !verified.hidden) return late.forget(late.count());
+        late.add(verified, verified.length + late.count());
+    }
+
+    // Whether the head said NaN of the last tree.
+    bool is_broken = false;
+
+private:
+    const HeadDraftingSettings settings;
+    LateRows late;
+    std::vector<float> log_probs;
+};
+
+}  // namespace draftwood
