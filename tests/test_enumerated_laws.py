@@ -18,7 +18,6 @@ from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options
 from draftwood.heads.trained import TrainedHead
-from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
@@ -272,7 +271,9 @@ ROADS = pytest.mark.parametrize("road", [LeanModel, NativeModel], ids=lambda roa
 
 @ROADS
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
-def test_law_of_a_trained_head(rule: Verifier, road: type[DecoderModel], off: Written) -> None:
+def test_law_of_a_trained_head(
+    rule: Verifier, road: type[LeanModel | NativeModel], off: Written
+) -> None:
     """Also where it does not know every token, and in a step after a step."""
     model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     known, part = (tiny_eagle(model, tokens) for tokens in ([0, 1, 2], [0, 2]))
@@ -286,7 +287,7 @@ def test_law_of_a_trained_head(rule: Verifier, road: type[DecoderModel], off: Wr
 
 @ROADS
 def test_law_of_the_likeliest_nodes_of_a_trained_head(
-    road: type[DecoderModel], off: Written
+    road: type[LeanModel | NativeModel], off: Written
 ) -> None:
     model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Eagle(tiny_eagle(model, [0, 2]), model, BestFirst(2, 2, 3))
@@ -393,7 +394,7 @@ def test_rows_of_the_library_that_are_rolled_are_caught(
 
 @ROADS
 def test_a_trained_head_that_lies_about_its_rows_is_caught(
-    road: type[DecoderModel], off: Written
+    road: type[LeanModel | NativeModel], off: Written
 ) -> None:
     model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Lying(tiny_eagle(model, [0, 1, 2]), model, Widths((1, 1)))
@@ -401,7 +402,7 @@ def test_a_trained_head_that_lies_about_its_rows_is_caught(
 
 
 @ROADS
-def test_law_of_a_draft_lm(road: type[DecoderModel], off: Written) -> None:
+def test_law_of_a_draft_lm(road: type[LeanModel | NativeModel], off: Written) -> None:
     model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drawn = Lm(tiny_lm(model, [0, 2]), model, Widths((2, 1)))
     assert off(model, drawn, Rejection(), Sampling(0.9)) < TOLERANCE
@@ -411,7 +412,7 @@ def test_law_of_a_draft_lm(road: type[DecoderModel], off: Written) -> None:
 
 @ROADS
 def test_a_draft_lm_that_lies_about_its_rows_is_caught(
-    road: type[DecoderModel], off: Written
+    road: type[LeanModel | NativeModel], off: Written
 ) -> None:
     model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = LyingLm(tiny_lm(model, [0, 1, 2]), model, Widths((1, 1)))

@@ -185,7 +185,7 @@ class Rng:
         """
         if not self.noise:
             found = rows.likeliest(count if distinct else 1)
-            return found if distinct else Children(*([row * count for row in of] for of in found))
+            return found if distinct else found.repeated(count)
         uniforms = [self._uniforms.random() for _ in range(len(rows) * count)]
         return rows.drawn(uniforms, count, distinct)
 

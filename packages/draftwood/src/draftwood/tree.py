@@ -257,7 +257,8 @@ class DraftTree:
             raise ValueError("nodes with a row of probabilities must stand before those without")
         if rows is not None:
             return None, [rows[node] for node in inner.tolist()] or None
-        return held[inner], None
+        assert probs is not None
+        return probs[inner], None
 
     def row_of(self, node: int) -> Float[Tensor, " vocab"]:
         """The distribution that a node, not the root, was drawn from.

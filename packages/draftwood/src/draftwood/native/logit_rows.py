@@ -35,6 +35,11 @@ class Children(NamedTuple):
     tokens: list[list[int]]
     chances: list[list[float]]
 
+    def repeated(self, count: int) -> "Children":
+        """Each of them so often."""
+        tokens = [row * count for row in self.tokens]
+        return Children(tokens, [row * count for row in self.chances])
+
 
 @runtime_checkable
 class Draws(Protocol):

@@ -115,8 +115,9 @@ def longer(tree: DraftTree, tokens: Any, parents: Any, first: int) -> DraftTree:
 
 def with_rows(tree: DraftTree, rows: Sequence[RowsAfter], draw: Draw) -> DraftTree:
     """The tree with the rows that its siblings were drawn from, level by level."""
-    if rows and all(isinstance(each, LogitRows) for each in rows):
-        own: list[LogitRow] = [row for each in rows for row in each.each()]
+    logits = [each for each in rows if isinstance(each, LogitRows)]
+    if logits and len(logits) == len(rows):
+        own: list[LogitRow] = [row for each in logits for row in each.each()]
         return DraftTree.of(tree.token_list, tree.parent_list, draw, rows=own)
     probs = [as_probs(each) for each in rows]
     return replace(tree, probs=joined(probs) if probs else None, draw=draw)
