@@ -15,8 +15,8 @@ from torch import Tensor
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
-from draftwood.models.drafting import LIKELIEST, DraftingModel, DraftTokens
 from draftwood.models.model import Model, extend_in_chunks
+from draftwood.models.shared import LIKELIEST, DraftingModel, DraftTokens
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
