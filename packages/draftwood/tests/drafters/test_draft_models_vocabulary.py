@@ -10,9 +10,15 @@ from draftwood.drafters import DraftModel, DraftRequest, Nothing, VerifiedTree
 from draftwood.drafters.draft_model import DraftDistributions, over_vocabulary
 from draftwood.engine import Options, generate
 from draftwood.methods import Method
-from draftwood.models.drafting import DraftingModel, DraftTokens
 from draftwood.models.native import NativeModel
-from draftwood.models.shared import SharedPasses, shared_passes
+from draftwood.models.native.int4 import layer_bits
+from draftwood.models.shared import (
+    LEAST_BITS,
+    DraftingModel,
+    DraftTokens,
+    SharedPasses,
+    shared_passes,
+)
 from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -95,6 +101,19 @@ def test_small_vocabularies_stay_whole() -> None:
     assert DraftingModel(native_model()).tokens is None
     assert DraftingModel(native_model(), 0).tokens is None
     assert DraftingModel(native_model(), VOCAB - 4).tokens is None
+
+
+@native
+def test_integers_draft_in_4_bits_where_these_are_fewer() -> None:
+    in_8_bits = NativeModel(tiny_llama(vocab=VOCAB), "int8")
+    in_4_bits = NativeModel(tiny_llama(vocab=VOCAB), "int4")
+    assert layer_bits(in_8_bits.weights) > LEAST_BITS >= layer_bits(in_4_bits.weights) > 4
+    drafting = DraftingModel(in_8_bits).model
+    assert isinstance(drafting, NativeModel)
+    assert drafting.rounded is not None
+    first = drafting.structure.layers[0].query.format
+    assert first == in_4_bits.structure.layers[0].query.format
+    assert DraftingModel(in_4_bits).model is in_4_bits
 
 
 @native

@@ -1,7 +1,5 @@
 """A native model's weights once more, rounded further and in part, to draft with."""
 
-from ctypes import c_float
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -26,6 +24,16 @@ def saves_by_int4(weights: NativeWeights) -> bool:
     mixed = any(layer.experts.count for layer in layers)
     fast = bool(library().draftwood_instructions(True))
     return fast and not mixed and 8 * weights.weight_bytes > LEAST_BITS * count
+
+
+def layer_bits(weights: NativeWeights) -> float:
+    """Bits of a weight of the layers, scales included; 0 for a mixture of experts."""
+    layers = weights.structure.layers[: weights.depth]
+    if any(layer.experts.count for layer in layers):
+        return 0.0
+    matrices = [getattr(layer, name) for layer in layers for name in MATRICES]
+    count = sum(each.outputs * each.inputs for each in matrices)
+    return 8 * (weights.weight_bytes - weights.lm_head.weight_bytes) / count
 
 
 class RoundedWeights:
@@ -55,7 +63,9 @@ class RoundedWeights:
         self._kept: list[Matrix] = []
         if layers is not None:
             self._round_layers(layers)
-        self.structure.lm_head = self._rounded(own.lm_head, head, tokens)
+        bias = weights.lm_head.bias
+        some = None if bias is None or tokens is None else bias[tokens]
+        self.structure.lm_head = self._rounded(own.lm_head, head, tokens, some)
 
     def _round_layers(self, products: Products) -> None:
         for layer in self.layers:
@@ -64,9 +74,13 @@ class RoundedWeights:
                     setattr(layer, name, self._rounded(getattr(layer, name), products))
 
     def _rounded(
-        self, matrix: structures.CMatrix, products: Products, outputs: Tensor | None = None
+        self,
+        matrix: structures.CMatrix,
+        products: Products,
+        outputs: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> structures.CMatrix:
-        bias = self._bias(matrix, outputs)
+        """Some outputs of a matrix with their bias; without these all of it."""
         outputs = torch.arange(matrix.outputs) if outputs is None else outputs
         weights = torch.empty(len(outputs), matrix.inputs, dtype=torch.float32)
         library().draftwood_read_outputs(
@@ -78,10 +92,3 @@ class RoundedWeights:
         self.structure.encodings |= packed.structure.encoding
         self._kept.append(packed)
         return packed.structure
-
-    def _bias(self, matrix: structures.CMatrix, outputs: Tensor | None) -> Tensor | None:
-        """The bias of some outputs; None where that of all serves."""
-        if outputs is None or not matrix.bias:
-            return None
-        every = (c_float * matrix.outputs).from_address(matrix.bias)
-        return torch.tensor(list(every))[outputs]
