@@ -1,4 +1,4 @@
-"""Models that draft: passes shared by calls that take turns, rounded weights, draft vocabularies."""
+"""Models that draft: passes shared by calls that take turns, rounded weights, draft vocabulary."""
 
 from collections.abc import Sequence
 from copy import copy
