@@ -249,7 +249,7 @@ def test_a_text_goes_on_without_a_broken_drafter(
 def test_a_text_goes_on_without_a_native_head(
     method: str, torn: str, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That overflows, or that is given states which did."""
+    """Overflow, or be given states that did."""
     target = NativeModel(tiny_llama(0, layers=4))
     head = HEADS[method.removesuffix("-rsd")](target)
     if torn == "weights":

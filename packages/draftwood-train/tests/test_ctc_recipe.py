@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from draftwood.heads.ctc import CtcHead
-from draftwood.heads.lattice import Lattice, Prefix
+from draftwood.heads.lattice import Lattice, PairwiseTerm, Prefix
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.pairwise import PairwiseTerm
 from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,

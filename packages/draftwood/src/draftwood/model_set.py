@@ -178,11 +178,12 @@ class ModelSet:
     def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later[Any]]:
         """All that there is for a method, each made when it is first asked for."""
         found: dict[Need, Later[Any]] = {
-            "draft-model": Later(self._shared),
             "head": Later(partial(self._head_for, known)),
             "datastore": Later(self._texts),
             "curve": Later(partial(self.calibration.followed, measure)),
         }
+        if self.draft_model is not None:
+            found["draft-model"] = Later(self._shared)
         if measure or self.prior.is_known:
             found["prior"] = Later(lambda: self.prior.table)
             found["exits"] = Later(self._exits)

@@ -181,7 +181,8 @@ class Rng:
     def draw_children(self, rows: LogitRows, count: int, distinct: bool = True) -> Children:
         """Draw ``count`` tokens after each node from rows that stay logits.
 
-        The law is that of ``draw_distinct`` or ``draw_independent`` on the rows' probabilities.
+        Their distribution is that of ``draw_distinct`` or ``draw_independent`` on the rows'
+        probabilities.
         """
         if not self.noise:
             found = rows.likeliest(count if distinct else 1)

@@ -14,9 +14,8 @@ from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.lattice import Chain, Frames, Lattice, PairwiseTerm, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
-from draftwood.heads.pairwise import Chain, PairwiseTerm
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel

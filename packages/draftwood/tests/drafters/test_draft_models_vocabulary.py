@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.drafters import DraftModel, DraftRequest, Nothing, VerifiedTree
+from draftwood.drafters import Drafter, DraftModel, DraftRequest, Nothing, VerifiedTree
 from draftwood.drafters.draft_model import DraftDistributions, over_vocabulary
 from draftwood.engine import Options, generate
 from draftwood.methods import Method
@@ -20,6 +20,7 @@ from draftwood.models.shared import (
     shared_passes,
 )
 from draftwood.native import library
+from draftwood.native.logit_rows import Support
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
@@ -137,6 +138,7 @@ def test_beams_of_a_level_have_the_rows_of_their_own_passes() -> None:
     tokens = DraftTokens(drafting)
     tokens.follow([*PROMPT, 7])
     assert tree.probs is not None
+    assert tokens.tokens is not None
     for node, row in enumerate(tree.probs):
         path = [tree.token_list[each] for each in tree.path_to(node)]
         output = drafting.model.start().extend([*PROMPT, 7, *path], "last", tokens.hidden)
@@ -151,7 +153,7 @@ def test_beams_of_a_level_have_the_rows_of_their_own_passes() -> None:
 def test_greedy_texts_are_the_targets_own(shape: Shape, verifier: Verifier) -> None:
     target, draft = native_model(), native_model(0, layers=1)
 
-    def text(drafter: object, judge: Verifier) -> list[int]:
+    def text(drafter: Drafter, judge: Verifier) -> list[int]:
         steps = generate(target, drafter, judge, PROMPT, Options(Sampling(), 60, seed=2))
         return [token for step in steps for token in step.tokens]
 
@@ -177,7 +179,9 @@ def cut_drafter(shape: Shape, tokens: list[int]) -> DraftModel:
     entries = torch.tensor(tokens)
     drafter = DraftModel(CutTable(table(4).logits[:, entries]), shape)
     every = frozenset(range(4))
-    drafter.__dict__["drafting"] = SimpleNamespace(model=drafter.model, tokens=entries, known=every)
+    drafter.__dict__["drafting"] = SimpleNamespace(
+        model=drafter.model, support=Support(entries), known=every
+    )
     return drafter
 
 

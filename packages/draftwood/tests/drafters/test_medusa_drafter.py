@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_refused(target: Model) -> None:
         Hydra(trained, target)
     with pytest.raises(ValueError, match="choose method 'hydra'"):
         Medusa(tiny_medusa(target, sees_drafted=True), target)
-    with pytest.raises(ValueError, match=r"at layer 4, the target has 64 at layers 0\.\.2"):
+    with pytest.raises(ValueError, match=r"at layers \[4\], the target has 64 at layers 0\.\.2"):
         Medusa(trained, LeanModel(tiny_llama(0, layers=2, dim=64)))
     with pytest.raises(ValueError, match="needs a model that gives hidden states"):
         Medusa(trained, TableModel(torch.zeros(64, 64)))

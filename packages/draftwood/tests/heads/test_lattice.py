@@ -7,8 +7,15 @@ from itertools import product
 import pytest
 import torch
 
-from draftwood.heads.lattice import Lattice, Prefix, Unmerged, collapsed, log_weights
-from draftwood.heads.pairwise import Chain, PairwiseTerm
+from draftwood.heads.lattice import (
+    Chain,
+    Lattice,
+    PairwiseTerm,
+    Prefix,
+    Unmerged,
+    collapsed,
+    log_weights,
+)
 from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
 from draftwood.tree import DraftTree
 from reference import prefix_search

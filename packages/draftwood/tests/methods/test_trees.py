@@ -13,9 +13,9 @@ from command import refused, run
 from draftwood import methods
 from draftwood.drafters import CtcDrafter, Eagle, Hydra, Medusa
 from draftwood.drafters.overlap import Overlap
-from draftwood.drafters.resources import taken
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
+from draftwood.methods import taken
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.trees import MOST_NODES, Tree, require_tree, trees_of
 from draftwood.models.torch.model import LeanModel

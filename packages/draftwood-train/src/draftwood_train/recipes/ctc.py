@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
-from draftwood.heads.lattice import Lattice, Unmerged
-from draftwood.heads.pairwise import Chain
+from draftwood.heads.lattice import Chain, Lattice, Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
 from draftwood.tree import DraftTree
 from draftwood.validation import positive

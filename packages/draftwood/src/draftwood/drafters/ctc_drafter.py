@@ -26,10 +26,9 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.lattice import Chain, Frames, Lattice, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
 from draftwood.heads.native_side import native_frames
-from draftwood.heads.pairwise import Chain
 from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from draftwood.heads.lattice import PairwiseTerm
 from draftwood.heads.layers import (
     Attention,
     AttentionRule,
@@ -16,7 +17,6 @@ from draftwood.heads.layers import (
     Mlp,
     RmsNorm,
 )
-from draftwood.heads.pairwise import PairwiseTerm
 
 
 @dataclass(frozen=True)

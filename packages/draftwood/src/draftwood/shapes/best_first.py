@@ -66,7 +66,7 @@ class BestFirst:
         if depth < 1:
             return tree
         first: Any = expand(tree, 0)  # whose kind is that of all others
-        grown: Any = _Grown(root) if isinstance(first, LogitRows) else _GrownTensors(root)
+        grown: Any = _Candidates(root) if isinstance(first, LogitRows) else _CandidateTensors(root)
         grown.take(first, self.width)
         for _ in range(depth - 1):
             expanded, leaves = grown.next_level(self.width, self.floor)
@@ -76,7 +76,7 @@ class BestFirst:
         return grown.best(self.size)
 
 
-class _Grown:
+class _Candidates:
     """Candidates of one tree that is grown from ``LogitRows``.
 
     Attributes:
@@ -126,7 +126,7 @@ class _Grown:
         )
 
 
-class _GrownTensors:
+class _CandidateTensors:
     """The same from tensors, without waiting for their device."""
 
     def __init__(self, root: int) -> None:

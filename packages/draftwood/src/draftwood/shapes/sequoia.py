@@ -96,7 +96,7 @@ class Sequoia:
                 tokens = rng.draw_children(rows, count).tokens
                 return [tokens[p][r] for p, r in places], parents
             drawn = rng.draw_distinct(rows, count)
-            above = torch.tensor(parents, device=rows.device)
+            above = torch.tensor(parents, dtype=torch.long, device=rows.device)
             return drawn[above, [r for _, r in places]], above
 
         return grow_by_levels(
