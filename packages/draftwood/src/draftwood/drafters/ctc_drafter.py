@@ -161,6 +161,11 @@ class CtcPaper(CtcDrafter):
     """The paper's search: the likeliest alignments of frames, collapsed.
 
     CTC-drafter (Wen et al. 2024, arXiv:2412.00061).
+
+    Example:
+        The text is 1 2 3 4 5, and the likeliest alignments are 6 6 - 7 and 6 - 8 8. Collapsed they
+        read 6 7 and 6 8, which share the node 6. The target says 6 after 5 and 8 after 6, then 9:
+        it keeps 6 8 and goes on with 9.
     """
 
     name: ClassVar[str] = "ctc-paper"
@@ -170,7 +175,13 @@ class CtcPaper(CtcDrafter):
 
 @dataclass(frozen=True, eq=False)
 class CtcRaw(CtcDrafter):
-    """Frames as they are: frame d drafts depth d, as Medusa's heads do, and a blank ends a text."""
+    """Frames as they are: frame d drafts depth d, as Medusa's heads do, and a blank ends a text.
+
+    Example:
+        The text is 1 2 3 4 5. The first frame says 6 or 8, the second 7, the third a blank. Drafted
+        are 6 7 and 8 7, and nothing below. The target says 6 after 5 and 9 after 6: it keeps 6 and
+        goes on with 9.
+    """
 
     name: ClassVar[str] = "ctc-raw"
     search: Literal["prefix", "paper", "raw"] = "raw"
