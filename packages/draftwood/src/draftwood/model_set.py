@@ -285,7 +285,7 @@ class ModelSet:
             return chosen
         known, given = methods.spec(chosen), dict[str, Any]()
         takes, prior = taken(known, self.given), self.prior
-        if "draft-model" in takes:
+        if self.draft_model is not None and "draft-model" in takes:
             given["draft_model"] = shared_passes(self.draft_model)
         given["head"] = self._head_for(known)
         if tree is not None:

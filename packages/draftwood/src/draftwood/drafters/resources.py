@@ -127,7 +127,7 @@ def stands_in(need: Need, spec: Spec, given: Collection[Need]) -> bool:
 
 def taken(spec: Spec, given: Collection[Need]) -> frozenset[Need]:
     """The given resources that a method takes; beside a draft model, no head that stands in."""
-    found = (spec.needs | spec.uses) & frozenset(given)
+    found = frozenset(given) & (spec.needs | spec.uses)
     return found - {"head"} if "draft-model" in spec.needs & found else found
 
 
