@@ -76,11 +76,15 @@ def test_a_text_that_is_no_tree_is_refused_with_those_that_are(text: str) -> Non
         Tree.of(text)
 
 
-@pytest.mark.parametrize("text", ["257", "99999999x1", "16x17", "4,4,4,4,4", "best:257x2"])
+@pytest.mark.parametrize(
+    "text", ["257", "99999999x1", "10000000", "16x17", "4,4,4,4,4", "best:257x2"]
+)
 def test_a_tree_of_too_many_nodes_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"more than {MOST_NODES} nodes"):
         Tree.of(text)
     assert Tree.of("16x16").nodes == MOST_NODES
+    with pytest.raises(ValueError, match="more levels than nodes"):
+        Tree.of("best:8x9")
 
 
 def test_what_is_no_text_is_no_tree() -> None:

@@ -58,21 +58,23 @@ class Tree:
 
         Raises:
             TypeError: for what is no text.
-            ValueError: for a text of no form, and for a tree of more than ``MOST_NODES`` nodes.
+            ValueError: for a text of no form, for a tree of more than ``MOST_NODES`` nodes, and for
+                one of more levels than nodes.
         """
         if not isinstance(text, str):
             raise TypeError(f"a tree is a text such as 4x3, got {text!r:.80}")
         plain = text.replace(" ", "").lower()
-        forms: list[Form] = [each for each, form in _FORMS.items() if re.fullmatch(form, plain)]
-        form = forms[0] if forms else None
-        numbers = tuple(int(digits[-6:]) for digits in re.findall(r"\d+", plain[:256]))
-        if form is None or 0 in numbers or len(plain) > 256:
+        fitting: list[Form] = [each for each in _FORMS if re.fullmatch(_FORMS[each], plain[:256])]
+        numbers = tuple(map(int, re.findall(r"\d+", plain[:256])))
+        if not fitting or 0 in numbers:
             raise ValueError(
                 f"{text!r:.80} is no tree; write {_listed(EXAMPLES)}, in whole numbers above 0"
             )
-        tree = cls(form, numbers)
-        if tree.nodes > MOST_NODES or any(len(each) > 6 for each in re.findall(r"\d+", plain)):
+        tree = cls(fitting[0], numbers)
+        if tree.nodes > MOST_NODES:
             raise ValueError(f"{text!r:.80} has more than {MOST_NODES} nodes; write a smaller tree")
+        if tree.depth > tree.nodes:
+            raise ValueError(f"{text!r:.80} has more levels than nodes; write fewer levels")
         return tree
 
     @property
