@@ -208,7 +208,7 @@ def test_every_objective_learns_what_can_be_known(options: Any) -> None:
 
 
 def test_a_pairwise_term_learns_what_independent_frames_cannot() -> None:
-    """Of two tokens in a row the second follows from the first, which nobody can foresee."""
+    """Let the second of two tokens follow from the first, which nobody can foresee."""
     labels = torch.tensor([[0, 1], [2, 0]] * 50)
     lengths = torch.full((100,), 2)
     torch.manual_seed(0)

@@ -280,7 +280,8 @@ class DraftTree:
         """
         if (held := self.rows) is not None:
             nodes = zip(self.parent_list[1:], self.token_list[1:], strict=True)
-            return torch.tensor([held[parent].chance(token) for parent, token in nodes])
+            chances = [held[parent].chance(token) for parent, token in nodes]
+            return torch.tensor(chances, dtype=torch.float32)
         if self.probs is None:
             return None
         rows = self.parents if self.drawn_from is None else self.drawn_from

@@ -199,10 +199,13 @@ def test_the_law_of_the_text_is_the_targets(shape: Shape, verifier: Verifier) ->
 
 @pytest.mark.usefixtures("fewer_texts", "unchecked")
 def test_rows_that_claim_the_tokens_left_out_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def claimed(self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int) -> Tensor:
-        probs = over_vocabulary(logits, self.vocab, self.tokens).softmax(-1)
+    def claimed(
+        self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int, shape: Shape
+    ) -> Tensor:
+        assert self.support is not None
+        probs = over_vocabulary(logits, self.vocab, self.support.tokens).softmax(-1)
         return 0.6 * probs  # as if the others had a share that is never drawn
 
-    monkeypatch.setattr(DraftDistributions, "after", claimed)
+    monkeypatch.setattr(DraftDistributions, "rows_after", claimed)
     method = Method(cut_drafter(Widths((1, 1, 1)), [3, 0, 1]), Rejection(), "claimed")
     assert law_p_value(method, table(3)) < SIGNIFICANCE
