@@ -16,7 +16,7 @@ from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
 from draftwood.models.model import Model, extend_in_chunks
-from draftwood.models.shared import LIKELIEST, DraftingModel, DraftTokens
+from draftwood.models.shared import DraftingModel, DraftTokens
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp
 from draftwood.rng import Rng
@@ -63,7 +63,7 @@ class DraftModel(Drafter):
     drafts_ahead: ClassVar[bool] = True
     model: Model
     shape: Shape = field(default_factory=Widths)
-    likeliest: int = LIKELIEST
+    likeliest: int = 0
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:

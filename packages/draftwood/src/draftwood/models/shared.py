@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -18,10 +19,6 @@ from draftwood.native.formats import INTEGERS, Products
 from draftwood.native.logit_rows import Support
 from draftwood.together import wait
 
-LIKELIEST = 65536
-"""Tokens of a large vocabulary that are drafted in any text. Byte pair encodings number their
-tokens in the order of their merges, so that frequent ones come first.
-"""
 LEAST_SAVING = 1.5
 """Vocabulary over draft vocabulary below which nothing is left out."""
 LEAST_BITS = 5.25
@@ -99,7 +96,8 @@ class DraftingModel:
 
     Args:
         model: any; its cache is shared.
-        likeliest: tokens of its draft vocabulary; 0 for all.
+        likeliest: first tokens of a large vocabulary that are drafted in any text; 0 for all. Byte
+            pair encodings number their tokens in the order of their merges, frequent ones first.
 
     Attributes:
         model: that runs.
@@ -107,7 +105,7 @@ class DraftingModel:
         known: these tokens; none where all are.
     """
 
-    def __init__(self, model: Model, likeliest: int = LIKELIEST) -> None:
+    def __init__(self, model: Model, likeliest: int = 0) -> None:
         inner = model.inner if isinstance(model, SharedPasses) else model
         self.model, self.known = model, frozenset[int]()
         self.support: Support | None = None
@@ -190,4 +188,6 @@ class DraftTokens:
         (layer,) = self.hidden
         states = output.hidden[layer][-len(output.logits) :]
         head, further = self.drafting.model.embeddings_and_head, torch.tensor(self.further)
-        return torch.cat([output.logits, head.logits(states, further, normed=True)], -1)
+        both = output.logits, head.logits(states, further, normed=True)
+        # PyTorch would wake threads for this, which get into the way of the next pass
+        return torch.from_numpy(np.concatenate([rows.numpy() for rows in both], -1))
