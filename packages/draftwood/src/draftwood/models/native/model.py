@@ -140,7 +140,7 @@ class NativeModel(DecoderModel[BlockPool]):
         with self._rounding:
             if key not in self._rounded:
                 made = object.__new__(type(self))  # one model in all but what runs
-                made.__dict__.update(self.__dict__)
+                vars(made).update(vars(self))
                 made.rounded = RoundedWeights(self.weights, layers, head, tokens)
                 made.structure = made.rounded.structure
                 self._rounded[key] = made
