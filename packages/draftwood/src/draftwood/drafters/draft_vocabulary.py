@@ -87,8 +87,14 @@ class DraftVocabulary:
         self, logits: Float[Tensor, "rows draft_vocab"]
     ) -> Float[Tensor, "rows {self.vocab}"]:
         """Over the target's whole vocabulary; what the drafter lacks gets minus infinity."""
-        wide = logits.new_full((len(logits), self.vocab), -torch.inf)
-        return wide.index_copy_(1, self.tokens, logits)
+        return self._spread(logits, -torch.inf)
+
+    def _spread(
+        self, rows: Float[Tensor, "rows draft_vocab"], others: float = 0.0
+    ) -> Float[Tensor, "rows {self.vocab}"]:
+        """Rows over the target's vocabulary, whose other tokens get ``others``."""
+        wide = rows.new_full((len(rows), self.vocab), others)
+        return wide.index_copy_(1, self.tokens, rows)
 
     def grow(
         self,
@@ -141,8 +147,7 @@ class DraftVocabulary:
                 logits = logits.clone() if keeps else logits
                 return LogitRows(logits, temperature, self.vocab, support)
             probs = softmax(logits, temperature)
-            wide = probs.new_zeros(len(probs), self.vocab).index_copy_(1, self.tokens, probs)
-            return wide.masked_fill_(probs[:, :1].isnan(), torch.nan)
+            return self._spread(probs).masked_fill_(probs[:, :1].isnan(), torch.nan)
 
         return grow_sound(shape, root, expand, rng, context.max_draft_len)
 
@@ -178,10 +183,7 @@ class DraftVocabulary:
             return replace(DraftTree.of([root], [-1], tree.draw), is_broken=tree.is_broken)
         tokens = self.tokens[tree.tokens.to(self.tokens.device)]
         tokens[0] = root
-        probs = tree.probs
-        if probs is not None:
-            wide = probs.new_zeros(len(probs), self.vocab)
-            probs = wide.index_copy_(1, self.tokens, probs)
+        probs = None if tree.probs is None else self._spread(tree.probs)
         return replace(tree, tokens=tokens, probs=probs)
 
 

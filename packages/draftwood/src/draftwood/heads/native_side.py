@@ -1,9 +1,9 @@
 """CTC, Medusa and Hydra heads run by the C++ library, for targets that it runs too."""
 
+from dataclasses import asdict
 from typing import Any
 
 from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.layers import HeadSizes
 from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
@@ -20,7 +20,7 @@ def native_frames(trained: TrainedHead, target: Model) -> NativeFrames | None:
     assert isinstance(head, CtcHead)
     config = head.config
     shape = FrameShape(
-        **_sizes(config.sizes),
+        **asdict(config.sizes),
         frames=config.frames,
         layers=_layers(config),
         reads=len(config.reads),
@@ -45,16 +45,9 @@ def native_medusa(trained: TrainedHead, target: Model) -> NativeMedusa | None:
     assert isinstance(head, MedusaHead)
     config = head.config
     reads = tuple(config.tokens(level) for level in range(config.heads))
-    shape = MedusaShape(**_sizes(config.sizes), reads=reads)
+    shape = MedusaShape(**asdict(config.sizes), reads=reads)
     given = _given(trained, shape, target)
     return None if given is None else NativeMedusa(shape, head.state_dict(), **given)
-
-
-def _sizes(sizes: HeadSizes) -> dict[str, Any]:
-    return {
-        name: getattr(sizes, name)
-        for name in ("hidden", "intermediate_size", "heads", "num_kv_heads", "head_dim")
-    } | {"rope_theta": sizes.rope_theta, "epsilon": sizes.epsilon}
 
 
 def _given(trained: TrainedHead, shape: HeadLayerShape, target: Model) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from weakref import WeakKeyDictionary
 
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.lm import LmHead
-from draftwood.heads.native_eagle import NativeEagle, NativeLm, why_not
+from draftwood.heads.native_eagle import NativeEagle, why_not
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -69,8 +69,6 @@ def _pack(trained: TrainedHead, target: NativeModel, products: Products) -> Nati
     own = head.state_dict().get("lm_head.weight")
     rows = weights.lm_head.outputs(tokens) if own is None else own
     given = (tokens, rows, weights.embedding, weights.embedding_scale, *products)
-    if isinstance(head, EagleHead):
+    if isinstance(head, EagleHead | LmHead):
         return NativeEagle(head, *given)
-    if isinstance(head, LmHead):
-        return NativeLm(head, *given)
     raise ValueError(f"the library runs EAGLE heads and draft LMs, not a {type(head).__name__}")
