@@ -16,7 +16,7 @@ from torch import Tensor
 from draftwood.native import library, structures
 from draftwood.native.head_session import MAX_RANKS, HeadSession
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, Matrix
-from draftwood.native.pages import SIZE, prefer_large_pages
+from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
 HeadProducts = Literal["float32", "bfloat16", "int8", "int4"]
 _LAYER = {
@@ -358,10 +358,10 @@ class _LargePages:
     """
 
     def __init__(self, size: int) -> None:
-        memory = torch.empty(size + SIZE, dtype=torch.uint8)
-        prefer_large_pages(memory)
-        self._bytes = memory.numpy()
-        self._at = -memory.data_ptr() % SIZE
+        self._bytes = np.empty(size + LARGE_PAGE, np.uint8)
+        address = self._bytes.ctypes.data
+        prefer_large_pages(address, self._bytes.nbytes)
+        self._at = -address % LARGE_PAGE
 
     def moved(self, matrix: Matrix) -> Matrix:
         """The same matrix in this memory."""

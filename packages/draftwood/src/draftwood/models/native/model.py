@@ -21,13 +21,13 @@ from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
-from draftwood.native.cache_types import stored_as
-from draftwood.native.clock import PhaseClock
 from draftwood.native.formats import INTEGERS, CacheType, Products
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from draftwood.native.clock import PhaseClock
 
 
 def has_int8(device: torch.device) -> bool:
@@ -98,8 +98,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         self.cache: CacheType | None = cache
-        pool = _pool_of(model, *stored_as(cache, half_type, decoder.sizes.head_dim))
-        super().__init__(model, pool, dtype)
+        super().__init__(model, _pool_of(model, half_type, cache), dtype)
         self.library = library.library()
         self.clock: PhaseClock | None = None
         self.weights = NativeWeights(
@@ -235,15 +234,17 @@ class NativeModel(DecoderModel[BlockPool]):
         return bytes(index not in left_out for index in range(self.depth))
 
 
-def _pool_of(model: DescribedModel, dtype: torch.dtype, dims: Sequence[int]) -> BlockPool:
-    """``dims`` are the numbers of a head and token, and the bytes of their scale where they have
-    one.
-    """
+def _pool_of(model: DescribedModel, floats: torch.dtype, cache: CacheType | None) -> BlockPool:
+    """A cache of keys and values in floats of this type, or in bytes with scales."""
+    sizes, dtype = model.decoder.sizes, floats if cache is None else torch.uint8
+    dim = (
+        sizes.head_dim if cache is None else library.library().draftwood_padded_dim(sizes.head_dim)
+    )
     shape = structures.CCacheShape(
         layers=len(model.decoder.layers),
-        heads=model.decoder.sizes.num_kv_heads,
-        row_bytes=dims[0] * dtype.itemsize,
-        has_scales=len(dims) > 1,
+        heads=sizes.num_kv_heads,
+        row_bytes=dim * dtype.itemsize,
+        has_scales=cache is not None,
     )
     return BlockPool(shape, dtype)
 
