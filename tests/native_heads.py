@@ -5,8 +5,8 @@ from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.native_eagle import NativeEagle
-from draftwood.native.head import HeadProducts
+from draftwood.heads.packed import native_eagle
+from draftwood.native.head import HeadProducts, NativeHead
 from draftwood.native.matrix import Matrix
 
 TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
@@ -49,12 +49,14 @@ def a_native(
     config: EagleConfig,
     products: HeadProducts = "float32",
     embedding: Tensor | Matrix | None = None,
-) -> NativeEagle:
+) -> NativeHead:
     head, rows = a_head(config)
     if embedding is None:
         embedding = some(VOCABULARY, config.sizes.hidden, seed=4)
     tokens = some_draft_tokens(embedding.shape[0])
-    return NativeEagle(head, tokens, rows, embedding, products=products)
+    return native_eagle(
+        head, draft_tokens=tokens, lm_rows=rows, embedding=embedding, products=products
+    )
 
 
 def features_of(config: EagleConfig, rows: int, seed: int = 5) -> Tensor:

@@ -14,7 +14,7 @@ from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need
 from draftwood.heads.folder import open_folder, shipped_for
-from draftwood.heads.native_eagle import why_not
+from draftwood.heads.packed import why_not
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import load_model
 from draftwood.loading.names import DEFAULT_MODEL

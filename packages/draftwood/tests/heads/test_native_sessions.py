@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.native_eagle import NativeEagle, why_not
+from draftwood.heads.packed import native_eagle, why_not
 from draftwood.native import head_session, library
 from draftwood.native.head import HeadProducts
 from draftwood.native.head_session import HeadSession
@@ -108,8 +108,13 @@ def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
     embedding = some(VOCABULARY, TINY.hidden, seed=4)
     logits = {}
     for lm_products in ("float32", "int8", "int4"):
-        native = NativeEagle(
-            head, some_draft_tokens(), rows, embedding, products="float32", lm_products=lm_products
+        native = native_eagle(
+            head,
+            draft_tokens=some_draft_tokens(),
+            lm_rows=rows,
+            embedding=embedding,
+            products="float32",
+            lm_products=lm_products,
         )
         session = native.start()
         session.take(features_of(CONFIG, 3), [1, 2, 3])
@@ -231,7 +236,7 @@ def test_a_head_of_smollm2_takes_little_memory() -> None:
     config = EagleConfig(SMOLLM2, reads=(2, 15, 27))
     head = a_head(config)[0]
     embedding, rows = torch.zeros(8192, 576).bfloat16(), torch.zeros(8192, 576)
-    native = NativeEagle(head, torch.arange(8192), rows, embedding)
+    native = native_eagle(head, draft_tokens=torch.arange(8192), lm_rows=rows, embedding=embedding)
     assert native.weight_bytes < 11e6
     keys_and_values = 2 * 2 * 3 * 64 * 8192  # of a text as long as the target takes
     assert native.weight_bytes + keys_and_values < 18e6
@@ -243,11 +248,10 @@ def test_a_head_of_smollm2_takes_little_memory() -> None:
         (lambda s: s.take(features_of(CONFIG, 1), [VOCABULARY]), "beyond the vocabulary of 300"),
         (lambda s: s.take(features_of(CONFIG, 1), [-1]), "beyond the vocabulary"),
         (lambda s: s.take(features_of(CONFIG, 2), [1]), "needs a row of the 2 states"),
-        (lambda s: s.take(features_of(CONFIG, 2), [1], [2]), "needs a row of the 2 states"),
+        (lambda s: s.take(features_of(CONFIG, 2), [1], [2]), "got row 2 of"),
         (lambda s: s.take(features_of(CONFIG, 1)[:0], []), "needs a row"),
         (lambda s: s.take(features_of(CONFIG, 1)[:, :2], [1]), "states of 3 layers"),
-        (lambda s: s.take(features_of(CONFIG, 1)[..., :8], [1]), "rows of 32, got"),
-        (lambda s: s.take(features_of(CONFIG, 1).double(), [1]), "float32 or bfloat16"),
+        (lambda s: s.take(features_of(CONFIG, 1)[..., :8], [1]), "rows of 32 entries"),
         (lambda s: s.level([-1], [VOCABULARY]), "beyond the vocabulary"),
         (lambda s: s.level([0], [1]), "row 0 is not there"),
         (lambda s: s.level([-2], [1]), "row -2 is not there"),
@@ -284,7 +288,9 @@ def test_heads_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ((tokens, rows / 0.0, embedding), "not finite"),
     ):
         with pytest.raises(ValueError, match=message):
-            NativeEagle(head, *wrong)
+            native_eagle(
+                head, **dict(zip(("draft_tokens", "lm_rows", "embedding"), wrong, strict=True))
+            )
     with pytest.raises(ValueError, match="ranks must be 0 to 64"):
         a_native(CONFIG).start(65)
     with pytest.raises(ValueError, match="even head_dim"):

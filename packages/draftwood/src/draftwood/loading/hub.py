@@ -14,8 +14,13 @@ from typing import Any
 
 import torch
 
-from draftwood.loading.agreement import require_all_used
-from draftwood.loading.folders import check_folder, understood, verify, weight_bytes
+from draftwood.loading.folders import (
+    check_folder,
+    require_all_used,
+    understood,
+    verify,
+    weight_bytes,
+)
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -25,9 +30,16 @@ from draftwood.loading.gguf_files import (
     parts_of,
     stored_dtype,
 )
-from draftwood.loading.names import builtin_names, is_hub_id, require_dtype, unknown
+from draftwood.loading.names import (
+    FIRST_ANSWER_SECONDS,
+    builtin_names,
+    is_hub_id,
+    listing,
+    not_there,
+    require_dtype,
+    unknown,
+)
 from draftwood.loading.packages import builtins, fetch, fetch_blocks
-from draftwood.loading.repositories import FIRST_ANSWER_SECONDS, listing, not_there
 from draftwood.loading.skeleton import other_shape
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.storage.atomic import explain_write_errors

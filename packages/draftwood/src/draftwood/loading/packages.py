@@ -24,7 +24,6 @@ from draftwood.loading.downloads import (
 )
 from draftwood.loading.gguf_blocks import READING, describe
 from draftwood.loading.gguf_files import convert_gguf, suffix
-from draftwood.loading.llama2c import convert_llama2c
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
@@ -248,6 +247,8 @@ def _fetch_stories(folder: Path) -> Path:
 
 def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
     from transformers import AutoTokenizer
+
+    from draftwood.loading.llama2c import convert_llama2c
 
     with progress("converting stories15M"), quiet_transformers():
         convert_llama2c(file, folder)

@@ -10,13 +10,8 @@ from typing import Any
 import numpy as np
 
 from draftwood.native import library, structures
-from draftwood.native.head import (
-    HeadLayerShape,
-    HeadStates,
-    HeadWeights,
-    PackedHead,
-    given_states,
-)
+from draftwood.native.head import HeadLayerShape, HeadWeights, PackedHead
+from draftwood.native.head_session import HeadStates, given_states
 from draftwood.native.threads import threads
 
 
@@ -50,13 +45,10 @@ class NativeFrames(PackedHead):
     Args:
         shape: what the head is.
         weights: by the names of ``CtcHead.state_dict()``.
-        given: draft vocabulary, embedding and products, as ``NativeHead`` takes them.
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
 
     Attributes:
         structure: what the library reads.
-
-    Raises:
-        ValueError: for weights, vocabularies or CPUs that are not supported.
     """
 
     def __init__(self, shape: FrameShape, weights: HeadWeights, **given: Any) -> None:

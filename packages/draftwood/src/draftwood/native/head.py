@@ -6,7 +6,7 @@ See head.h, and ``heads/eagle.py`` for the computation.
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -69,9 +69,6 @@ class HeadShape(HeadLayerShape):
     window: int | None
 
 
-HeadStates = Sequence[Float[Tensor, "nodes dim"]]
-"""The target's states as a forward pass gives them, a tensor of each layer that a head reads."""
-
 HeadWeights = Mapping[str, Tensor]
 """Weights by the names of a network's ``state_dict()``."""
 
@@ -83,9 +80,21 @@ class PackedHead:
         shape: of its layers.
         weights: by their names; who derives from this class packs them with ``_matrix`` and
             ``_norm``.
-        draft_tokens, lm_rows, embedding, embedding_scale, products, lm_products: see
-            ``NativeHead``.
+        draft_tokens: the draft vocabulary in numbers of the target's, all different.
+        lm_rows: rows of the target's output head, one for each draft token.
+        embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
+            in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
+        embedding_scale: what embedded tokens are multiplied with.
+        products: how matrices are stored and multiplied; see ``NativeModel``.
+        lm_products: the same for the output rows, which lose most where they are rounded; None
+            takes ``products``.
         more_rows: of the output head, behind those of the draft tokens.
+
+    Attributes:
+        weight_bytes: of all matrices with their scales.
+
+    Raises:
+        ValueError: for weights, vocabularies or CPUs that are not supported.
     """
 
     def __init__(
@@ -229,43 +238,11 @@ class NativeHead(PackedHead):
         shape: what the head is.
         weights: by the names of ``EagleHead.state_dict()``; of ``LmHead.state_dict()`` for a head
             that reads tokens alone.
-        draft_tokens: the draft vocabulary in numbers of the target's, all different.
-        lm_rows: rows of the target's output head, one for each draft token.
-        embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
-            in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
-        embedding_scale: what embedded tokens are multiplied with.
-        products: how matrices are stored and multiplied; see ``NativeModel``.
-        lm_products: the same for the output rows, which lose most where they are rounded; None
-            takes ``products``.
-
-    Attributes:
-        weight_bytes: of all matrices with their scales.
-
-    Raises:
-        ValueError: for weights, vocabularies or CPUs that are not supported.
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
     """
 
-    def __init__(
-        self,
-        shape: HeadShape,
-        weights: Mapping[str, Tensor],
-        draft_tokens: Int[Tensor, " draft_vocab"],
-        lm_rows: Float[Tensor, "draft_vocab dim"],
-        embedding: Float[Tensor, "vocab dim"] | Matrix,
-        embedding_scale: float = 1.0,
-        products: HeadProducts = "int8",
-        lm_products: HeadProducts | None = None,
-    ) -> None:
-        super().__init__(
-            shape,
-            weights,
-            draft_tokens,
-            lm_rows,
-            embedding,
-            embedding_scale,
-            products,
-            lm_products,
-        )
+    def __init__(self, shape: HeadShape, weights: HeadWeights, **given: Any) -> None:
+        super().__init__(shape, weights, **given)
         self.shape = shape
         fusion = self._fusion()
         layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
@@ -316,40 +293,6 @@ class NativeHead(PackedHead):
     def _layer(self, number: int) -> structures.CLayer:
         inputs = self.shape.hidden * (2 if number == 0 and self.shape.reads else 1)
         return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
-
-
-def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:
-    """Describe states to the library, which reads them where they lie.
-
-    Args:
-        rows: of each tensor that are read.
-        hidden: entries of a state.
-
-    Raises:
-        ValueError: for states of another size or form, and rows that are not there.
-    """
-    if any(each.dtype not in (torch.float32, torch.bfloat16) for each in states):
-        states = [each.float() for each in states]
-    first = states[0]
-    alike = all(
-        each.shape == first.shape and each.stride() == first.stride() and each.dtype == first.dtype
-        for each in states
-    )
-    if first.device.type != "cpu" or first.shape[1:] != (hidden,) or first.stride(1) != 1:
-        alike = False
-    if not alike or not 0 <= min(rows) <= max(rows) < len(first):
-        raise ValueError(
-            f"a head reads rows of {hidden} entries of the target's states on the CPU, got row"
-            f" {max(rows)} of {[tuple(each.shape) for each in states]}; take the model's own head"
-        )
-    given = structures.CFusionInput(
-        features=library.integers([each.data_ptr() for each in states]),
-        feature_rows=library.integers(rows),
-        feature_stride=first.stride(0),
-        is_bfloat16=first.dtype == torch.bfloat16,
-    )
-    given.kept = states  # in memory as long as the structure
-    return given
 
 
 class _LargePages:
