@@ -161,7 +161,7 @@ FIXED = "every other layer"
 def share_of_layers(model: Model) -> float:
     """Share of the layers in the weights that a pass multiplies; the rest is the output head."""
     assert isinstance(model, NativeModel)
-    layers = model.structure.layers[: model.depth]
+    layers = model.structure.layers[: model.layers]
     own = [getattr(layer, name) for layer in layers for name in MATRICES]
     count = sum(each.outputs * each.inputs for each in own)
     head = model.structure.lm_head

@@ -29,7 +29,7 @@ class DecoderModel(CachedModel[P]):
         pool: P,
         dtype: torch.dtype | None = None,
     ) -> None:
-        sizes, depth = model.decoder.sizes, len(model.decoder.layers)
+        sizes = model.decoder.sizes
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
         abilities: set[Ability] = {"hidden", "partial", "resume", "fork"}
         abilities |= {"embeddings_and_head"}
@@ -37,26 +37,14 @@ class DecoderModel(CachedModel[P]):
         abilities |= set() if sizes.is_parallel else {"halves"}
         # where layers have windows of their own nothing is gained
         abilities |= {"window"} if windows == [None] else set()
-        super().__init__(model.config, pool, abilities)
-        self.sizes, self.scales = sizes, model.decoder.scales
-        self.dtype, self.depth, self.windows = dtype or model.dtype, depth, windows
-        self._device, self._end_tokens = model.device, model.end_tokens
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
+        layers = len(model.decoder.layers)
+        super().__init__(model.config, pool, abilities, layers, sizes.hidden, model.device)
+        self.sizes, self.scales, self._end_tokens = sizes, model.decoder.scales, model.end_tokens
+        self.dtype, self.windows = dtype or model.dtype, windows
 
     @property
     def end_tokens(self) -> frozenset[int]:
         return self._end_tokens
-
-    @property
-    def hidden_size(self) -> int:
-        return self.sizes.hidden
-
-    @property
-    def layers(self) -> int:
-        return self.depth
 
 
 def outputs(

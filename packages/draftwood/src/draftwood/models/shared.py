@@ -39,24 +39,13 @@ class SharedPasses(CachedModel):
     """
 
     def __init__(self, inner: CachedModel, first: bool = True) -> None:
-        super().__init__(inner.config, inner.pool, inner.abilities)
+        sizes = inner.layers, inner.hidden_size
+        super().__init__(inner.config, inner.pool, inner.abilities, *sizes, inner.device)
         self.inner, self.first = inner, first
-
-    @property
-    def layers(self) -> int:
-        return self.inner.layers
-
-    @property
-    def hidden_size(self) -> int:
-        return self.inner.hidden_size
 
     @property
     def end_tokens(self) -> frozenset[int]:
         return self.inner.end_tokens
-
-    @property
-    def device(self) -> torch.device:
-        return self.inner.device
 
     @property
     def embeddings_and_head(self) -> EmbeddingsAndHead:

@@ -153,8 +153,8 @@ class NativeModel(DecoderModel[BlockPool]):
         return part.layers  # rows do not touch each other's results
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
-        if not all(0 <= layer <= self.depth for layer in hidden):
-            raise ValueError(f"the model has hidden states 0 to {self.depth}, not {tuple(hidden)}")
+        if not all(0 <= layer <= self.layers for layer in hidden):
+            raise ValueError(f"the model has hidden states 0 to {self.layers}, not {tuple(hidden)}")
         steps = [part for part in parts if isinstance(part, PackedStep)]
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
@@ -205,15 +205,15 @@ class NativeModel(DecoderModel[BlockPool]):
             mlp=self._kept(layers.without_mlp),
             sees=library.integers([each.data_ptr() for each in sees]),
             hidden=library.integers(
-                [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
+                [states[i].data_ptr() if i in states else 0 for i in range(self.layers + 1)]
             ),
             logits=logits.data_ptr(),
             num_sequences=len(parts),
             rows=len(tokens),
-            layers=self.depth,
+            layers=self.layers,
             stream=None if stopped is None else stopped.data_ptr(),
             start=layers.start,
-            stop=self.depth if layers.stop is None else layers.stop,
+            stop=self.layers if layers.stop is None else layers.stop,
         )
         run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
@@ -231,7 +231,7 @@ class NativeModel(DecoderModel[BlockPool]):
 
     def _kept(self, left_out: frozenset[int]) -> bytes:
         """For each layer 1, or 0 where it is left out."""
-        return bytes(index not in left_out for index in range(self.depth))
+        return bytes(index not in left_out for index in range(self.layers))
 
 
 def _pool_of(model: DescribedModel, floats: torch.dtype, cache: CacheType | None) -> BlockPool:

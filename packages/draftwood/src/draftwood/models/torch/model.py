@@ -125,6 +125,6 @@ class LeanModel(DecoderModel[CachePool]):
         if layers.stop is not None:
             return stream, {**states, layers.stop: stream}
         rows = self.embeddings_and_head.normed(stream)
-        if self.depth in hidden:  # as Transformers has it: the last hidden state is after the norm
-            states[self.depth] = rows.to(self.dtype)
+        if self.layers in hidden:  # as Transformers has it: the last hidden state is after the norm
+            states[self.layers] = rows.to(self.dtype)
         return rows, states
