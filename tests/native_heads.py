@@ -6,7 +6,8 @@ from torch import Tensor
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.packed import native_eagle
-from draftwood.native.head import HeadProducts, NativeHead
+from draftwood.native.formats import Products
+from draftwood.native.head import NativeHead
 from draftwood.native.matrix import Matrix
 
 TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
@@ -47,7 +48,7 @@ def some_draft_tokens(vocabulary: int = VOCABULARY) -> Tensor:
 
 def a_native(
     config: EagleConfig,
-    products: HeadProducts = "float32",
+    products: Products = "float32",
     embedding: Tensor | Matrix | None = None,
 ) -> NativeHead:
     head, rows = a_head(config)

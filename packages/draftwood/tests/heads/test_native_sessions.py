@@ -10,7 +10,7 @@ from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.packed import native_eagle, why_not
 from draftwood.native import head_session, library
-from draftwood.native.head import HeadProducts
+from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 from draftwood.rng import Rng
@@ -37,7 +37,7 @@ def some_tokens(count: int, seed: int = 6) -> list[int]:
     return torch.randint(VOCABULARY, (count,), generator=chance).tolist()
 
 
-def a_session(products: HeadProducts = "float32", ranks: int = 4, rows: int = 7) -> HeadSession:
+def a_session(products: Products = "float32", ranks: int = 4, rows: int = 7) -> HeadSession:
     """With some committed rows."""
     session = a_native(CONFIG, products).start(ranks)
     session.take(features_of(CONFIG, rows), some_tokens(rows))
@@ -48,7 +48,7 @@ def a_session(products: HeadProducts = "float32", ranks: int = 4, rows: int = 7)
 @pytest.mark.parametrize("name", ["tiny", "two layers, window"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_gives_the_same_bits_in_any_company(
-    products: HeadProducts, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+    products: Products, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_session, "threads", lambda: threads)
     config = CONFIGS[name]

@@ -9,9 +9,9 @@ from draftwood.heads.packed import QUANTISED, is_sound, of_target, output_rows
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.native.formats import INTEGERS
+from draftwood.native.formats import INTEGERS, HeadSizes
 from draftwood.native.frames import FrameShape, NativeFrames
-from draftwood.native.head import HeadLayerShape, why_not
+from draftwood.native.head import why_not
 from draftwood.native.medusa import MedusaShape, NativeMedusa
 
 
@@ -51,7 +51,7 @@ def native_medusa(trained: TrainedHead, target: Model) -> NativeMedusa | None:
     return None if given is None else NativeMedusa(shape, head.state_dict(), **given)
 
 
-def _beside(trained: TrainedHead, shape: HeadLayerShape, target: Model) -> dict[str, Any] | None:
+def _beside(trained: TrainedHead, shape: HeadSizes, target: Model) -> dict[str, Any] | None:
     """What heads that give logits themselves take of their target; None where PyTorch runs them:
     beside output heads that do more than multiply and scale too.
     """

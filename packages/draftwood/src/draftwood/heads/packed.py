@@ -11,21 +11,24 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import head as native
 from draftwood.native import library
-from draftwood.native.head import HeadProducts, HeadShape, NativeHead
+from draftwood.native.formats import Products
+from draftwood.native.head import HeadShape, NativeHead
 
-Products = tuple[HeadProducts, HeadProducts]
+HeadProducts = tuple[Products, Products]
 """Products of the layers, and of the output rows."""
 
-QUANTISED: Products = ("int4", "int8")
+QUANTISED: HeadProducts = ("int4", "int8")
 """Four bits change what an output head says, and hardly what a layer does."""
 
-_Key = tuple[Products, int]
+_Key = tuple[HeadProducts, int]
 _PACKED: WeakKeyDictionary[TrainedHead, WeakKeyDictionary[Model, dict[_Key, NativeHead]]] = (
     WeakKeyDictionary()
 )
 
 
-def packed(trained: TrainedHead, target: NativeModel, products: Products = QUANTISED) -> NativeHead:
+def packed(
+    trained: TrainedHead, target: NativeModel, products: HeadProducts = QUANTISED
+) -> NativeHead:
     """Pack an EAGLE head or a draft LM; one that was packed for this target before is shared.
 
     Raises:
@@ -64,7 +67,7 @@ def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
     """
     if not isinstance(target, NativeModel) or not isinstance(trained.head, EagleHead | LmHead):
         return None
-    products: Products = ("bfloat16", "bfloat16")
+    products: HeadProducts = ("bfloat16", "bfloat16")
     if target.products == "float32":
         products = ("float32", "float32")
     elif library.instructions(True):
@@ -74,7 +77,7 @@ def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
     return packed(trained, target, products)
 
 
-def why_not(config: EagleConfig | LmConfig, products: HeadProducts = "int8") -> str | None:
+def why_not(config: EagleConfig | LmConfig, products: Products = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if isinstance(config, EagleConfig) and (config.feature_sampling or config.partial_alignment):
         return "the native head has no feature sampling; take method eagle"
@@ -95,7 +98,7 @@ def shape_of(config: EagleConfig | LmConfig) -> HeadShape:
     )
 
 
-def of_target(trained: TrainedHead, target: NativeModel, products: Products) -> dict[str, Any]:
+def of_target(trained: TrainedHead, target: NativeModel, products: HeadProducts) -> dict[str, Any]:
     """What all heads take of their target, but output rows."""
     return {
         "draft_tokens": trained.draft_tokens,

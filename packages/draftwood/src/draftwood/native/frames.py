@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from draftwood.native import library, structures
-from draftwood.native.head import HeadLayerShape, HeadWeights, PackedHead
+from draftwood.native.formats import HeadSizes
+from draftwood.native.head import HeadWeights, PackedHead
 from draftwood.native.head_session import HeadStates, given_states
 from draftwood.native.threads import threads
 
 
-@dataclass(frozen=True)
-class FrameShape(HeadLayerShape):
+@dataclass(frozen=True, kw_only=True)
+class FrameShape(HeadSizes):
     """Sizes and switches of a CTC head.
 
     Attributes:

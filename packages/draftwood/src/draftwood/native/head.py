@@ -6,7 +6,7 @@ See head.h, and ``heads/eagle.py`` for the computation.
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library, structures
+from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import MAX_RANKS, HeadSession
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, Matrix
 from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
-HeadProducts = Literal["float32", "bfloat16", "int8", "int4"]
 _LAYER = {
     "query": "self_attn.q_proj",
     "key": "self_attn.k_proj",
@@ -31,25 +31,8 @@ _LAYER = {
 _NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 
 
-@dataclass(frozen=True)
-class HeadLayerShape:
-    """Sizes of a head's decoder layers.
-
-    Attributes:
-        hidden: entries of a hidden state, the target's.
-    """
-
-    hidden: int
-    intermediate_size: int
-    heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope_theta: float
-    epsilon: float
-
-
-@dataclass(frozen=True)
-class HeadShape(HeadLayerShape):
+@dataclass(frozen=True, kw_only=True)
+class HeadShape(HeadSizes):
     """Sizes and switches of a head.
 
     Attributes:
@@ -99,14 +82,14 @@ class PackedHead:
 
     def __init__(
         self,
-        shape: HeadLayerShape,
+        shape: HeadSizes,
         weights: HeadWeights,
         draft_tokens: Int[Tensor, " draft_vocab"],
         lm_rows: Float[Tensor, "draft_vocab dim"],
         embedding: Float[Tensor, "vocab dim"] | Matrix,
         embedding_scale: float = 1.0,
-        products: HeadProducts = "int8",
-        lm_products: HeadProducts | None = None,
+        products: Products = "int8",
+        lm_products: Products | None = None,
         more_rows: Sequence[Float[Tensor, " dim"]] = (),
     ) -> None:
         lm_products = lm_products or products
@@ -116,7 +99,7 @@ class PackedHead:
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
         lm_rows = torch.cat([lm_rows, *(row[None] for row in more_rows)])
         self._sizes, self._embedding, self._embedding_scale = shape, embedding, embedding_scale
-        self.products: HeadProducts = products
+        self.products: Products = products
         self.vocab_size = len(draft_tokens)
         self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
         self.weight_bytes, self._encodings = 0, 0
@@ -200,7 +183,7 @@ class PackedHead:
     def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
         return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
 
-    def _packed(self, name: str, weight: Tensor, products: HeadProducts) -> structures.CMatrix:
+    def _packed(self, name: str, weight: Tensor, products: Products) -> structures.CMatrix:
         if not bool(weight.isfinite().all()):
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
         matrix = self._kept(self._pages.moved(Matrix.pack(weight.detach(), None, products)))
@@ -318,13 +301,13 @@ class _LargePages:
         return Matrix(matrix.format, *shape, None, own.encoding, parts, own.factor)
 
 
-def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
+def _most_bytes(weight: Tensor, products: Products) -> int:
     """Most bytes of a matrix when packed, the gaps behind its parts included."""
     sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
     return sum(sizes) + ALIGNMENT * len(sizes)
 
 
-def why_not(shape: HeadLayerShape, products: HeadProducts = "int8") -> str | None:
+def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
         return "the native head needs a C++ compiler (for instance: apt install g++)"
@@ -336,7 +319,7 @@ def why_not(shape: HeadLayerShape, products: HeadProducts = "int8") -> str | Non
 
 
 def _check_vocabulary(
-    shape: HeadLayerShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
+    shape: HeadSizes, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
 ) -> None:
     vocabulary, width = embedding.shape
     if isinstance(embedding, Tensor) and (

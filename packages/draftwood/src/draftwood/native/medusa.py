@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from draftwood.native import library, structures
-from draftwood.native.head import HeadLayerShape, HeadWeights, PackedHead
+from draftwood.native.formats import HeadSizes
+from draftwood.native.head import HeadWeights, PackedHead
 from draftwood.native.head_session import HeadStates, given_states
 from draftwood.native.threads import threads
 
 
-@dataclass(frozen=True)
-class MedusaShape(HeadLayerShape):
+@dataclass(frozen=True, kw_only=True)
+class MedusaShape(HeadSizes):
     """Sizes of a set of Medusa or Hydra heads.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,6 @@ from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from draftwood.native.clock import PhaseClock
 
 
 def has_int8(device: torch.device) -> bool:
@@ -71,7 +69,8 @@ class NativeModel(DecoderModel[BlockPool]):
 
     Attributes:
         weights: what the library reads.
-        clock: where the time of forward passes is written down; None for nowhere.
+        clock: called before each forward pass with its number of threads, for the address where
+            the seconds of their phases are written down; None for nowhere.
         rounded: what runs in their place in a model of ``drafting``.
 
     Raises:
@@ -100,7 +99,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self.cache: CacheType | None = cache
         super().__init__(model, _pool_of(model, half_type, cache), dtype)
         self.library = library.library()
-        self.clock: PhaseClock | None = None
+        self.clock: Callable[[int], int] | None = None
         self.weights = NativeWeights(
             decoder, self.vocab_size, self.products, half_type, cache == "int8", packer
         )
@@ -226,7 +225,7 @@ class NativeModel(DecoderModel[BlockPool]):
         """Tell the clock; gives the number of threads."""
         at_once = threads()
         if self.clock is not None:
-            run.seconds = self.clock.next_run(at_once)
+            run.seconds = self.clock(at_once)
         return at_once
 
     def _kept(self, left_out: frozenset[int]) -> bytes:
