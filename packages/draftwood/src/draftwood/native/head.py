@@ -284,10 +284,9 @@ class _LargePages:
     """
 
     def __init__(self, size: int) -> None:
-        self._bytes = np.empty(size + LARGE_PAGE, np.uint8)
-        address = self._bytes.ctypes.data
-        prefer_large_pages(address, self._bytes.nbytes)
-        self._at = -address % LARGE_PAGE
+        memory = np.empty(size + LARGE_PAGE, np.uint8)
+        prefer_large_pages(memory.ctypes.data, memory.nbytes)
+        self._bytes, self._at = memory[-memory.ctypes.data % LARGE_PAGE :], 0
 
     def moved(self, matrix: Matrix) -> Matrix:
         """The same matrix in this memory."""
