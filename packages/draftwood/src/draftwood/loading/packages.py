@@ -213,6 +213,38 @@ def fetch_file(name: str, folder: Path) -> Path:
     return file
 
 
+def blocks_at_hand(name: str) -> Path | None:
+    """The folder of a built-in model that is used as it is, fetched if it may be by itself; None
+    for weights that were floats.
+
+    Raises:
+        FileNotFoundError: for one that is not there, naming the command that fetches it.
+    """
+    builtin = builtins()[name]
+    if builtin.quantisation is None:
+        return None
+    if not builtin.blocks.is_dir() and not builtin.on_demand:
+        raise FileNotFoundError(
+            f"{name} is not in {builtin.blocks}; fetch it with `draftwood fetch {name}`"
+        )
+    return fetch_blocks(name)
+
+
+def folder_at_hand(name: str, dtype: torch.dtype) -> Path:
+    """The same of a folder with weights of this dtype, made of a file that is there."""
+    builtin = builtins()[name]
+    folder = builtin.folder(dtype)
+    at_hand = builtin.on_demand or (builtin.blocks / builtin.file).is_file()
+    if not folder.exists() and not at_hand:
+        option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
+        raise FileNotFoundError(
+            f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"
+        )
+    if not folder.exists():
+        fetch(name, dtype)
+    return folder
+
+
 def _known(name: str) -> Builtin:
     if name not in builtins():
         raise ValueError(f"no built-in model is named {name!r}; there are {', '.join(builtins())}")

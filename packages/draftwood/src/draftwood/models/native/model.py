@@ -10,8 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.models.cache.blocks import BlockPool
-from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.described import DescribedModel
+from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.embeddings_and_head import beyond
 from draftwood.models.model import ALL_LAYERS
 from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead

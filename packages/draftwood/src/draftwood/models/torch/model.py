@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.described import DescribedModel
+from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
 from draftwood.models.torch.attention import PackedAttention
