@@ -1,13 +1,18 @@
 """Heads for tests, small and of a real size."""
 
+import math
+from ctypes import c_float, c_int64
+
 import torch
 from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.packed import native_eagle
+from draftwood.native import library, structures
 from draftwood.native.formats import Products
 from draftwood.native.head import NativeHead
+from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 
 TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
@@ -62,3 +67,28 @@ def a_native(
 
 def features_of(config: EagleConfig, rows: int, seed: int = 5) -> Tensor:
     return some(rows, len(config.reads), config.sizes.hidden, seed=seed)
+
+
+Tree = tuple[list[int], list[int], list[float]]
+"""Tokens, parents and log-probabilities of the paths, the root first."""
+
+
+def drafted(
+    session: HeadSession,
+    features: Tensor,
+    tokens: list[int],
+    shape: tuple[int, int, int],
+    place: int = 0,
+    race_spread: float = 0.7,
+) -> Tree:
+    """A tree of so many nodes, levels and rows of a level, in one call as the library's steps make
+    it.
+    """
+    size = 1 + shape[0]
+    tree = structures.CHeadTree(
+        *(*shape, race_spread, -math.inf),
+        *((c_int64 * size)(), (c_int64 * size)(), (c_float * size)()),
+    )
+    library.library().draftwood_head_draft(*session.taken(features, tokens, place=place), tree, 1)
+    size = 1 + tree.nodes
+    return tree.tokens[:size], tree.parents[:size], tree.log_probs[:size]

@@ -22,6 +22,7 @@ from native_heads import (
     VOCABULARY,
     a_head,
     a_native,
+    drafted,
     features_of,
     some,
     some_draft_tokens,
@@ -206,16 +207,15 @@ def drafted_in_python(
 def test_a_tree_in_one_call_is_the_tree_of_many(nodes: int, depth: int, width: int) -> None:
     session = a_session()
     features, tokens = features_of(CONFIG, 2, seed=9), [8, 9]
-    tree = session.draft(features, tokens, nodes, depth, width)
+    found_tokens, parents, log_probs = drafted(session, features, tokens, (nodes, depth, width))
     assert session.length == 9
-    assert (tree.tokens[0], tree.parents[0]) == (9, -1)
-    assert len(tree.tokens) <= 1 + nodes
+    assert (found_tokens[0], parents[0]) == (9, -1)
+    assert len(found_tokens) <= 1 + nodes
     paths = [tuple[int, ...]()]
-    for token, parent in zip(tree.tokens[1:], tree.parents[1:], strict=True):
+    for token, parent in zip(found_tokens[1:], parents[1:], strict=True):
         paths.append((*paths[parent], token))
     found = {
-        (path, round(log_prob, 3))
-        for path, log_prob in zip(paths[1:], tree.log_probs[1:], strict=True)
+        (path, round(log_prob, 3)) for path, log_prob in zip(paths[1:], log_probs[1:], strict=True)
     }
     session.keep(7)
     assert found == drafted_in_python(session, features, tokens, nodes, depth, width)
@@ -223,13 +223,13 @@ def test_a_tree_in_one_call_is_the_tree_of_many(nodes: int, depth: int, width: i
 
 def test_a_raced_tree_begins_with_the_winner() -> None:
     session = a_native(CONFIG).start(4, 1.0, key=5)
-    tree = session.draft(features_of(CONFIG, 3), [1, 2, 3], 6, 3, 2, place=2)
+    tree = drafted(session, features_of(CONFIG, 3), [1, 2, 3], (6, 3, 2), place=2)
     session.keep(0)
     found = session.take(features_of(CONFIG, 3), [1, 2, 3], place=2)
-    assert tree.tokens[1] == found.tokens[0][0]
+    assert tree[0][1] == found.tokens[0][0]
     shares = (torch.tensor(found.race_scores[0]) / 0.7).log_softmax(-1)
-    assert tree.log_probs[1] == pytest.approx(float(shares[0]), abs=1e-4)
-    assert session.draft(features_of(CONFIG, 1), [4], 6, 3, 2, race_spread=0.1) != tree
+    assert tree[2][1] == pytest.approx(float(shares[0]), abs=1e-4)
+    assert drafted(session, features_of(CONFIG, 1), [4], (6, 3, 2), race_spread=0.1) != tree
 
 
 def test_a_head_of_smollm2_takes_little_memory() -> None:
@@ -259,8 +259,6 @@ def test_a_head_of_smollm2_takes_little_memory() -> None:
         (lambda s: s.level([-1] * 65, [1] * 65), "1 to 64 tokens"),
         (lambda s: s.level([-1], [1, 2]), "with a parent each"),
         (lambda s: (s.keep(2), s.level([-1], [1])), "take"),
-        (lambda s: s.draft(features_of(CONFIG, 1), [1], 0, 1), "at least 1"),
-        (lambda s: s.draft(features_of(CONFIG, 1), [1], 1, 1, race_spread=0.0), "above 0"),
     ],
 )
 def test_bad_calls_are_refused_and_change_nothing(wrong, message: str) -> None:

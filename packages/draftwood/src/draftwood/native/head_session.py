@@ -1,7 +1,6 @@
 """Session of a head in C++ on one text; see head.h."""
 
 import ctypes
-import math
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
@@ -42,20 +41,6 @@ class Found(NamedTuple):
     race_scores: list[list[float]]
 
 
-class DraftedNodes(NamedTuple):
-    """A tree of drafts; parents come before children.
-
-    Attributes:
-        tokens: of the nodes, the root first.
-        parents: of the nodes; -1 for the root.
-        log_probs: of the whole path to a node: under the head, or of winning the races.
-    """
-
-    tokens: list[int]
-    parents: list[int]
-    log_probs: list[float]
-
-
 class HeadSession:
     """One text of a ``NativeHead``: its committed rows, and drafts behind them.
 
@@ -86,7 +71,7 @@ class HeadSession:
             log_probs=self._log_probs,
             race_scores=self._race_scores,
         )
-        self._ranks, self._rows, self._tree = ranks, 0, None
+        self._ranks, self._rows = ranks, 0
 
     @property
     def length(self) -> int:
@@ -110,7 +95,7 @@ class HeadSession:
             place: number of the next draw, the one behind the newest token.
         """
         odd = self._library.draftwood_head_take(
-            *self._taken(features, tokens, path, place), threads()
+            *self.taken(features, tokens, path, place), threads()
         )
         self._check(odd, tokens)
         return self._read(1)
@@ -143,46 +128,6 @@ class HeadSession:
         self._check(odd, tokens)
         return self._read(count)
 
-    def draft(
-        self,
-        features: Float[Tensor, "rows reads dim"] | HeadStates,
-        tokens: Sequence[int],
-        max_nodes: int,
-        depth: int,
-        width: int = 4,
-        path: Sequence[int] | None = None,
-        place: int = 0,
-        race_spread: float = 0.7,
-    ) -> DraftedNodes:
-        """Run ``take`` and draft a tree behind the newest token, in one call.
-
-        Each level reads its most probable nodes, and the most probable paths of all stay (EAGLE-2:
-        Li et al. 2024, arXiv:2406.16858).
-
-        Args:
-            max_nodes: of the tree, without its root.
-            depth: most levels.
-            width: most nodes of a level that are read.
-            race_spread: by how much the target's log-probabilities differ from the head's, where
-                the next draws are raced: the smaller, the likelier the head's winner is the
-                target's.
-        """
-        if race_spread <= 0.0:
-            raise ValueError(f"race_spread must be above 0, got {race_spread}")
-        if min(max_nodes, depth, width) < 1 or width > MAX_ROWS:
-            raise ValueError(
-                f"a tree has nodes, levels and a width of at least 1 and at most {MAX_ROWS}, got"
-                f" {max_nodes}, {depth} and {width}"
-            )
-        tree = self._room(max_nodes)
-        tree.depth, tree.width, tree.race_spread = depth, width, race_spread
-        tree.least_log_prob = -math.inf
-        taken = self._taken(features, tokens, path, place)
-        odd = self._library.draftwood_head_draft(*taken, tree, threads())
-        self._check(odd, tokens)
-        size = 1 + tree.nodes
-        return DraftedNodes(tree.tokens[:size], tree.parents[:size], tree.log_probs[:size])
-
     def keep(self, length: int) -> None:
         """Drop drafted rows, and all committed rows from ``length`` on."""
         self._rows = 0
@@ -214,25 +159,14 @@ class HeadSession:
         numbers = (c_float * (self._rows * width)).from_address(address or 0)
         return torch.frombuffer(numbers, dtype=torch.float32).view(self._rows, width)
 
-    def _room(self, max_nodes: int) -> structures.CHeadTree:
-        if self._tree is None or self._tree.max_nodes != max_nodes:
-            size = 1 + max_nodes
-            self._tree = structures.CHeadTree(
-                max_nodes=max_nodes,
-                tokens=(c_int64 * size)(),
-                parents=(c_int64 * size)(),
-                log_probs=(c_float * size)(),
-            )
-        return self._tree
-
-    def _taken(
+    def taken(
         self,
-        features: Tensor | HeadStates,
+        features: Float[Tensor, "rows reads dim"] | HeadStates,
         tokens: Sequence[int],
-        path: Sequence[int] | None,
-        place: int,
+        path: Sequence[int] | None = None,
+        place: int = 0,
     ) -> tuple[object, ...]:
-        """Arguments of the library's functions that take rows."""
+        """Arguments of the library's functions that take rows, as ``take`` has them."""
         layers = features.unbind(1) if isinstance(features, Tensor) else features
         shape, count, given = self.head.shape, len(tokens), structures.CFusionInput()
         if len(layers) != shape.reads:
