@@ -1,12 +1,18 @@
 """Heads for tests, small and of a real size."""
 
+import math
+from ctypes import c_float, c_int64
+
 import torch
 from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.native_eagle import NativeEagle
-from draftwood.native.head import HeadProducts
+from draftwood.heads.packed import native_eagle
+from draftwood.native import library, structures
+from draftwood.native.formats import Products
+from draftwood.native.head import NativeHead
+from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 
 TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
@@ -47,15 +53,42 @@ def some_draft_tokens(vocabulary: int = VOCABULARY) -> Tensor:
 
 def a_native(
     config: EagleConfig,
-    products: HeadProducts = "float32",
+    products: Products = "float32",
     embedding: Tensor | Matrix | None = None,
-) -> NativeEagle:
+) -> NativeHead:
     head, rows = a_head(config)
     if embedding is None:
         embedding = some(VOCABULARY, config.sizes.hidden, seed=4)
     tokens = some_draft_tokens(embedding.shape[0])
-    return NativeEagle(head, tokens, rows, embedding, products=products)
+    return native_eagle(
+        head, draft_tokens=tokens, lm_rows=rows, embedding=embedding, products=products
+    )
 
 
 def features_of(config: EagleConfig, rows: int, seed: int = 5) -> Tensor:
     return some(rows, len(config.reads), config.sizes.hidden, seed=seed)
+
+
+Tree = tuple[list[int], list[int], list[float]]
+"""Tokens, parents and log-probabilities of the paths, the root first."""
+
+
+def drafted(
+    session: HeadSession,
+    features: Tensor,
+    tokens: list[int],
+    shape: tuple[int, int, int],
+    place: int = 0,
+    race_spread: float = 0.7,
+) -> Tree:
+    """A tree of so many nodes, levels and rows of a level, in one call as the library's steps make
+    it.
+    """
+    size = 1 + shape[0]
+    tree = structures.CHeadTree(
+        *(*shape, race_spread, -math.inf),
+        *((c_int64 * size)(), (c_int64 * size)(), (c_float * size)()),
+    )
+    library.library().draftwood_head_draft(*session.taken(features, tokens, place=place), tree, 1)
+    size = 1 + tree.nodes
+    return tree.tokens[:size], tree.parents[:size], tree.log_probs[:size]

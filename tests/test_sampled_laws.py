@@ -29,7 +29,6 @@ from draftwood.drafters import (
     TokenRecycling,
 )
 from draftwood.engine import Options, generate_batch
-from draftwood.heads.exits import Exits
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.transformers import TransformersModel
@@ -53,6 +52,7 @@ from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.exits import Exits
 from law_cases import (
     DISTANCE,
     LEVEL,

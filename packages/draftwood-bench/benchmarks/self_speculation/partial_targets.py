@@ -27,7 +27,6 @@ from benchmarks.self_speculation.paired_counts import (
 )
 from draftwood.drafters import Drafter
 from draftwood.engine.method import Method
-from draftwood.heads import exits as exit_maps
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.weights import MATRICES
@@ -36,6 +35,7 @@ from draftwood.shapes import Widths
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
+from draftwood_methods import exits as exit_maps
 from draftwood_methods.drafters.dynamic_exit import DynamicExit
 from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.layer_search import BAYESIAN, WINDOW
@@ -161,7 +161,7 @@ FIXED = "every other layer"
 def share_of_layers(model: Model) -> float:
     """Share of the layers in the weights that a pass multiplies; the rest is the output head."""
     assert isinstance(model, NativeModel)
-    layers = model.structure.layers[: model.depth]
+    layers = model.structure.layers[: model.layers]
     own = [getattr(layer, name) for layer in layers for name in MATRICES]
     count = sum(each.outputs * each.inputs for each in own)
     head = model.structure.lm_head

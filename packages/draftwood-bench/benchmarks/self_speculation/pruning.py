@@ -27,7 +27,6 @@ from draftwood.drafters import Drafter, DraftRequest, DraftSession, TokenRecycli
 from draftwood.drafters.drafter import Reads, VerifiedTree
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Method
-from draftwood.heads.exits import Exits
 from draftwood.sampling import Context
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
@@ -36,6 +35,7 @@ from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import Estimate, estimate, paired, pooled_ratio
 from draftwood_bench.run.blank import blank
 from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.exits import Exits
 
 RECORDS = RESULTS / "pruning.jsonl"
 NEW_TOKENS = 64

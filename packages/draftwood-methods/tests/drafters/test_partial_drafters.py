@@ -11,23 +11,22 @@ from draftwood.drafters import Int4SelfDraft
 from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
-from draftwood.heads import exits as fitting
-from draftwood.heads.exits import Exits
 from draftwood.models.model import ForwardInput, Layers, ModelOutput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
-from draftwood.sources.stored_exits import stored_exits
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.stats import Stats
 from draftwood.storage import weights as storage
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
+from draftwood_methods import exits as fitting
 from draftwood_methods.drafters.dynamic_exit import DynamicExit, best_length
 from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.windowed import Windowed
+from draftwood_methods.exits import Exits, stored_exits
 
 PROMPT = [1, 2, 3, 4, 5]
 

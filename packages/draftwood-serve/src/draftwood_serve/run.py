@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch
 import uvicorn
 
-from draftwood.storage.memory import share_free_memory
 from draftwood_serve.app import make_app
+from draftwood_serve.arenas import share_free_memory
 from draftwood_serve.guard import App, Guard
 from draftwood_serve.protocol import LimitedHttp
 from draftwood_serve.service import TextService

@@ -14,7 +14,7 @@ from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need
 from draftwood.heads.folder import open_folder, shipped_for
-from draftwood.heads.native_eagle import why_not
+from draftwood.heads.packed import why_not
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import load_model
 from draftwood.loading.names import DEFAULT_MODEL
@@ -27,7 +27,6 @@ from draftwood.sources.stored_prior import StoredPrior, usual_text
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from draftwood.heads.exits import Exits
     from draftwood.methods import Listing, Method, MethodSpec
     from draftwood.shapes import Shape
     from draftwood.sources.datastore import Datastore
@@ -186,7 +185,7 @@ class ModelSet:
             found["draft-model"] = Later(self._shared)
         if measure or self.prior.is_known:
             found["prior"] = Later(lambda: self.prior.table)
-            found["exits"] = Later(self._exits)
+            found["stored"] = Later(lambda: self.prior)
         return found
 
     def _shared(self) -> Model | None:
@@ -194,12 +193,6 @@ class ModelSet:
         from draftwood.models.shared import shared_passes
 
         return None if self.draft_model is None else shared_passes(self.draft_model)
-
-    def _exits(self) -> "Exits":
-        """Maps of the target's early exits."""
-        from draftwood.sources.stored_exits import stored_exits
-
-        return stored_exits(self.prior)
 
     def _texts(self) -> "Datastore | None":
         """The datastore; raises ValueError where it holds tokens of another tokenizer."""

@@ -59,7 +59,6 @@ def packaged(
 
     monkeypatch.setattr(packages, "describe", describe)
     monkeypatch.setattr(packages, "builtins", lambda: for_all)
-    monkeypatch.setattr("draftwood.loading.hub.builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.origin.builtins", lambda: for_all)
     return built
 

@@ -10,15 +10,10 @@ from draftwood.drafters import Drafter, DraftModel, DraftRequest, Nothing, Verif
 from draftwood.drafters.draft_model import DraftDistributions, over_vocabulary
 from draftwood.engine import Options, generate
 from draftwood.methods import Method
+from draftwood.models.drafting import LEAST_BITS, DraftingModel, DraftTokens
 from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import layer_bits
-from draftwood.models.shared import (
-    LEAST_BITS,
-    DraftingModel,
-    DraftTokens,
-    SharedPasses,
-    shared_passes,
-)
+from draftwood.models.shared import SharedPasses, shared_passes
 from draftwood.native import library
 from draftwood.native.logit_rows import Support
 from draftwood.rng import Rng
@@ -81,27 +76,27 @@ def test_rounded_weights_give_nearly_the_same_rows() -> None:
 def test_tokens_of_the_text_join_the_draft_vocabulary_in_its_order() -> None:
     model = native_model()
     drafting = DraftingModel(model, LIKELIEST)
-    assert drafting.tokens is not None
-    assert drafting.tokens[:LIKELIEST].tolist() == list(range(LIKELIEST))
+    assert drafting.support is not None
+    assert drafting.support.tokens[:LIKELIEST].tolist() == list(range(LIKELIEST))
     tokens = DraftTokens(drafting)
-    assert (tokens.hidden, tokens.tokens) == ((), drafting.tokens)
+    assert (tokens.hidden, tokens.support) == ((), drafting.support)
     tokens.follow(PROMPT)
     branch = tokens.copied()
     branch.follow([50])
     assert tokens.further == [60, 58]
     assert branch.further == [60, 58, 50]
-    assert tokens.tokens is not None
+    assert tokens.support is not None
     output = drafting.model.start().extend(PROMPT, "all", tokens.hidden)
     rows, whole = tokens.logits(output), model.start().extend(PROMPT).logits
-    assert rows.shape == (len(PROMPT), len(tokens.tokens))
-    assert distance(rows, whole[:, tokens.tokens]) < ROUNDING
+    assert rows.shape == (len(PROMPT), len(tokens.support.tokens))
+    assert distance(rows, whole[:, tokens.support.tokens]) < ROUNDING
 
 
 @native
 def test_small_vocabularies_stay_whole() -> None:
-    assert DraftingModel(native_model()).tokens is None
-    assert DraftingModel(native_model(), 0).tokens is None
-    assert DraftingModel(native_model(), VOCAB - 4).tokens is None
+    assert DraftingModel(native_model()).support is None
+    assert DraftingModel(native_model(), 0).support is None
+    assert DraftingModel(native_model(), VOCAB - 4).support is None
 
 
 @native
@@ -138,13 +133,13 @@ def test_beams_of_a_level_have_the_rows_of_their_own_passes() -> None:
     tokens = DraftTokens(drafting)
     tokens.follow([*PROMPT, 7])
     assert tree.probs is not None
-    assert tokens.tokens is not None
+    assert tokens.support is not None
     for node, row in enumerate(tree.probs):
         path = [tree.token_list[each] for each in tree.path_to(node)]
         output = drafting.model.start().extend([*PROMPT, 7, *path], "last", tokens.hidden)
-        own = over_vocabulary(tokens.logits(output), VOCAB, tokens.tokens).softmax(-1)[0]
+        own = over_vocabulary(tokens.logits(output), VOCAB, tokens.support.tokens).softmax(-1)[0]
         torch.testing.assert_close(row, own, rtol=0, atol=1e-3)
-    left_out = torch.ones(VOCAB, dtype=torch.bool).index_fill(0, tokens.tokens, False)
+    left_out = torch.ones(VOCAB, dtype=torch.bool).index_fill(0, tokens.support.tokens, False)
     assert not tree.probs[:, left_out].any()
 
 

@@ -22,7 +22,6 @@ from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.sequence import Sequence
-from draftwood.heads.exits import Exits
 from draftwood.models.model import ForwardInput, ModelOutput, PromptInput
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -47,6 +46,7 @@ from draftwood_methods.drafters.merged import MergedDrafters
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.windowed import Windowed
+from draftwood_methods.exits import Exits
 from reference.sessions import InPython
 
 WIDE = Budget(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.native import library
-from draftwood.native.head import HeadProducts
+from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 from native_heads import (
@@ -32,10 +32,10 @@ class Reference:
     """The same head in PyTorch, run on a whole text each time it is asked."""
 
     def __init__(
-        self, head: EagleHead, rows: Tensor, embedding: Tensor, products: HeadProducts
+        self, head: EagleHead, rows: Tensor, embedding: Tensor, products: Products
     ) -> None:
         self.head, self.lm_rows, self.embedding = head, rows, embedding.float()
-        self.products: HeadProducts = products
+        self.products: Products = products
         self.features, self.tokens = torch.empty(0), list[int]()
 
     def take(self, features: Tensor, tokens: list[int]) -> Tensor:
@@ -64,7 +64,7 @@ class Reference:
         return (as_multiplied(normed, self.products) @ self.lm_rows.T)[-1]
 
 
-def as_multiplied(rows: Tensor, products: HeadProducts) -> Tensor:
+def as_multiplied(rows: Tensor, products: Products) -> Tensor:
     """Rows as products read them: in 8 bits each 32 share a scale."""
     if products in ("float32", "bfloat16"):
         return rows.to(getattr(torch, products)).float()
@@ -74,7 +74,7 @@ def as_multiplied(rows: Tensor, products: HeadProducts) -> Tensor:
     return ((groups / scale).nan_to_num().round() * scale).flatten(-2)[..., :width]
 
 
-def as_stored(head: EagleHead, products: HeadProducts) -> EagleHead:
+def as_stored(head: EagleHead, products: Products) -> EagleHead:
     """The head in PyTorch with the weights that the library stores, and rows rounded as there."""
     stored = copy.deepcopy(head)
     for module in stored.modules():
@@ -85,7 +85,7 @@ def as_stored(head: EagleHead, products: HeadProducts) -> EagleHead:
 
 
 def both(
-    config: EagleConfig, products: HeadProducts, embedding: Tensor, ranks: int = 4
+    config: EagleConfig, products: Products, embedding: Tensor, ranks: int = 4
 ) -> tuple[HeadSession, Reference]:
     head, rows = a_head(config)
     stored = Matrix.pack(rows, None, products).floats()
@@ -128,12 +128,12 @@ def errors_on_the_way(
     return errors
 
 
-PRODUCTS: tuple[HeadProducts, ...] = ("float32", "bfloat16", "int8", "int4")
+PRODUCTS: tuple[Products, ...] = ("float32", "bfloat16", "int8", "int4")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("products", PRODUCTS)
-def test_the_library_computes_what_pytorch_computes(name: str, products: HeadProducts) -> None:
+def test_the_library_computes_what_pytorch_computes(name: str, products: Products) -> None:
     config = CONFIGS[name]
     embedding = some(VOCABULARY, config.sizes.hidden, seed=4)
     found = errors_on_the_way(*both(config, products, embedding), config)
@@ -149,7 +149,7 @@ def test_a_cache_in_bfloat16_changes_little(name: str) -> None:
 
 
 @pytest.mark.parametrize("products", ["float32", "int8"])
-def test_sizes_of_smollm2(products: HeadProducts) -> None:
+def test_sizes_of_smollm2(products: Products) -> None:
     config = EagleConfig(SMOLLM2, reads=(2, 15, 27))
     embedding = some(VOCABULARY, 576, seed=4)
     native, reference = both(config, products, embedding)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.native_eagle import NativeEagle, why_not
+from draftwood.heads.packed import native_eagle, why_not
 from draftwood.native import head_session, library
-from draftwood.native.head import HeadProducts
+from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 from draftwood.rng import Rng
@@ -22,6 +22,7 @@ from native_heads import (
     VOCABULARY,
     a_head,
     a_native,
+    drafted,
     features_of,
     some,
     some_draft_tokens,
@@ -37,7 +38,7 @@ def some_tokens(count: int, seed: int = 6) -> list[int]:
     return torch.randint(VOCABULARY, (count,), generator=chance).tolist()
 
 
-def a_session(products: HeadProducts = "float32", ranks: int = 4, rows: int = 7) -> HeadSession:
+def a_session(products: Products = "float32", ranks: int = 4, rows: int = 7) -> HeadSession:
     """With some committed rows."""
     session = a_native(CONFIG, products).start(ranks)
     session.take(features_of(CONFIG, rows), some_tokens(rows))
@@ -48,7 +49,7 @@ def a_session(products: HeadProducts = "float32", ranks: int = 4, rows: int = 7)
 @pytest.mark.parametrize("name", ["tiny", "two layers, window"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_gives_the_same_bits_in_any_company(
-    products: HeadProducts, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+    products: Products, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_session, "threads", lambda: threads)
     config = CONFIGS[name]
@@ -108,8 +109,13 @@ def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
     embedding = some(VOCABULARY, TINY.hidden, seed=4)
     logits = {}
     for lm_products in ("float32", "int8", "int4"):
-        native = NativeEagle(
-            head, some_draft_tokens(), rows, embedding, products="float32", lm_products=lm_products
+        native = native_eagle(
+            head,
+            draft_tokens=some_draft_tokens(),
+            lm_rows=rows,
+            embedding=embedding,
+            products="float32",
+            lm_products=lm_products,
         )
         session = native.start()
         session.take(features_of(CONFIG, 3), [1, 2, 3])
@@ -201,16 +207,15 @@ def drafted_in_python(
 def test_a_tree_in_one_call_is_the_tree_of_many(nodes: int, depth: int, width: int) -> None:
     session = a_session()
     features, tokens = features_of(CONFIG, 2, seed=9), [8, 9]
-    tree = session.draft(features, tokens, nodes, depth, width)
+    found_tokens, parents, log_probs = drafted(session, features, tokens, (nodes, depth, width))
     assert session.length == 9
-    assert (tree.tokens[0], tree.parents[0]) == (9, -1)
-    assert len(tree.tokens) <= 1 + nodes
+    assert (found_tokens[0], parents[0]) == (9, -1)
+    assert len(found_tokens) <= 1 + nodes
     paths = [tuple[int, ...]()]
-    for token, parent in zip(tree.tokens[1:], tree.parents[1:], strict=True):
+    for token, parent in zip(found_tokens[1:], parents[1:], strict=True):
         paths.append((*paths[parent], token))
     found = {
-        (path, round(log_prob, 3))
-        for path, log_prob in zip(paths[1:], tree.log_probs[1:], strict=True)
+        (path, round(log_prob, 3)) for path, log_prob in zip(paths[1:], log_probs[1:], strict=True)
     }
     session.keep(7)
     assert found == drafted_in_python(session, features, tokens, nodes, depth, width)
@@ -218,20 +223,20 @@ def test_a_tree_in_one_call_is_the_tree_of_many(nodes: int, depth: int, width: i
 
 def test_a_raced_tree_begins_with_the_winner() -> None:
     session = a_native(CONFIG).start(4, 1.0, key=5)
-    tree = session.draft(features_of(CONFIG, 3), [1, 2, 3], 6, 3, 2, place=2)
+    tree = drafted(session, features_of(CONFIG, 3), [1, 2, 3], (6, 3, 2), place=2)
     session.keep(0)
     found = session.take(features_of(CONFIG, 3), [1, 2, 3], place=2)
-    assert tree.tokens[1] == found.tokens[0][0]
+    assert tree[0][1] == found.tokens[0][0]
     shares = (torch.tensor(found.race_scores[0]) / 0.7).log_softmax(-1)
-    assert tree.log_probs[1] == pytest.approx(float(shares[0]), abs=1e-4)
-    assert session.draft(features_of(CONFIG, 1), [4], 6, 3, 2, race_spread=0.1) != tree
+    assert tree[2][1] == pytest.approx(float(shares[0]), abs=1e-4)
+    assert drafted(session, features_of(CONFIG, 1), [4], (6, 3, 2), race_spread=0.1) != tree
 
 
 def test_a_head_of_smollm2_takes_little_memory() -> None:
     config = EagleConfig(SMOLLM2, reads=(2, 15, 27))
     head = a_head(config)[0]
     embedding, rows = torch.zeros(8192, 576).bfloat16(), torch.zeros(8192, 576)
-    native = NativeEagle(head, torch.arange(8192), rows, embedding)
+    native = native_eagle(head, draft_tokens=torch.arange(8192), lm_rows=rows, embedding=embedding)
     assert native.weight_bytes < 11e6
     keys_and_values = 2 * 2 * 3 * 64 * 8192  # of a text as long as the target takes
     assert native.weight_bytes + keys_and_values < 18e6
@@ -243,11 +248,10 @@ def test_a_head_of_smollm2_takes_little_memory() -> None:
         (lambda s: s.take(features_of(CONFIG, 1), [VOCABULARY]), "beyond the vocabulary of 300"),
         (lambda s: s.take(features_of(CONFIG, 1), [-1]), "beyond the vocabulary"),
         (lambda s: s.take(features_of(CONFIG, 2), [1]), "needs a row of the 2 states"),
-        (lambda s: s.take(features_of(CONFIG, 2), [1], [2]), "needs a row of the 2 states"),
+        (lambda s: s.take(features_of(CONFIG, 2), [1], [2]), "got row 2 of"),
         (lambda s: s.take(features_of(CONFIG, 1)[:0], []), "needs a row"),
         (lambda s: s.take(features_of(CONFIG, 1)[:, :2], [1]), "states of 3 layers"),
-        (lambda s: s.take(features_of(CONFIG, 1)[..., :8], [1]), "rows of 32, got"),
-        (lambda s: s.take(features_of(CONFIG, 1).double(), [1]), "float32 or bfloat16"),
+        (lambda s: s.take(features_of(CONFIG, 1)[..., :8], [1]), "rows of 32 entries"),
         (lambda s: s.level([-1], [VOCABULARY]), "beyond the vocabulary"),
         (lambda s: s.level([0], [1]), "row 0 is not there"),
         (lambda s: s.level([-2], [1]), "row -2 is not there"),
@@ -255,8 +259,6 @@ def test_a_head_of_smollm2_takes_little_memory() -> None:
         (lambda s: s.level([-1] * 65, [1] * 65), "1 to 64 tokens"),
         (lambda s: s.level([-1], [1, 2]), "with a parent each"),
         (lambda s: (s.keep(2), s.level([-1], [1])), "take"),
-        (lambda s: s.draft(features_of(CONFIG, 1), [1], 0, 1), "at least 1"),
-        (lambda s: s.draft(features_of(CONFIG, 1), [1], 1, 1, race_spread=0.0), "above 0"),
     ],
 )
 def test_bad_calls_are_refused_and_change_nothing(wrong, message: str) -> None:
@@ -284,7 +286,9 @@ def test_heads_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ((tokens, rows / 0.0, embedding), "not finite"),
     ):
         with pytest.raises(ValueError, match=message):
-            NativeEagle(head, *wrong)
+            native_eagle(
+                head, **dict(zip(("draft_tokens", "lm_rows", "embedding"), wrong, strict=True))
+            )
     with pytest.raises(ValueError, match="ranks must be 0 to 64"):
         a_native(CONFIG).start(65)
     with pytest.raises(ValueError, match="even head_dim"):

@@ -162,7 +162,7 @@ def test_a_bias_that_the_configuration_leaves_out_is_refused(folder: Path) -> No
 
 def test_adapters_say_how_to_merge_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "adapter_config.json").write_text("{}")
-    find_spec = "draftwood.loading.agreement.importlib.util.find_spec"
+    find_spec = "draftwood.loading.folders.importlib.util.find_spec"
     monkeypatch.setattr(find_spec, lambda name: None)
     refused(folder, "PEFT is not installed", "pip install peft", "merge_and_unload")
     monkeypatch.setattr(find_spec, lambda name: object())

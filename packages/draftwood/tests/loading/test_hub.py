@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from draftwood.loading import hub
+from draftwood.loading import hub, packages
 from draftwood.loading.gguf_files import read_tokenizer
 from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
 from draftwood.loading.packages import builtins
@@ -173,7 +173,7 @@ def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -
 
 def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, torch.dtype]] = []
-    monkeypatch.setattr(hub, "fetch", lambda *given: asked.append(given))
+    monkeypatch.setattr(packages, "fetch", lambda *given: asked.append(given))
     monkeypatch.setattr(hub, "check_folder", lambda folder: None)
     builtin = builtins()["tinyllama-1.1b"]
     builtin.blocks.mkdir(parents=True)

@@ -13,9 +13,10 @@ from test_attention import CHAIN, TREE, hf_model, some, tokens_of
 from torch import Tensor
 
 from draftwood.models.cache.blocks import PLACES
-from draftwood.models.model import BlockCache, CacheFullError, ForwardInput, PromptInput
+from draftwood.models.model import CacheFullError, ForwardInput, PromptInput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.native.prefixes import Prefixes
+from draftwood.models.requirements import BlockCache
 from draftwood.models.session import PooledSession
 from draftwood.native import library
 

@@ -5,8 +5,7 @@ import threading
 import torch
 
 from draftwood.models.native import NativeModel
-from draftwood.native.beside import work_beside
-from draftwood.native.threads import threads
+from draftwood.native.threads import threads, work_beside
 from draftwood.testing import tiny_llama
 
 PASSES = 40

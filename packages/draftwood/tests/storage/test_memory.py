@@ -1,7 +1,5 @@
 """Available memory: the least that the machine and every limit leave."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,34 +63,3 @@ def test_the_message_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         require_memory(20 * 10**9, "m.gguf")
     monkeypatch.setattr(memory, "available_memory", lambda: None)
     require_memory(20 * 10**12, "m.gguf")
-
-
-ARENAS = """
-import ctypes, threading
-from draftwood.storage.memory import share_free_memory
-libc = ctypes.CDLL(None)
-libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
-libc.malloc_info.argtypes = (ctypes.c_int, ctypes.c_void_p)
-libc.fclose.argtypes = (ctypes.c_void_p,)
-{call}
-meet = threading.Barrier(9)
-def use():
-    libc.malloc(1000)
-    meet.wait(10)
-threads = [threading.Thread(target=use) for _ in range(8)]
-for thread in threads:
-    thread.start()
-meet.wait(10)
-file = libc.fopen(b"/dev/stdout", b"w")
-libc.malloc_info(0, file)
-libc.fclose(file)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="arenas are glibc's")
-@pytest.mark.parametrize("call", ["share_free_memory()", ""])
-def test_threads_share_arenas(call: str) -> None:
-    run = [sys.executable, "-c", ARENAS.format(call=call)]
-    told = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60).stdout
-    arenas = told.count("<heap nr=")
-    assert arenas <= 2 if call else arenas > 2

@@ -15,13 +15,13 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.drafters.partial import ExitPasses, require_exits
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
-from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
+from draftwood_methods.exit_passes import ExitPasses, require_exits
+from draftwood_methods.exits import Exits, exits_for
 
 DECAY = 0.95  # of what was seen a token ago
 EXPECTED = 0.2  # share of matches before anything was seen, with the weight of so many tokens
@@ -57,16 +57,16 @@ class DynamicExit(Drafter):
 
     name: ClassVar[str] = "dynamic-exit"
     needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"exits"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"stored"})
     layers: tuple[int, ...]
-    exits: ExitMaps | None = None
+    exits: Exits | None = None
     longest: int = LONGEST
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
         count = resources.target.layers
         require_exits(resources.target, cls.name)
-        exits = resources.exits
+        exits = exits_for(resources)
         usual = (max(1, count // 4), count // 3, count // 2)
         return cls(tuple(exits.maps) if exits is not None and exits.maps else usual, exits)
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.drafters.partial import ExitPasses, require_exits
 from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
-from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
+from draftwood_methods.exit_passes import ExitPasses, require_exits
+from draftwood_methods.exits import Exits, exits_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +34,16 @@ class EarlyExit(Drafter):
 
     name: ClassVar[str] = "early-exit"
     needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "exits"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "stored"})
     layer: int
-    exits: ExitMaps | None = None
+    exits: Exits | None = None
     shape: Shape = field(default_factory=Widths)
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
         target = resources.target
         require_exits(target, cls.name)
-        return cls(target.layers // 3, resources.exits, resources.shape or Widths())
+        return cls(target.layers // 3, exits_for(resources), resources.shape or Widths())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

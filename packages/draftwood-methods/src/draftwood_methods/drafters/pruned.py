@@ -14,16 +14,15 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
-from draftwood.drafters.partial import ExitPasses, require_exits
 from draftwood.drafters.resources import Resources
 from draftwood.drafters.token_recycling import TokenRecycling
-from draftwood.heads.exits import exit_layers
 from draftwood.models.model import Layers, Model
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Context
 from draftwood.shapes import Paths, Shape
-from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree, Draw
+from draftwood_methods.exit_passes import ExitPasses, require_exits
+from draftwood_methods.exits import Exits, exit_layers, exits_for
 
 MOST_NODES = 256  # whose costs are known; more are never kept
 RANKS = 8  # places among siblings that are told apart
@@ -72,11 +71,11 @@ class Pruned(Drafter):
 
     name: ClassVar[str] = "pruned"
     needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "exits", "curve"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "stored", "curve"})
     shape_type: ClassVar[type] = Paths
     drafter: Drafter
     layer: int
-    exits: ExitMaps | None = None
+    exits: Exits | None = None
     budget: Budget = field(default_factory=Budget)
     least: float | None = None
 
@@ -90,7 +89,7 @@ class Pruned(Drafter):
         require_exits(target, cls.name)
         budget = Budget.of(resources.curve)
         layer = exit_layers(target.layers)[-1]
-        return cls(TokenRecycling.build(resources), layer, resources.exits, budget)
+        return cls(TokenRecycling.build(resources), layer, exits_for(resources), budget)
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

@@ -44,7 +44,7 @@ def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[i
 
 
 def as_json(model: str, found: dict[int, "Tensor"]) -> dict[str, object]:
-    from draftwood.native.clock import PARTS
+    from draftwood.costs.phases import PARTS
 
     return {
         "model": model,
@@ -58,7 +58,7 @@ def show(model: str, found: dict[int, "Tensor"]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from draftwood.native.clock import PARTS
+    from draftwood.costs.phases import PARTS
 
     console = output()
     console.print("[bold]Where the time of a forward pass goes[/] (ms): ", end="")

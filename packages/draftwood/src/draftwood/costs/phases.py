@@ -1,4 +1,4 @@
-"""Measure the phases of forward passes by number of nodes."""
+"""Measure the phases of forward passes, thread by thread and by number of nodes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,10 +10,41 @@ from torch import Tensor
 from draftwood.costs.curve import LENGTH, tree_parents
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.native.clock import PhaseClock
 from draftwood.tree import DraftTree
 
 ROUNDS = 31
+PARTS = ("products", "attention", "norms", "waiting")
+"""As clock.h numbers them: matrix products (of the network's with their activation and encoding);
+attention; norms, encoding, rotary embedding and the cache's new places; waiting for a task.
+"""
+
+
+class PhaseClock:
+    """Seconds of each thread's parts, by forward pass.
+
+    Attributes:
+        runs: per forward pass seconds [threads parts]; the parts of a thread add up to the time of
+            the C++ call.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Float[Tensor, "threads parts"]] = []
+
+    def next_run(self, threads: int) -> int:
+        """The address of an array for the next forward pass."""
+        self.runs.append(torch.zeros(threads, len(PARTS), dtype=torch.float64))
+        return self.runs[-1].data_ptr()
+
+    def median(self) -> Float[Tensor, "threads parts"]:
+        """Phases of the forward pass of median time, so that they still add up.
+
+        Raises:
+            ValueError: before the first pass.
+        """
+        if not self.runs:
+            raise ValueError("the clock has seen no forward pass; make one first")
+        by_time = sorted(self.runs, key=lambda each: float(each[0].sum()))
+        return by_time[len(by_time) // 2]
 
 
 def measure_phases(
@@ -24,7 +55,7 @@ def measure_phases(
     *,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[int, Float[Tensor, "threads parts"]]:
-    """Seconds of each thread's parts (``native.clock.PARTS``) in a median pass of each size.
+    """Seconds of each thread's parts (``PARTS``) in a median pass of each size.
 
     Sizes take turns, so that a noisy moment hurts all alike; the first pass of each warms up.
 
@@ -61,7 +92,7 @@ def measure_phases(
             session.forward(trees[size])
         for _ in range(ROUNDS):
             for size in sizes:
-                model.clock = clocks[size]
+                model.clock = clocks[size].next_run
                 session.forward(trees[size])
             advance()
             if time.perf_counter() > end:

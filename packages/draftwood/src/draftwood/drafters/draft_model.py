@@ -15,8 +15,8 @@ from torch import Tensor
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
+from draftwood.models.drafting import DraftingModel, DraftTokens
 from draftwood.models.model import Model, extend_in_chunks
-from draftwood.models.shared import DraftingModel, DraftTokens
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp
 from draftwood.rng import Rng

@@ -9,8 +9,7 @@ from typing import Literal, get_args
 
 import torch
 
-from draftwood.native.beside import work_beside
-from draftwood.native.threads import MOST, cpus, of_quota, usable
+from draftwood.native.threads import MOST, cpus, of_quota, usable, work_beside
 from draftwood.validation import require_whole
 
 PreVerify = Literal["auto", "always", "never"]

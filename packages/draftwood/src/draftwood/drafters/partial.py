@@ -13,7 +13,6 @@ from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound
 from draftwood.shapes.shape import RowsAfter
-from draftwood.sources.source import ExitMaps
 from draftwood.tree import DraftTree
 
 LEAST_LAYERS = 4  # of a model that does without some of them
@@ -29,15 +28,6 @@ def require_depth(model: Model, who: str) -> None:
             f"{who} needs a model of at least {LEAST_LAYERS} layers, this one has {model.layers}"
         )
     require_ability(model, "partial", who)
-
-
-def require_exits(model: Model, who: str, layer: int = 1) -> None:
-    """Raise ValueError unless a pass of a model can stop before a layer and go on later."""
-    require_depth(model, who)
-    for ability in ("resume", "embeddings_and_head"):
-        require_ability(model, ability, who)
-    if not 1 <= layer < model.layers:
-        raise ValueError(f"an exit is before one of layers 1..{model.layers - 1}, got {layer}")
 
 
 class OwnPasses:
@@ -67,30 +57,6 @@ class OwnPasses:
             return laws.rows_after(logits(tree, first), tree, first, shape)
 
         return grow_sound(shape, root, expand, self.rng, context.max_draft_len)
-
-
-class ExitPasses(OwnPasses):
-    """Passes that stop before a layer, and what the model would say there."""
-
-    def __init__(self, request: DraftRequest, exits: ExitMaps | None, nodes: int) -> None:
-        super().__init__(request, nodes)
-        self.exits, self.head = exits, self.model.embeddings_and_head
-
-    def chain(self, shape: Shape, layer: int, root: int, context: Context) -> DraftTree:
-        """A tree of this shape that is drawn from what the model would say there."""
-
-        def logits(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            return self.logits(layer, self.run(tree, first, Layers(stop=layer)).hidden[layer])
-
-        return self.grow(shape, root, context, logits)
-
-    def logits(
-        self, layer: int, hidden: Float[Tensor, "rows dim"], tokens: Tensor | None = None
-    ) -> Float[Tensor, "rows part"]:
-        """After hidden states of a layer; of some tokens where they are named."""
-        if self.exits is None or layer not in self.exits.maps:
-            return self.head.logits(hidden, tokens)
-        return self.head.logits(self.exits.normed(layer, hidden), tokens, normed=True)
 
 
 class PartialSession(DraftSession):

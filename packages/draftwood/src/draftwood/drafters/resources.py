@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
     from draftwood.models.model import Model
     from draftwood.shapes.shape import Shape
-    from draftwood.sources.source import ExitMaps, Prior, Source
+    from draftwood.sources.source import Prior, Source
+    from draftwood.sources.stored_prior import StoredPrior
 
 Value = TypeVar("Value")
 
-Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "exits", "layers"]
+Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "stored", "layers"]
 """A field of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
 
 
@@ -66,7 +67,8 @@ class Resources:
         shape: the tree to grow; None leaves the choice to the drafter.
         curve: seconds of a forward pass of the target by nodes.
         prior: the target's likeliest successors of every token.
-        exits: what the target would say after some of its layers.
+        stored: the same with the folder of the weights and the tokens that texts begin with, for
+            what a drafter measures of the target once and keeps.
         datastore: texts of a file that drafts may be copied from.
     """
 
@@ -84,7 +86,7 @@ class Resources:
     shape: "Shape | None" = None
     curve: "_Lazy[Callable[[int], float]]" = _Lazy()
     prior: "_Lazy[Prior]" = _Lazy()
-    exits: "_Lazy[ExitMaps]" = _Lazy()
+    stored: "_Lazy[StoredPrior]" = _Lazy()
     datastore: "_Lazy[Source]" = _Lazy(
         "copies from a datastore; name one with --datastore (datastore= in Python)",
         "datastore; leave it out, or choose a method that copies from one, for instance auto or"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from draftwood.engine.task import SequenceStatus, Task
-from draftwood.models.model import BlockCache
+from draftwood.models.requirements import BlockCache
 
 
 def preempt_youngest(tasks: Mapping[int, Task[object]]) -> dict[int, SequenceStatus]:

@@ -6,7 +6,8 @@ from typing import Generic, Protocol, TypeVar
 
 from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
-from draftwood.models.model import CHUNK, BlockCache, ModelInput, ModelOutput
+from draftwood.models.model import CHUNK, ModelInput, ModelOutput
+from draftwood.models.requirements import BlockCache
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_whole
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from draftwood.heads.kinds import KINDS, config_of, described, require_parts
+from draftwood.heads.kinds import config_of, parts_of, require_parts
 from draftwood.heads.places import (
     CONFIG,
     FORMAT,
@@ -115,7 +115,7 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | Non
         "format": FORMAT,
         "version": VERSION,
         "kind": config.kind,
-        "head": described(config),
+        "head": asdict(config),
         "target": asdict(trained.target),
     }
 
@@ -215,7 +215,7 @@ def _network(config: Any, tensors: int) -> nn.Module:
     """Make the network without memory for its weights, which are ``tensors`` tensors."""
     require_parts(config, tensors)
     with torch.device("meta"):
-        return KINDS[config.kind][1](config)
+        return parts_of(config.kind)[1](config)
 
 
 def _loaded(path: Path) -> dict[str, Tensor]:

@@ -1,28 +1,15 @@
 """Kinds of networks that a drafter's folder may hold, and their settings as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from math import isfinite
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.lm import LmConfig, LmHead
-from draftwood.heads.medusa import MedusaConfig, MedusaHead
-
-KINDS: dict[str, tuple[type, type[nn.Module]]] = {
-    config.kind: (config, network)
-    for config, network in (
-        (CtcConfig, CtcHead),
-        (EagleConfig, EagleHead),
-        (LmConfig, LmHead),
-        (MedusaConfig, MedusaHead),
-    )
-}
-"""Settings and network by the name of the kind."""
-
+KINDS = ("ctc", "eagle", "lm", "medusa")
+"""Kinds of networks, each in a file of its own: ``EagleConfig`` and ``EagleHead`` in ``eagle``."""
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -42,9 +29,10 @@ def require_kind(head: nn.Module, network: type[Network], method: str) -> Networ
     return head
 
 
-def described(config: Any) -> dict[str, Any]:
-    """Settings as JSON values."""
-    return asdict(config)
+def parts_of(kind: str) -> tuple[type, type[nn.Module]]:
+    """Settings and network of a kind."""
+    home, title = import_module(f"draftwood.heads.{kind}"), kind.capitalize()
+    return getattr(home, f"{title}Config"), getattr(home, f"{title}Head")
 
 
 def config_of(kind: str, values: Mapping[str, Any]) -> Any:
@@ -58,7 +46,7 @@ def config_of(kind: str, values: Mapping[str, Any]) -> Any:
             f"there is no drafter of the kind {kind!r}, there are: {', '.join(KINDS)};"
             " a newer draftwood may know it"
         )
-    return _filled(KINDS[kind][0], values)
+    return _filled(parts_of(kind)[0], values)
 
 
 def require_parts(config: Any, tensors: int) -> None:

@@ -4,7 +4,6 @@ Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
 [... heads rows head_dim].
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -12,30 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-
-@dataclass(frozen=True)
-class HeadSizes:
-    """Sizes of a drafter's decoder layers; usually those of its target's.
-
-    Attributes:
-        hidden: entries of a hidden state, the target's.
-        rope_theta: base of the rotary embedding.
-        epsilon: of the norms.
-    """
-
-    hidden: int
-    intermediate_size: int
-    heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope_theta: float = 10000.0
-    epsilon: float = 1e-5
-
-    def __post_init__(self) -> None:
-        if self.heads % self.num_kv_heads:
-            raise ValueError(
-                f"heads ({self.heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})"
-            )
+from draftwood.native.formats import HeadSizes
 
 
 class RmsNorm(nn.Module):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -45,7 +44,7 @@ class NativeText:
         self._late += tokens[self._ahead :]
         self._ahead = 0
         if self.layers:
-            self._states.append(([_readable(hidden[layer]) for layer in self.layers], [*path]))
+            self._states.append(([hidden[layer] for layer in self.layers], [*path]))
         if len(self._late) > CHUNK:
             self._take_in(self._late[self._waiting :])
 
@@ -109,8 +108,3 @@ class NativeText:
         elif self._states:
             states, path = self._states[-1]
             self._states = [(states, path[-1:])]
-
-
-def _readable(states: Tensor) -> Tensor:
-    """States in a type that the library reads."""
-    return states if states.dtype in (torch.float32, torch.bfloat16) else states.float()

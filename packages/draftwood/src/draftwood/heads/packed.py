@@ -1,74 +1,121 @@
-"""Trained heads packed for the C++ library, once for each head and target."""
+"""EAGLE heads and draft LMs as the C++ library runs them, for targets that it runs too."""
 
+from dataclasses import asdict
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.lm import LmHead
-from draftwood.heads.native_eagle import NativeEagle, why_not
+from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.lm import LmConfig, LmHead
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.native import head as native
 from draftwood.native import library
-from draftwood.native.head import HeadProducts, NativeHead
+from draftwood.native.formats import Products
+from draftwood.native.head import HeadShape, NativeHead
 
-Products = tuple[HeadProducts, HeadProducts]
+HeadProducts = tuple[Products, Products]
 """Products of the layers, and of the output rows."""
 
-QUANTISED: Products = ("int4", "int8")
+QUANTISED: HeadProducts = ("int4", "int8")
 """Four bits change what an output head says, and hardly what a layer does."""
 
-_Key = tuple[Products, int]
+_Key = tuple[HeadProducts, int]
 _PACKED: WeakKeyDictionary[TrainedHead, WeakKeyDictionary[Model, dict[_Key, NativeHead]]] = (
     WeakKeyDictionary()
 )
 
 
-def packed(trained: TrainedHead, target: NativeModel, products: Products = QUANTISED) -> NativeHead:
+def packed(
+    trained: TrainedHead, target: NativeModel, products: HeadProducts = QUANTISED
+) -> NativeHead:
     """Pack an EAGLE head or a draft LM; one that was packed for this target before is shared.
 
     Raises:
         ValueError: where the library cannot run it.
     """
-    of_target = _PACKED.setdefault(trained, WeakKeyDictionary()).setdefault(target, {})
+    known = _PACKED.setdefault(trained, WeakKeyDictionary()).setdefault(target, {})
     changes = sum(weight._version for weight in trained.head.parameters())
-    if (products, changes) not in of_target:
-        of_target[products, changes] = _pack(trained, target, products)
-    return of_target[products, changes]
+    if (products, changes) not in known:
+        given = of_target(trained, target, products)
+        own = trained.head.state_dict().get("lm_head.weight")
+        given["lm_rows"] = output_rows(trained, target) if own is None else own
+        known[products, changes] = native_eagle(trained.head, **given)
+    return known[products, changes]
+
+
+def native_eagle(head: Any, **given: Any) -> NativeHead:
+    """Pack an EAGLE head or a draft LM; later changes of its weights are not seen.
+
+    Args:
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
+
+    Raises:
+        ValueError: where the library cannot run it.
+    """
+    if not isinstance(head, EagleHead | LmHead):
+        raise ValueError(f"the library runs EAGLE heads and draft LMs, not a {type(head).__name__}")
+    if reason := why_not(head.config, given.get("products", "int8")):
+        raise ValueError(reason)
+    return NativeHead(shape_of(head.config), head.state_dict(), **given)
 
 
 def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
-    """Pack a head where its target runs natively; None where PyTorch runs it.
+    """Pack an EAGLE head or a draft LM; None where PyTorch runs it.
 
     The head multiplies as its target does: in float32 beside float32, else in few bits.
     """
-    if not isinstance(target, NativeModel):
+    if not isinstance(target, NativeModel) or not isinstance(trained.head, EagleHead | LmHead):
         return None
-    products = _products_beside(target)
-    if any(_why_not(trained, each) for each in products):
+    products: HeadProducts = ("bfloat16", "bfloat16")
+    if target.products == "float32":
+        products = ("float32", "float32")
+    elif library.instructions(True):
+        products = QUANTISED
+    if any(why_not(trained.head.config, each) for each in products) or not is_sound(trained):
         return None
-    if not all(bool(weight.isfinite().all()) for weight in trained.head.parameters()):
-        return None  # PyTorch says NaN, which ends its drafts
     return packed(trained, target, products)
 
 
-def _products_beside(target: NativeModel) -> Products:
-    if target.products == "float32":
-        return "float32", "float32"
-    return QUANTISED if library.instructions(True) else ("bfloat16", "bfloat16")
+def why_not(config: EagleConfig | LmConfig, products: Products = "int8") -> str | None:
+    """Reason why the library cannot run such a head, as a clause; None where it can."""
+    if isinstance(config, EagleConfig) and (config.feature_sampling or config.partial_alignment):
+        return "the native head has no feature sampling; take method eagle"
+    return native.why_not(shape_of(config), products)
 
 
-def _why_not(trained: TrainedHead, products: HeadProducts) -> str | None:
-    head = trained.head
-    if isinstance(head, EagleHead | LmHead):
-        return why_not(head.config, products)
-    return "the library runs EAGLE heads and draft LMs"
+def shape_of(config: EagleConfig | LmConfig) -> HeadShape:
+    """Sizes and switches of the head in the library's form."""
+    is_eagle = isinstance(config, EagleConfig)
+    return HeadShape(
+        **asdict(config.sizes),
+        layers=config.layers,
+        reads=len(config.reads),
+        norms_features=is_eagle and config.norms_features,
+        feeds_normed=is_eagle and config.feeds_normed,
+        starts_normed=is_eagle and config.norm_before_residual,
+        window=config.window,
+    )
 
 
-def _pack(trained: TrainedHead, target: NativeModel, products: Products) -> NativeHead:
-    head, tokens, weights = trained.head, trained.draft_tokens, target.weights
-    own = head.state_dict().get("lm_head.weight")
-    rows = weights.lm_head.outputs(tokens) if own is None else own
-    given = (tokens, rows, weights.embedding, weights.embedding_scale, *products)
-    if isinstance(head, EagleHead | LmHead):
-        return NativeEagle(head, *given)
-    raise ValueError(f"the library runs EAGLE heads and draft LMs, not a {type(head).__name__}")
+def of_target(trained: TrainedHead, target: NativeModel, products: HeadProducts) -> dict[str, Any]:
+    """What all heads take of their target, but output rows."""
+    return {
+        "draft_tokens": trained.draft_tokens,
+        "embedding": target.weights.embedding,
+        "embedding_scale": target.weights.embedding_scale,
+        "products": products[0],
+        "lm_products": products[1],
+    }
+
+
+def output_rows(trained: TrainedHead, target: NativeModel) -> Any:
+    """Rows of the target's output head, one for each draft token."""
+    return target.weights.lm_head.outputs(trained.draft_tokens)
+
+
+def is_sound(trained: TrainedHead) -> bool:
+    """False for weights with NaN or infinity, which rounding would hide and PyTorch finds with the
+    first draft.
+    """
+    return all(bool(weight.isfinite().all()) for weight in trained.head.state_dict().values())

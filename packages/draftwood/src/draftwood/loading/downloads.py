@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from draftwood.loading.repositories import FIRST_ANSWER_SECONDS, listing, network_errors
+from draftwood.loading.names import FIRST_ANSWER_SECONDS, listing, network_errors
 from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads

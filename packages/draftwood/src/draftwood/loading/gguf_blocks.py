@@ -30,7 +30,7 @@ from draftwood.loading.gguf_files import (
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder import why_other_shape
-from draftwood.models.described import DescribedModel
+from draftwood.models.decoder_model import DescribedModel
 from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
 from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory

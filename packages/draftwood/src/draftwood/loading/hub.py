@@ -14,8 +14,13 @@ from typing import Any
 
 import torch
 
-from draftwood.loading.agreement import require_all_used
-from draftwood.loading.folders import check_folder, understood, verify, weight_bytes
+from draftwood.loading.folders import (
+    check_folder,
+    require_all_used,
+    understood,
+    verify,
+    weight_bytes,
+)
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -25,9 +30,16 @@ from draftwood.loading.gguf_files import (
     parts_of,
     stored_dtype,
 )
-from draftwood.loading.names import builtin_names, is_hub_id, require_dtype, unknown
-from draftwood.loading.packages import builtins, fetch, fetch_blocks
-from draftwood.loading.repositories import FIRST_ANSWER_SECONDS, listing, not_there
+from draftwood.loading.names import (
+    BUILTIN_NAMES,
+    FIRST_ANSWER_SECONDS,
+    builtin_names,
+    is_hub_id,
+    listing,
+    not_there,
+    require_dtype,
+    unknown,
+)
 from draftwood.loading.skeleton import other_shape
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.storage.atomic import explain_write_errors
@@ -79,8 +91,12 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
         for part in parts_of(path):
             check_gguf(part)
         return path
-    if name in builtins():
-        return _builtin_folder(name, stored_dtype(_dtype(dtype)))
+    if name in BUILTIN_NAMES:
+        from draftwood.loading import packages
+
+        folder = packages.folder_at_hand(name, stored_dtype(_dtype(dtype)))
+        check_folder(folder)
+        return folder
     if is_hub_id(name):
         return _hub_folder(name)
     raise unknown(name)
@@ -125,8 +141,10 @@ def blocks_of(name: str) -> Path | None:
             folder = path if is_blocks_folder(path) else None
         elif name and path.is_file():
             folder = blocks_folder(path)
-        elif name in builtins() and builtins()[name].quantisation is not None:
-            folder = _builtin_blocks(name)
+        elif name in BUILTIN_NAMES:
+            from draftwood.loading import packages
+
+            folder = packages.blocks_at_hand(name)
     except NotInBlocksError as error:
         _say_that_it_is_converted(path, error)
         return None
@@ -148,10 +166,12 @@ def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
 
 def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
     """As `folder_of`; built-in models that are not fetched by themselves are fetched too."""
-    if name in builtins() and not Path(name).exists():
-        if as_stored(dtype) and builtins()[name].quantisation is not None:
-            return fetch_blocks(name)
-        fetch(name, stored_dtype(_dtype(dtype)))
+    if name in BUILTIN_NAMES and not Path(name).exists():
+        from draftwood.loading import packages
+
+        if as_stored(dtype) and packages.builtins()[name].quantisation is not None:
+            return packages.fetch_blocks(name)
+        packages.fetch(name, stored_dtype(_dtype(dtype)))
     return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
 
 
@@ -257,30 +277,6 @@ def device_of(device: str | torch.device | None) -> torch.device:
             f"there is no device {str(device)!r} to run on ({reason}); leave device out to take the"
             " best"
         ) from None
-
-
-def _builtin_blocks(name: str) -> Path:
-    builtin = builtins()[name]
-    if not builtin.blocks.is_dir() and not builtin.on_demand:
-        raise FileNotFoundError(
-            f"{name} is not in {builtin.blocks}; fetch it with `draftwood fetch {name}`"
-        )
-    return fetch_blocks(name)
-
-
-def _builtin_folder(name: str, dtype: torch.dtype) -> Path:
-    builtin = builtins()[name]
-    folder = builtin.folder(dtype)
-    at_hand = builtin.on_demand or (builtin.blocks / builtin.file).is_file()
-    if not folder.exists() and not at_hand:
-        option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
-        raise FileNotFoundError(
-            f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"
-        )
-    if not folder.exists():
-        fetch(name, dtype)
-    check_folder(folder)
-    return folder
 
 
 def _hub_folder(repository: str, weights: bool = True) -> Path:

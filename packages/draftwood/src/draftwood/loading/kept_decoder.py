@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from draftwood.models import decoder, families
-from draftwood.models.described import CONFIG, DescribedModel
+from draftwood.models.decoder_model import CONFIG, DescribedModel
 from draftwood.native.matrix import Blocks
 from draftwood.storage.atomic import write_file
 

@@ -14,7 +14,6 @@ from draftwood.loading import hub
 from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
-from draftwood.loading.origin import quantisation
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.decoder import why_not_lean
 from draftwood.models.model import Model
@@ -91,6 +90,7 @@ def load_model(
     if in_place is not None:
         return in_place
     from draftwood.loading import mxfp4, packed
+    from draftwood.loading.origin import quantisation
 
     folder = hub.folder_of(name, dtype)
     quantised = mxfp4.is_mxfp4(folder) or quantisation(folder) is not None

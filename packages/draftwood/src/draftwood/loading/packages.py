@@ -24,7 +24,6 @@ from draftwood.loading.downloads import (
 )
 from draftwood.loading.gguf_blocks import READING, describe
 from draftwood.loading.gguf_files import convert_gguf, suffix
-from draftwood.loading.llama2c import convert_llama2c
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers
@@ -214,6 +213,38 @@ def fetch_file(name: str, folder: Path) -> Path:
     return file
 
 
+def blocks_at_hand(name: str) -> Path | None:
+    """The folder of a built-in model that is used as it is, fetched if it may be by itself; None
+    for weights that were floats.
+
+    Raises:
+        FileNotFoundError: for one that is not there, naming the command that fetches it.
+    """
+    builtin = builtins()[name]
+    if builtin.quantisation is None:
+        return None
+    if not builtin.blocks.is_dir() and not builtin.on_demand:
+        raise FileNotFoundError(
+            f"{name} is not in {builtin.blocks}; fetch it with `draftwood fetch {name}`"
+        )
+    return fetch_blocks(name)
+
+
+def folder_at_hand(name: str, dtype: torch.dtype) -> Path:
+    """The same of a folder with weights of this dtype, made of a file that is there."""
+    builtin = builtins()[name]
+    folder = builtin.folder(dtype)
+    at_hand = builtin.on_demand or (builtin.blocks / builtin.file).is_file()
+    if not folder.exists() and not at_hand:
+        option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
+        raise FileNotFoundError(
+            f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"
+        )
+    if not folder.exists():
+        fetch(name, dtype)
+    return folder
+
+
 def _known(name: str) -> Builtin:
     if name not in builtins():
         raise ValueError(f"no built-in model is named {name!r}; there are {', '.join(builtins())}")
@@ -248,6 +279,8 @@ def _fetch_stories(folder: Path) -> Path:
 
 def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
     from transformers import AutoTokenizer
+
+    from draftwood.loading.llama2c import convert_llama2c
 
     with progress("converting stories15M"), quiet_transformers():
         convert_llama2c(file, folder)

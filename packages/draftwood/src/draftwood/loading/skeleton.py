@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwood.loading.agreement import REST
-from draftwood.loading.folders import understood
+from draftwood.loading.folders import REST, understood
 from draftwood.models import experts
 from draftwood.models.decoder import weights_of
 from draftwood.native.matrix import Weights

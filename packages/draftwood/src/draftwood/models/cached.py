@@ -34,30 +34,27 @@ class CachedModel(InProcess, ABC, Generic[P]):
         config: of the Transformers model.
         pool: the cache of all sequences.
         abilities: see ``Model.abilities``.
+        layers: decoder layers.
+        hidden_size: entries of a hidden state.
+        device: of the weights and the cache.
     """
 
-    def __init__(self, config: Any, pool: P, abilities: AbstractSet[Ability]) -> None:
+    def __init__(
+        self,
+        config: Any,
+        pool: P,
+        abilities: AbstractSet[Ability],
+        layers: int,
+        hidden_size: int,
+        device: torch.device,
+    ) -> None:
         self.config, self.pool, self.abilities = config, pool, frozenset(abilities)
-
-    @property
-    @abstractmethod
-    def layers(self) -> int:
-        """Decoder layers."""
-
-    @property
-    @abstractmethod
-    def hidden_size(self) -> int:
-        """Entries of a hidden state."""
+        self.layers, self.hidden_size, self.device = layers, hidden_size, device
 
     @property
     @abstractmethod
     def end_tokens(self) -> frozenset[int]:
         """Tokens with which the model ends its text."""
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Place of the weights and the cache."""
 
     @property
     @abstractmethod

@@ -1,14 +1,61 @@
 """Models that run a decoder part by part, in C++ or in PyTorch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from draftwood.models.cached import CachedModel, P
-from draftwood.models.described import DescribedModel
+from draftwood.models.decoder import Decoder, read_decoder
 from draftwood.models.model import Ability, ModelOutput
 from draftwood.models.parts import PackedInput
+from draftwood.models.support import end_tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CONFIG = ("vocab_size", "max_position_embeddings", "rope_parameters")
+"""Names that are read from a configuration, as far as they are there."""
+
+
+@dataclass(frozen=True, eq=False)
+class DescribedModel:
+    """A decoder, and all else that passes over a model of Transformers need.
+
+    Attributes:
+        config: of its text part; the names in ``CONFIG`` are read from it, those that are there.
+        end_tokens: with which the model ends its text.
+        dtype: of the weights that are floats.
+        head: gives the output head as long as the model is in use elsewhere.
+    """
+
+    decoder: Decoder
+    config: Any
+    end_tokens: frozenset[int]
+    dtype: torch.dtype
+    device: torch.device
+    head: Callable[[], nn.Module | None] = lambda: None
+
+    @classmethod
+    def of(cls, hf_model: "PreTrainedModel | DescribedModel") -> "DescribedModel":
+        """The description of a model, or the one that is given.
+
+        Raises:
+            ValueError: as ``read_decoder``.
+        """
+        if isinstance(hf_model, DescribedModel):
+            return hf_model
+        return cls(
+            read_decoder(hf_model),
+            hf_model.config.get_text_config(),
+            end_tokens(hf_model),
+            hf_model.dtype,
+            hf_model.device,
+            ref(hf_model.get_output_embeddings()),  # type: ignore[arg-type]
+        )
 
 
 class DecoderModel(CachedModel[P]):
@@ -29,7 +76,7 @@ class DecoderModel(CachedModel[P]):
         pool: P,
         dtype: torch.dtype | None = None,
     ) -> None:
-        sizes, depth = model.decoder.sizes, len(model.decoder.layers)
+        sizes = model.decoder.sizes
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
         abilities: set[Ability] = {"hidden", "partial", "resume", "fork"}
         abilities |= {"embeddings_and_head"}
@@ -37,26 +84,14 @@ class DecoderModel(CachedModel[P]):
         abilities |= set() if sizes.is_parallel else {"halves"}
         # where layers have windows of their own nothing is gained
         abilities |= {"window"} if windows == [None] else set()
-        super().__init__(model.config, pool, abilities)
-        self.sizes, self.scales = sizes, model.decoder.scales
-        self.dtype, self.depth, self.windows = dtype or model.dtype, depth, windows
-        self._device, self._end_tokens = model.device, model.end_tokens
-
-    @property
-    def device(self) -> torch.device:
-        return self._device
+        layers = len(model.decoder.layers)
+        super().__init__(model.config, pool, abilities, layers, sizes.hidden, model.device)
+        self.sizes, self.scales, self._end_tokens = sizes, model.decoder.scales, model.end_tokens
+        self.dtype, self.windows = dtype or model.dtype, windows
 
     @property
     def end_tokens(self) -> frozenset[int]:
         return self._end_tokens
-
-    @property
-    def hidden_size(self) -> int:
-        return self.sizes.hidden
-
-    @property
-    def layers(self) -> int:
-        return self.depth
 
 
 def outputs(

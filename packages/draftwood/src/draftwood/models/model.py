@@ -145,37 +145,6 @@ class CacheFullError(MemoryError):
 
 
 @runtime_checkable
-class BlockCache(Protocol):
-    """A cache in blocks as schedulers see it, for instance ``NativeModel.pool``.
-
-    Blocks that are only held for texts to come count as free.
-
-    Attributes:
-        limit: most bytes that it may take; None for no limit.
-        block_bytes: of a block.
-    """
-
-    limit: int | None
-    block_bytes: int
-
-    @property
-    def used_blocks(self) -> int: ...
-
-    @property
-    def free_blocks(self) -> int | None:
-        """None where there is no limit."""
-        ...
-
-    def blocks_for(self, length: int) -> int:
-        """Blocks that so many tokens take."""
-        ...
-
-    def blocks_wanted(self, slot: int, start: int, count: int) -> int:
-        """Blocks that must be found before so many places of a slot are written."""
-        ...
-
-
-@runtime_checkable
 class ModelSession(Protocol):
     """One sequence on one model, used for targets and for draft models.
 

@@ -1,8 +1,8 @@
-"""Refusals of what a model cannot do, by its abilities."""
+"""Look up what a model can do beyond its protocol, and refuse what it cannot."""
 
-from typing import NoReturn
+from typing import NoReturn, Protocol, runtime_checkable
 
-from draftwood.models.model import ALL_LAYERS, Ability, BlockCache, Layers, Model
+from draftwood.models.model import ALL_LAYERS, Ability, Layers, Model
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
@@ -19,6 +19,37 @@ _CURES: dict[Ability, str] = {
     "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
     " another method"
 }
+
+
+@runtime_checkable
+class BlockCache(Protocol):
+    """A cache in blocks as schedulers see it, for instance ``NativeModel.pool``.
+
+    Blocks that are only held for texts to come count as free.
+
+    Attributes:
+        limit: most bytes that it may take; None for no limit.
+        block_bytes: of a block.
+    """
+
+    limit: int | None
+    block_bytes: int
+
+    @property
+    def used_blocks(self) -> int: ...
+
+    @property
+    def free_blocks(self) -> int | None:
+        """None where there is no limit."""
+        ...
+
+    def blocks_for(self, length: int) -> int:
+        """Blocks that so many tokens take."""
+        ...
+
+    def blocks_wanted(self, slot: int, start: int, count: int) -> int:
+        """Blocks that must be found before so many places of a slot are written."""
+        ...
 
 
 def block_cache(model: Model) -> BlockCache | None:

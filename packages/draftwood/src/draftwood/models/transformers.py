@@ -53,7 +53,9 @@ class TransformersModel(CachedModel[CachePool]):
         abilities |= {"embeddings_and_head"} if final_norm(hf_model) else set()
         attentions = attention_windows(hf_model)
         abilities |= {"window"} if set(attentions.values()) == {None} else set()
-        super().__init__(hf_model.config.get_text_config(), pool, abilities)
+        config = hf_model.config.get_text_config()
+        sizes = config.num_hidden_layers, config.hidden_size
+        super().__init__(config, pool, abilities, *sizes, hf_model.device)
         self.hf_model = hf_model
         self.network = hf_model
         self.attentions = attentions
@@ -66,14 +68,6 @@ class TransformersModel(CachedModel[CachePool]):
         self.masks_by_place = not self.holds_states and masks_by_place(hf_model, pool, self._logits)
 
     @property
-    def layers(self) -> int:
-        return self.config.num_hidden_layers
-
-    @property
-    def hidden_size(self) -> int:
-        return self.config.hidden_size
-
-    @property
     def embeddings_and_head(self) -> EmbeddingsAndHead:
         if "embeddings_and_head" not in self.abilities:
             return NoEmbeddingsAndHead(self)
@@ -82,10 +76,6 @@ class TransformersModel(CachedModel[CachePool]):
     @property
     def end_tokens(self) -> frozenset[int]:
         return end_tokens(self.hf_model)
-
-    @property
-    def device(self) -> torch.device:
-        return self.hf_model.device
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         if not self.masks_by_place:

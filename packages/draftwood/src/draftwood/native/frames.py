@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 
 from draftwood.native import library, structures
-from draftwood.native.head import (
-    HeadLayerShape,
-    HeadStates,
-    HeadWeights,
-    PackedHead,
-    given_states,
-)
+from draftwood.native.formats import HeadSizes
+from draftwood.native.head import HeadWeights, PackedHead
+from draftwood.native.head_session import HeadStates, given_states
 from draftwood.native.threads import threads
 
 
-@dataclass(frozen=True)
-class FrameShape(HeadLayerShape):
+@dataclass(frozen=True, kw_only=True)
+class FrameShape(HeadSizes):
     """Sizes and switches of a CTC head.
 
     Attributes:
@@ -50,13 +46,10 @@ class NativeFrames(PackedHead):
     Args:
         shape: what the head is.
         weights: by the names of ``CtcHead.state_dict()``.
-        given: draft vocabulary, embedding and products, as ``NativeHead`` takes them.
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
 
     Attributes:
         structure: what the library reads.
-
-    Raises:
-        ValueError: for weights, vocabularies or CPUs that are not supported.
     """
 
     def __init__(self, shape: FrameShape, weights: HeadWeights, **given: Any) -> None:

@@ -6,7 +6,7 @@ See head.h, and ``heads/eagle.py`` for the computation.
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.native import library, structures
+from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import MAX_RANKS, HeadSession
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, Matrix
-from draftwood.native.pages import SIZE, prefer_large_pages
+from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
-HeadProducts = Literal["float32", "bfloat16", "int8", "int4"]
 _LAYER = {
     "query": "self_attn.q_proj",
     "key": "self_attn.k_proj",
@@ -31,25 +31,8 @@ _LAYER = {
 _NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 
 
-@dataclass(frozen=True)
-class HeadLayerShape:
-    """Sizes of a head's decoder layers.
-
-    Attributes:
-        hidden: entries of a hidden state, the target's.
-    """
-
-    hidden: int
-    intermediate_size: int
-    heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope_theta: float
-    epsilon: float
-
-
-@dataclass(frozen=True)
-class HeadShape(HeadLayerShape):
+@dataclass(frozen=True, kw_only=True)
+class HeadShape(HeadSizes):
     """Sizes and switches of a head.
 
     Attributes:
@@ -69,9 +52,6 @@ class HeadShape(HeadLayerShape):
     window: int | None
 
 
-HeadStates = Sequence[Float[Tensor, "nodes dim"]]
-"""The target's states as a forward pass gives them, a tensor of each layer that a head reads."""
-
 HeadWeights = Mapping[str, Tensor]
 """Weights by the names of a network's ``state_dict()``."""
 
@@ -83,21 +63,33 @@ class PackedHead:
         shape: of its layers.
         weights: by their names; who derives from this class packs them with ``_matrix`` and
             ``_norm``.
-        draft_tokens, lm_rows, embedding, embedding_scale, products, lm_products: see
-            ``NativeHead``.
+        draft_tokens: the draft vocabulary in numbers of the target's, all different.
+        lm_rows: rows of the target's output head, one for each draft token.
+        embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
+            in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
+        embedding_scale: what embedded tokens are multiplied with.
+        products: how matrices are stored and multiplied; see ``NativeModel``.
+        lm_products: the same for the output rows, which lose most where they are rounded; None
+            takes ``products``.
         more_rows: of the output head, behind those of the draft tokens.
+
+    Attributes:
+        weight_bytes: of all matrices with their scales.
+
+    Raises:
+        ValueError: for weights, vocabularies or CPUs that are not supported.
     """
 
     def __init__(
         self,
-        shape: HeadLayerShape,
+        shape: HeadSizes,
         weights: HeadWeights,
         draft_tokens: Int[Tensor, " draft_vocab"],
         lm_rows: Float[Tensor, "draft_vocab dim"],
         embedding: Float[Tensor, "vocab dim"] | Matrix,
         embedding_scale: float = 1.0,
-        products: HeadProducts = "int8",
-        lm_products: HeadProducts | None = None,
+        products: Products = "int8",
+        lm_products: Products | None = None,
         more_rows: Sequence[Float[Tensor, " dim"]] = (),
     ) -> None:
         lm_products = lm_products or products
@@ -107,7 +99,7 @@ class PackedHead:
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
         lm_rows = torch.cat([lm_rows, *(row[None] for row in more_rows)])
         self._sizes, self._embedding, self._embedding_scale = shape, embedding, embedding_scale
-        self.products: HeadProducts = products
+        self.products: Products = products
         self.vocab_size = len(draft_tokens)
         self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
         self.weight_bytes, self._encodings = 0, 0
@@ -191,7 +183,7 @@ class PackedHead:
     def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
         return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
 
-    def _packed(self, name: str, weight: Tensor, products: HeadProducts) -> structures.CMatrix:
+    def _packed(self, name: str, weight: Tensor, products: Products) -> structures.CMatrix:
         if not bool(weight.isfinite().all()):
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
         matrix = self._kept(self._pages.moved(Matrix.pack(weight.detach(), None, products)))
@@ -229,43 +221,11 @@ class NativeHead(PackedHead):
         shape: what the head is.
         weights: by the names of ``EagleHead.state_dict()``; of ``LmHead.state_dict()`` for a head
             that reads tokens alone.
-        draft_tokens: the draft vocabulary in numbers of the target's, all different.
-        lm_rows: rows of the target's output head, one for each draft token.
-        embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
-            in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
-        embedding_scale: what embedded tokens are multiplied with.
-        products: how matrices are stored and multiplied; see ``NativeModel``.
-        lm_products: the same for the output rows, which lose most where they are rounded; None
-            takes ``products``.
-
-    Attributes:
-        weight_bytes: of all matrices with their scales.
-
-    Raises:
-        ValueError: for weights, vocabularies or CPUs that are not supported.
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
     """
 
-    def __init__(
-        self,
-        shape: HeadShape,
-        weights: Mapping[str, Tensor],
-        draft_tokens: Int[Tensor, " draft_vocab"],
-        lm_rows: Float[Tensor, "draft_vocab dim"],
-        embedding: Float[Tensor, "vocab dim"] | Matrix,
-        embedding_scale: float = 1.0,
-        products: HeadProducts = "int8",
-        lm_products: HeadProducts | None = None,
-    ) -> None:
-        super().__init__(
-            shape,
-            weights,
-            draft_tokens,
-            lm_rows,
-            embedding,
-            embedding_scale,
-            products,
-            lm_products,
-        )
+    def __init__(self, shape: HeadShape, weights: HeadWeights, **given: Any) -> None:
+        super().__init__(shape, weights, **given)
         self.shape = shape
         fusion = self._fusion()
         layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
@@ -318,50 +278,15 @@ class NativeHead(PackedHead):
         return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
 
 
-def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:
-    """Describe states to the library, which reads them where they lie.
-
-    Args:
-        rows: of each tensor that are read.
-        hidden: entries of a state.
-
-    Raises:
-        ValueError: for states of another size or form, and rows that are not there.
-    """
-    if any(each.dtype not in (torch.float32, torch.bfloat16) for each in states):
-        states = [each.float() for each in states]
-    first = states[0]
-    alike = all(
-        each.shape == first.shape and each.stride() == first.stride() and each.dtype == first.dtype
-        for each in states
-    )
-    if first.device.type != "cpu" or first.shape[1:] != (hidden,) or first.stride(1) != 1:
-        alike = False
-    if not alike or not 0 <= min(rows) <= max(rows) < len(first):
-        raise ValueError(
-            f"a head reads rows of {hidden} entries of the target's states on the CPU, got row"
-            f" {max(rows)} of {[tuple(each.shape) for each in states]}; take the model's own head"
-        )
-    given = structures.CFusionInput(
-        features=library.integers([each.data_ptr() for each in states]),
-        feature_rows=library.integers(rows),
-        feature_stride=first.stride(0),
-        is_bfloat16=first.dtype == torch.bfloat16,
-    )
-    given.kept = states  # in memory as long as the structure
-    return given
-
-
 class _LargePages:
     """One block of memory in large pages for all matrices: a forward pass of the target evicts them
     from the caches, and small pages slow down reading them again.
     """
 
     def __init__(self, size: int) -> None:
-        memory = torch.empty(size + SIZE, dtype=torch.uint8)
-        prefer_large_pages(memory)
-        self._bytes = memory.numpy()
-        self._at = -memory.data_ptr() % SIZE
+        memory = np.empty(size + LARGE_PAGE, np.uint8)
+        prefer_large_pages(memory.ctypes.data, memory.nbytes)
+        self._bytes, self._at = memory[-memory.ctypes.data % LARGE_PAGE :], 0
 
     def moved(self, matrix: Matrix) -> Matrix:
         """The same matrix in this memory."""
@@ -375,13 +300,13 @@ class _LargePages:
         return Matrix(matrix.format, *shape, None, own.encoding, parts, own.factor)
 
 
-def _most_bytes(weight: Tensor, products: HeadProducts) -> int:
+def _most_bytes(weight: Tensor, products: Products) -> int:
     """Most bytes of a matrix when packed, the gaps behind its parts included."""
     sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
     return sum(sizes) + ALIGNMENT * len(sizes)
 
 
-def why_not(shape: HeadLayerShape, products: HeadProducts = "int8") -> str | None:
+def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
         return "the native head needs a C++ compiler (for instance: apt install g++)"
@@ -393,7 +318,7 @@ def why_not(shape: HeadLayerShape, products: HeadProducts = "int8") -> str | Non
 
 
 def _check_vocabulary(
-    shape: HeadLayerShape, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
+    shape: HeadSizes, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
 ) -> None:
     vocabulary, width = embedding.shape
     if isinstance(embedding, Tensor) and (

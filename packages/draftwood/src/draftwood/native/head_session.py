@@ -1,7 +1,6 @@
 """Session of a head in C++ on one text; see head.h."""
 
 import ctypes
-import math
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
@@ -23,6 +22,10 @@ MAX_ROWS = 64
 """Most rows of a level."""
 
 
+HeadStates = Sequence[Float[Tensor, "nodes dim"]]
+"""The target's states as a forward pass gives them, a tensor of each layer that a head reads."""
+
+
 class Found(NamedTuple):
     """Successors of some rows, best first.
 
@@ -36,20 +39,6 @@ class Found(NamedTuple):
     tokens: list[list[int]]
     log_probs: list[list[float]]
     race_scores: list[list[float]]
-
-
-class DraftedNodes(NamedTuple):
-    """A tree of drafts; parents come before children.
-
-    Attributes:
-        tokens: of the nodes, the root first.
-        parents: of the nodes; -1 for the root.
-        log_probs: of the whole path to a node: under the head, or of winning the races.
-    """
-
-    tokens: list[int]
-    parents: list[int]
-    log_probs: list[float]
 
 
 class HeadSession:
@@ -82,7 +71,7 @@ class HeadSession:
             log_probs=self._log_probs,
             race_scores=self._race_scores,
         )
-        self._ranks, self._rows, self._tree = ranks, 0, None
+        self._ranks, self._rows = ranks, 0
 
     @property
     def length(self) -> int:
@@ -91,7 +80,7 @@ class HeadSession:
 
     def take(
         self,
-        features: Float[Tensor, "rows reads dim"] | Sequence[Float[Tensor, "nodes dim"]],
+        features: Float[Tensor, "rows reads dim"] | HeadStates,
         tokens: Sequence[int],
         path: Sequence[int] | None = None,
         place: int = 0,
@@ -99,15 +88,14 @@ class HeadSession:
         """Append committed rows in place of the drafted ones; return successors of the last.
 
         Args:
-            features: the target's states, in float32 or bfloat16 on the CPU: those of all layers
-                side by side, or as a forward pass gives them, a tensor of each layer; none for a
-                head that reads tokens alone.
+            features: the target's states on the CPU: those of all layers side by side, or as a
+                forward pass gives them; none for a head that reads tokens alone.
             tokens: the token behind each row; the last one is the newest of the text.
             path: rows of ``features`` that are taken, in order; None takes all.
             place: number of the next draw, the one behind the newest token.
         """
         odd = self._library.draftwood_head_take(
-            *self._taken(features, tokens, path, place), threads()
+            *self.taken(features, tokens, path, place), threads()
         )
         self._check(odd, tokens)
         return self._read(1)
@@ -140,46 +128,6 @@ class HeadSession:
         self._check(odd, tokens)
         return self._read(count)
 
-    def draft(
-        self,
-        features: Float[Tensor, "rows reads dim"] | Sequence[Float[Tensor, "nodes dim"]],
-        tokens: Sequence[int],
-        max_nodes: int,
-        depth: int,
-        width: int = 4,
-        path: Sequence[int] | None = None,
-        place: int = 0,
-        race_spread: float = 0.7,
-    ) -> DraftedNodes:
-        """Run ``take`` and draft a tree behind the newest token, in one call.
-
-        Each level reads its most probable nodes, and the most probable paths of all stay (EAGLE-2:
-        Li et al. 2024, arXiv:2406.16858).
-
-        Args:
-            max_nodes: of the tree, without its root.
-            depth: most levels.
-            width: most nodes of a level that are read.
-            race_spread: by how much the target's log-probabilities differ from the head's, where
-                the next draws are raced: the smaller, the likelier the head's winner is the
-                target's.
-        """
-        if race_spread <= 0.0:
-            raise ValueError(f"race_spread must be above 0, got {race_spread}")
-        if min(max_nodes, depth, width) < 1 or width > MAX_ROWS:
-            raise ValueError(
-                f"a tree has nodes, levels and a width of at least 1 and at most {MAX_ROWS}, got"
-                f" {max_nodes}, {depth} and {width}"
-            )
-        tree = self._room(max_nodes)
-        tree.depth, tree.width, tree.race_spread = depth, width, race_spread
-        tree.least_log_prob = -math.inf
-        taken = self._taken(features, tokens, path, place)
-        odd = self._library.draftwood_head_draft(*taken, tree, threads())
-        self._check(odd, tokens)
-        size = 1 + tree.nodes
-        return DraftedNodes(tree.tokens[:size], tree.parents[:size], tree.log_probs[:size])
-
     def keep(self, length: int) -> None:
         """Drop drafted rows, and all committed rows from ``length`` on."""
         self._rows = 0
@@ -211,65 +159,30 @@ class HeadSession:
         numbers = (c_float * (self._rows * width)).from_address(address or 0)
         return torch.frombuffer(numbers, dtype=torch.float32).view(self._rows, width)
 
-    def _room(self, max_nodes: int) -> structures.CHeadTree:
-        if self._tree is None or self._tree.max_nodes != max_nodes:
-            size = 1 + max_nodes
-            self._tree = structures.CHeadTree(
-                max_nodes=max_nodes,
-                tokens=(c_int64 * size)(),
-                parents=(c_int64 * size)(),
-                log_probs=(c_float * size)(),
-            )
-        return self._tree
-
-    def _taken(
+    def taken(
         self,
-        features: Tensor | Sequence[Tensor],
+        features: Float[Tensor, "rows reads dim"] | HeadStates,
         tokens: Sequence[int],
-        path: Sequence[int] | None,
-        place: int,
+        path: Sequence[int] | None = None,
+        place: int = 0,
     ) -> tuple[object, ...]:
-        """Arguments of the library's functions that take rows."""
+        """Arguments of the library's functions that take rows, as ``take`` has them."""
         layers = features.unbind(1) if isinstance(features, Tensor) else features
-        shape, count = self.head.shape, len(tokens)
+        shape, count, given = self.head.shape, len(tokens), structures.CFusionInput()
         if len(layers) != shape.reads:
             raise ValueError(f"there must be states of {shape.reads} layers, got {len(layers)}")
-        self.found.place = place
-        given = self._input(layers, count, path) if layers else structures.CFusionInput()
-        if not count:
+        if layers:
+            rows = range(len(layers[0])) if path is None else path
+            if not count or len(rows) != count:
+                raise ValueError(
+                    f"each of {count} tokens needs a row of the {len(layers[0])} states, got"
+                    f" {len(rows)}"
+                )
+            given = given_states(layers, rows, shape.hidden)
+        elif not count:
             raise ValueError("each row needs a token, and there is none")
+        self.found.place = place
         return self.handle, byref(given), library.integers(tokens), count, self.found
-
-    def _input(
-        self, layers: Sequence[Tensor], count: int, path: Sequence[int] | None
-    ) -> structures.CFusionInput:
-        """Describe the states of ``count`` rows to the library."""
-        shape, first = self.head.shape, layers[0]
-        if any(
-            each.shape != first.shape
-            or each.stride() != first.stride()
-            or each.dtype != first.dtype
-            for each in layers
-        ):
-            raise ValueError(f"states of {shape.reads} layers must come in one shape and type")
-        if first.dtype not in (torch.float32, torch.bfloat16) or first.device.type != "cpu":
-            raise ValueError(
-                f"states must be in float32 or bfloat16 on the CPU, got {first.dtype} on"
-                f" {first.device}"
-            )
-        if first.ndim != 2 or first.shape[1] != shape.hidden or first.stride(1) != 1:
-            raise ValueError(f"states must be rows of {shape.hidden}, got {tuple(first.shape)}")
-        rows = range(len(first)) if path is None else path
-        if not count or len(rows) != count or not 0 <= min(rows) <= max(rows) < len(first):
-            raise ValueError(
-                f"each of {count} tokens needs a row of the {len(first)} states, got {len(rows)}"
-            )
-        return structures.CFusionInput(
-            features=library.integers([each.data_ptr() for each in layers]),
-            feature_rows=None if path is None else library.integers(path),
-            feature_stride=first.stride(0),
-            is_bfloat16=first.dtype == torch.bfloat16,
-        )
 
     def _check(self, odd: int, tokens: Sequence[int]) -> None:
         if odd >= 0:
@@ -282,6 +195,40 @@ class HeadSession:
         parts = [slice(row * ranks, (row + 1) * ranks) for row in range(rows)]
         found = (self._tokens, self._log_probs, self._race_scores)
         return Found(*([each[part] for part in parts] for each in found))
+
+
+def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:
+    """Describe states to the library, which reads float32 and bfloat16 where they lie.
+
+    Args:
+        rows: of each tensor that are read.
+        hidden: entries of a state.
+
+    Raises:
+        ValueError: for states of another size or form, and rows that are not there.
+    """
+    if any(each.dtype not in (torch.float32, torch.bfloat16) for each in states):
+        states = [each.float() for each in states]
+    first = states[0]
+    alike = all(
+        each.shape == first.shape and each.stride() == first.stride() and each.dtype == first.dtype
+        for each in states
+    )
+    if first.device.type != "cpu" or first.shape[1:] != (hidden,) or first.stride(1) != 1:
+        alike = False
+    if not alike or not 0 <= min(rows) <= max(rows) < len(first):
+        raise ValueError(
+            f"a head reads rows of {hidden} entries of the target's states on the CPU, got row"
+            f" {max(rows)} of {[tuple(each.shape) for each in states]}; take the model's own head"
+        )
+    given = structures.CFusionInput(
+        features=library.integers([each.data_ptr() for each in states]),
+        feature_rows=library.integers(rows),
+        feature_stride=first.stride(0),
+        is_bfloat16=first.dtype == torch.bfloat16,
+    )
+    given.kept = states  # in memory as long as the structure
+    return given
 
 
 def _free(compiled: ctypes.CDLL, handle: int, head: "NativeHead") -> None:

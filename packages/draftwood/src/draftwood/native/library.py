@@ -12,23 +12,11 @@ import shutil
 import time
 import warnings
 from collections.abc import Sequence
-from ctypes import (
-    POINTER,
-    c_char_p,
-    c_double,
-    c_float,
-    c_int32,
-    c_int64,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import c_double, c_int64
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from draftwood.native import prebuilt
 from draftwood.native.compiler import (
     FLAGS,
     LIBRARY,
@@ -39,190 +27,14 @@ from draftwood.native.compiler import (
     processor,
     source_files,
 )
-from draftwood.native.frame_functions import FRAME_FUNCTIONS
-from draftwood.native.structures import (
-    STRUCTURES,
-    CCacheShape,
-    CDecoder,
-    CForwardInput,
-    CFusionInput,
-    CHead,
-    CHeadDraftingSettings,
-    CHeadTree,
-    CMatrix,
-    CStoredBlocks,
-    CSuccessors,
-)
+from draftwood.native.functions import declare
+from draftwood.native.structures import STRUCTURES
 from draftwood.storage.atomic import MANIFEST, Facts, is_intact, publish
 from draftwood.storage.home import home
 from draftwood.storage.progress import counted_progress
 
 MOST_KEPT = 8
 TARGET = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
-
-ROWS = (c_void_p, c_int64, c_int64, c_int64)  # address, number, distance and width
-
-SOFTMAX = (c_void_p, c_int64, c_float, c_void_p)  # address, width, temperature, sums
-
-FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "draftwood_structure_size": (c_int64, (c_int32,)),
-    "draftwood_run": (c_int32, (POINTER(CDecoder), POINTER(CForwardInput), c_int32)),
-    "draftwood_steps": (
-        c_int32,
-        (
-            POINTER(CDecoder),
-            POINTER(CForwardInput),
-            c_void_p,
-            c_void_p,
-            c_int64,
-            c_int32,
-        ),
-    ),
-    "draftwood_work_beside": (None, (c_int32,)),
-    "draftwood_cache_block": (c_int64, (POINTER(CCacheShape),)),
-    "draftwood_keep_path": (
-        None,
-        (POINTER(CCacheShape), c_void_p, c_int64, POINTER(c_int64), c_int64),
-    ),
-    "draftwood_head_new": (c_void_p, (POINTER(CHead),)),
-    "draftwood_head_free": (None, (c_void_p,)),
-    "draftwood_head_take": (
-        c_int32,
-        (
-            c_void_p,
-            POINTER(CFusionInput),
-            POINTER(c_int64),
-            c_int64,
-            POINTER(CSuccessors),
-            c_int32,
-        ),
-    ),
-    "draftwood_head_level": (
-        c_int32,
-        (
-            c_void_p,
-            POINTER(c_int64),
-            POINTER(c_int64),
-            c_int64,
-            POINTER(CSuccessors),
-            c_int32,
-        ),
-    ),
-    "draftwood_head_draft": (
-        c_int32,
-        (
-            c_void_p,
-            POINTER(CFusionInput),
-            POINTER(c_int64),
-            c_int64,
-            POINTER(CSuccessors),
-            POINTER(CHeadTree),
-            c_int32,
-        ),
-    ),
-    "draftwood_head_keep": (None, (c_void_p, c_int64)),
-    "draftwood_head_committed": (c_int64, (c_void_p,)),
-    "draftwood_head_copy": (None, (c_void_p, c_void_p, c_int64)),
-    "draftwood_head_drafting_new": (c_void_p, (POINTER(CHeadDraftingSettings),)),
-    "draftwood_head_drafting_free": (None, (c_void_p,)),
-    "draftwood_head_drafting_learn": (
-        None,
-        (c_void_p, POINTER(c_int64), c_int64, POINTER(c_int64)),
-    ),
-    "draftwood_fits_int4": (c_int32, (c_void_p, c_int32, c_int32, c_int32)),
-    "draftwood_pack": (None, (c_void_p, POINTER(CMatrix), c_int32)),
-    "draftwood_pack_blocks": (None, (POINTER(CStoredBlocks), c_int64, c_int32)),
-    "draftwood_matrix_sizes": (None, (POINTER(CMatrix), POINTER(c_int64))),
-    "draftwood_format_name": (c_char_p, (c_int32,)),
-    "draftwood_instructions": (c_char_p, (c_int32,)),
-    "draftwood_block_bytes": (c_int32, (c_int32,)),
-    "draftwood_block_factor": (c_float, (c_int32,)),
-    "draftwood_read_outputs": (
-        None,
-        (POINTER(CMatrix), c_void_p, c_int64, c_void_p, c_int32),
-    ),
-    "draftwood_padded_dim": (c_int32, (c_int32,)),
-    "draftwood_logits": (
-        None,
-        (
-            POINTER(CDecoder),
-            c_void_p,
-            c_int32,
-            c_int32,
-            c_void_p,
-            c_int64,
-            c_void_p,
-            c_int32,
-        ),
-    ),
-    "draftwood_multiply": (None, (POINTER(CMatrix), c_void_p, c_int32, c_void_p)),
-    "draftwood_has_tiles": (c_int32, ()),
-    "draftwood_takes_tiles": (c_int32, (POINTER(CMatrix), c_int32)),
-    "draftwood_force_tiles": (None, (c_int32,)),
-    "draftwood_topk": (None, (*ROWS, c_int32, c_void_p, c_float, c_void_p, c_int32)),
-    "draftwood_softmax": (None, (*ROWS, c_float, c_void_p, c_int32)),
-    "draftwood_sample_inverse_cdf": (None, (*ROWS, c_void_p, c_int32, c_int32, c_void_p, c_int32)),
-    "draftwood_sum_weights": (c_int64, (*ROWS, c_float, c_void_p, c_int32)),
-    "draftwood_draw_children": (
-        None,
-        (*ROWS, c_float, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32),
-    ),
-    "draftwood_sum_without": (c_double, (*SOFTMAX, c_void_p, c_int64)),
-    "draftwood_take_away": (
-        c_double,
-        (c_void_p, c_int64, *SOFTMAX, *SOFTMAX, c_void_p, c_double, c_void_p, c_int64),
-    ),
-    "draftwood_overlap": (c_double, (c_void_p, c_void_p, c_int64, c_float)),
-    "draftwood_gumbel_argmax": (c_int64, (c_void_p, c_int64, c_uint32, c_uint32)),
-    "draftwood_gumbel_argmax_of_logits": (
-        c_int64,
-        (c_void_p, c_int64, c_float, c_uint32, c_uint32),
-    ),
-    "draftwood_exponential_noise": (None, (c_void_p, c_int64, c_uint32, c_uint32, c_void_p)),
-    "draftwood_source_kind": (c_char_p, (c_int32,)),
-    "draftwood_settings_size": (c_int64, (c_int32,)),
-    "draftwood_max_order": (c_int32, ()),
-    "draftwood_shared_new": (c_void_p, (c_int32, c_void_p)),
-    "draftwood_shared_free": (None, (c_int32, c_void_p)),
-    "draftwood_drafting_new": (c_void_p, (c_void_p,)),
-    "draftwood_drafting_free": (None, (c_void_p,)),
-    "draftwood_drafting_add_evidence": (c_int32, (c_void_p, c_double, c_int32)),
-    "draftwood_drafting_add_source": (
-        None,
-        (c_void_p, c_int32, c_void_p, c_void_p, POINTER(c_int32), c_int32),
-    ),
-    "draftwood_drafting_add_foreign": (None, (c_void_p, c_void_p, c_void_p, c_int32)),
-    "draftwood_drafting_grow": (
-        c_int32,
-        (
-            c_void_p,
-            c_int32,
-            c_void_p,
-            c_void_p,
-            c_double,
-            c_int32,
-            c_uint64,
-            c_uint64,
-            c_int64,
-            c_int32,
-            c_void_p,
-            c_void_p,
-            c_void_p,
-        ),
-    ),
-    "draftwood_drafting_spent": (c_double, (c_void_p,)),
-    "draftwood_drafting_proposers": (None, (c_void_p, c_int32, c_void_p)),
-    "draftwood_drafting_learn": (
-        None,
-        (
-            *(c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64),
-            *(c_void_p, c_void_p, c_int64, c_void_p),
-        ),
-    ),
-}
-"""Signatures of the library's functions: type of the result, types of the arguments; see also
-``frame_functions``.
-"""
 
 
 def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
@@ -247,9 +59,7 @@ def library() -> ctypes.CDLL:
         RuntimeError: where a structure has another size here than in C++.
     """
     found = _load()
-    for name, (result, arguments) in (FUNCTIONS | FRAME_FUNCTIONS).items():
-        function = getattr(found, name)
-        function.restype, function.argtypes = result, arguments
+    declare(found)
     _check_structures(found)
     return found
 
@@ -258,6 +68,8 @@ def _load() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(_compiled()))
     except (CompilerError, OSError) as error:
+        from draftwood.native import prebuilt
+
         level = prebuilt.best()
         if level is None:
             raise CompilerError(str(error)) from error

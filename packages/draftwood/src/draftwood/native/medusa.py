@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 
 from draftwood.native import library, structures
-from draftwood.native.head import (
-    HeadLayerShape,
-    HeadStates,
-    HeadWeights,
-    PackedHead,
-    given_states,
-)
+from draftwood.native.formats import HeadSizes
+from draftwood.native.head import HeadWeights, PackedHead
+from draftwood.native.head_session import HeadStates, given_states
 from draftwood.native.threads import threads
 
 
-@dataclass(frozen=True)
-class MedusaShape(HeadLayerShape):
+@dataclass(frozen=True, kw_only=True)
+class MedusaShape(HeadSizes):
     """Sizes of a set of Medusa or Hydra heads.
 
     Attributes:
@@ -35,10 +31,7 @@ class NativeMedusa(PackedHead):
     Args:
         shape: what they are.
         weights: by the names of ``MedusaHead.state_dict()``.
-        given: draft vocabulary, embedding and products, as ``NativeHead`` takes them.
-
-    Raises:
-        ValueError: for weights, vocabularies or CPUs that are not supported.
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
     """
 
     def __init__(self, shape: MedusaShape, weights: HeadWeights, **given: Any) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from draftwood.native.library import available, library
+
 MOST = 256  # as many as the library takes
 
 _own = threading.local()  # of threads whose calls go on beside those of others
@@ -50,9 +52,16 @@ def _after_fork() -> None:
         torch.set_num_threads(1)
 
 
-def use_own(count: int) -> None:
-    """Set the number of threads for all further calls of the calling thread, whatever others do."""
+def work_beside(count: int) -> None:
+    """Let the calling thread's passes run beside those of other threads, with ``count`` threads.
+
+    Passes of other threads take turns, as each would use all cores. PyTorch's operations of the
+    calling thread use as many threads.
+    """
     _own.count = count
+    torch.set_num_threads(count)
+    if available():
+        library().draftwood_work_beside(True)
 
 
 def limit_others(most: int) -> None:

@@ -1,6 +1,6 @@
 """Sources of a merged tree: they learn from every forward pass and name candidates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -205,17 +205,4 @@ class Prior(CompiledSource, Protocol):
     @property
     def probs(self) -> Float[Tensor, "known ranks"]:
         """Their probabilities."""
-        ...
-
-
-class ExitMaps(Protocol):
-    """Maps from hidden states to what a model would say after some of its layers."""
-
-    @property
-    def maps(self) -> Mapping[int, Float[Tensor, "dim dim"]]:
-        """By layer."""
-        ...
-
-    def normed(self, layer: int, hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-        """Map to what the output head reads after hidden states of a layer that has a map."""
         ...

@@ -1,4 +1,4 @@
-"""Measure the memory that this process can still take."""
+"""Memory: how much this process can still take, and in how large pages."""
 
 import ctypes
 import re
@@ -8,7 +8,9 @@ from pathlib import Path
 MARGIN = 1.05
 """Factor on the bytes of weights, for keys, values and intermediate results."""
 ROOT = Path("/")
-_MOST_ARENAS = -8  # M_ARENA_MAX of glibc
+LARGE_PAGE = 1 << 21
+"""Bytes of a large page."""
+_HUGE = 14  # MADV_HUGEPAGE of Linux
 
 
 def available_memory(root: Path = ROOT) -> int | None:
@@ -37,14 +39,21 @@ def require_memory(size: int, what: str) -> None:
         )
 
 
-def share_free_memory(arenas: int = 2) -> bool:
-    """Let threads take memory from few arenas, before they are started.
+def prefer_large_pages(address: int, size: int) -> None:
+    """Ask the system for large pages, so that long reads seldom wait for addresses to be looked up.
 
-    glibc keeps up to eight arenas per core, and memory freed in one cannot be used by threads of
-    another, so a process of many threads grows. False if the C library has no arenas.
+    Call it before the first use, as pages are allocated when first written. Does nothing for little
+    memory and on other systems.
+
+    Args:
+        address: of the memory.
+        size: of it in bytes.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    return mallopt is not None and mallopt(_MOST_ARENAS, arenas) == 1
+    start, end = -(-address // LARGE_PAGE), (address + size) // LARGE_PAGE
+    if sys.platform == "linux" and start < end:
+        # advice: a system that does not take it goes on with small pages
+        place, length = ctypes.c_void_p(start * LARGE_PAGE), (end - start) * LARGE_PAGE
+        ctypes.CDLL(None).madvise(place, ctypes.c_size_t(length), _HUGE)
 
 
 def _gigabytes(size: int) -> str:

@@ -9,7 +9,7 @@ import torch
 from draftwood import methods
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.eagle import EagleConfig
-from draftwood.heads.kinds import KINDS
+from draftwood.heads.kinds import parts_of
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.medusa import MedusaConfig
@@ -78,7 +78,7 @@ def _tiny(
     config: Any, target: Model, draft_tokens: Sequence[int], seed: int, noise: float = 0.0
 ) -> TrainedHead:
     """New weights, with noise on all of them where those of a new network say all the same."""
-    network = KINDS[config.kind][1]
+    network = parts_of(config.kind)[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = network(config).eval().requires_grad_(False)

@@ -15,7 +15,7 @@ from draftwood.models.cache.block_views import PLACES, BlockViews
 from draftwood.models.cache.pool import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
 from draftwood.models.model import CacheFullError
 from draftwood.native import library, structures
-from draftwood.native.pages import prefer_large_pages
+from draftwood.storage.memory import prefer_large_pages
 
 FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""
@@ -336,7 +336,7 @@ class BlockPool:
 
     def _add_slab(self, number: int) -> None:
         slab = torch.empty(number, self.block_bytes, dtype=torch.uint8)
-        prefer_large_pages(slab)
+        prefer_large_pages(slab.data_ptr(), slab.nbytes)
         self._slabs.append(slab)
         for row in slab.unbind():
             self._rows[row.data_ptr()] = row

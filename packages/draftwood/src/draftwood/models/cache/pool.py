@@ -9,8 +9,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from draftwood.native.pages import prefer_large_pages
-from draftwood.storage.memory import is_lack_of_memory
+from draftwood.storage.memory import is_lack_of_memory, prefer_large_pages
 
 Shape = tuple[int, int]  # heads, dim
 
@@ -185,7 +184,8 @@ class CachePool:
         heads, dim = shape
         sizes = (count, slots, capacity, heads, dim)
         block = torch.empty(*sizes, dtype=self.dtype, device=self.device)
-        prefer_large_pages(block)
+        if self.device.type == "cpu":
+            prefer_large_pages(block.data_ptr(), block.nbytes)
         return block.zero_()
 
     def _grow(self, sizes: Sequence[tuple[int, int]]) -> None:

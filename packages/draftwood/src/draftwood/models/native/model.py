@@ -1,7 +1,7 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.models.cache.blocks import BlockPool
-from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.described import DescribedModel
+from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.embeddings_and_head import beyond
 from draftwood.models.model import ALL_LAYERS
 from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
@@ -21,8 +20,6 @@ from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
-from draftwood.native.cache_types import stored_as
-from draftwood.native.clock import PhaseClock
 from draftwood.native.formats import INTEGERS, CacheType, Products
 from draftwood.native.threads import threads
 
@@ -71,7 +68,8 @@ class NativeModel(DecoderModel[BlockPool]):
 
     Attributes:
         weights: what the library reads.
-        clock: where the time of forward passes is written down; None for nowhere.
+        clock: called before each forward pass with its number of threads, for the address where
+            the seconds of their phases are written down; None for nowhere.
         rounded: what runs in their place in a model of ``drafting``.
 
     Raises:
@@ -98,10 +96,9 @@ class NativeModel(DecoderModel[BlockPool]):
         self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
         half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         self.cache: CacheType | None = cache
-        pool = _pool_of(model, *stored_as(cache, half_type, decoder.sizes.head_dim))
-        super().__init__(model, pool, dtype)
+        super().__init__(model, _pool_of(model, half_type, cache), dtype)
         self.library = library.library()
-        self.clock: PhaseClock | None = None
+        self.clock: Callable[[int], int] | None = None
         self.weights = NativeWeights(
             decoder, self.vocab_size, self.products, half_type, cache == "int8", packer
         )
@@ -154,8 +151,8 @@ class NativeModel(DecoderModel[BlockPool]):
         return part.layers  # rows do not touch each other's results
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
-        if not all(0 <= layer <= self.depth for layer in hidden):
-            raise ValueError(f"the model has hidden states 0 to {self.depth}, not {tuple(hidden)}")
+        if not all(0 <= layer <= self.layers for layer in hidden):
+            raise ValueError(f"the model has hidden states 0 to {self.layers}, not {tuple(hidden)}")
         steps = [part for part in parts if isinstance(part, PackedStep)]
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
@@ -206,15 +203,15 @@ class NativeModel(DecoderModel[BlockPool]):
             mlp=self._kept(layers.without_mlp),
             sees=library.integers([each.data_ptr() for each in sees]),
             hidden=library.integers(
-                [states[i].data_ptr() if i in states else 0 for i in range(self.depth + 1)]
+                [states[i].data_ptr() if i in states else 0 for i in range(self.layers + 1)]
             ),
             logits=logits.data_ptr(),
             num_sequences=len(parts),
             rows=len(tokens),
-            layers=self.depth,
+            layers=self.layers,
             stream=None if stopped is None else stopped.data_ptr(),
             start=layers.start,
-            stop=self.depth if layers.stop is None else layers.stop,
+            stop=self.layers if layers.stop is None else layers.stop,
         )
         run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
@@ -227,23 +224,25 @@ class NativeModel(DecoderModel[BlockPool]):
         """Tell the clock; gives the number of threads."""
         at_once = threads()
         if self.clock is not None:
-            run.seconds = self.clock.next_run(at_once)
+            run.seconds = self.clock(at_once)
         return at_once
 
     def _kept(self, left_out: frozenset[int]) -> bytes:
         """For each layer 1, or 0 where it is left out."""
-        return bytes(index not in left_out for index in range(self.depth))
+        return bytes(index not in left_out for index in range(self.layers))
 
 
-def _pool_of(model: DescribedModel, dtype: torch.dtype, dims: Sequence[int]) -> BlockPool:
-    """``dims`` are the numbers of a head and token, and the bytes of their scale where they have
-    one.
-    """
+def _pool_of(model: DescribedModel, floats: torch.dtype, cache: CacheType | None) -> BlockPool:
+    """A cache of keys and values in floats of this type, or in bytes with scales."""
+    sizes, dtype = model.decoder.sizes, floats if cache is None else torch.uint8
+    dim = (
+        sizes.head_dim if cache is None else library.library().draftwood_padded_dim(sizes.head_dim)
+    )
     shape = structures.CCacheShape(
         layers=len(model.decoder.layers),
-        heads=model.decoder.sizes.num_kv_heads,
-        row_bytes=dims[0] * dtype.itemsize,
-        has_scales=len(dims) > 1,
+        heads=sizes.num_kv_heads,
+        row_bytes=dim * dtype.itemsize,
+        has_scales=cache is not None,
     )
     return BlockPool(shape, dtype)
 

@@ -249,7 +249,7 @@ class _FixedAttention:
     """Attention of a bucket's forward pass, over as much of the cache as the bucket has."""
 
     def __init__(self, model: DecoderModel, bucket: Bucket) -> None:
-        layers = (model.pool.layer(index) for index in range(model.depth))
+        layers = (model.pool.layer(index) for index in range(model.layers))
         self.caches = [(keys[bucket.slot], values[bucket.slot]) for keys, values in layers]
         self.windows, self.dtype, self.context = model.windows, model.dtype, bucket.context
         self.group = model.sizes.heads // model.sizes.num_kv_heads

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwood.models.cache import CachePool, LayerShape
-from draftwood.models.decoder_model import DecoderModel, outputs
-from draftwood.models.described import DescribedModel
+from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
 from draftwood.models.torch.attention import PackedAttention
@@ -125,6 +124,6 @@ class LeanModel(DecoderModel[CachePool]):
         if layers.stop is not None:
             return stream, {**states, layers.stop: stream}
         rows = self.embeddings_and_head.normed(stream)
-        if self.depth in hidden:  # as Transformers has it: the last hidden state is after the norm
-            states[self.depth] = rows.to(self.dtype)
+        if self.layers in hidden:  # as Transformers has it: the last hidden state is after the norm
+            states[self.layers] = rows.to(self.dtype)
         return rows, states

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftwood.native.pages import SIZE, prefer_large_pages
+from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")
 
@@ -25,17 +25,20 @@ def flags_at(address: int) -> list[str]:
 
 @LINUX
 def test_large_tensors_ask_for_large_pages() -> None:
-    large, small = torch.empty(16 * SIZE, dtype=torch.uint8), torch.empty(64, dtype=torch.uint8)
-    middle = large.data_ptr() + 8 * SIZE
+    large, small = (
+        torch.empty(16 * LARGE_PAGE, dtype=torch.uint8),
+        torch.empty(64, dtype=torch.uint8),
+    )
+    middle = large.data_ptr() + 8 * LARGE_PAGE
     assert "hg" not in flags_at(middle)
     before = flags_at(small.data_ptr())  # its neighbours on the heap may have asked already
-    prefer_large_pages(small)
+    prefer_large_pages(small.data_ptr(), small.nbytes)
     assert flags_at(small.data_ptr()) == before
-    prefer_large_pages(large)
+    prefer_large_pages(large.data_ptr(), large.nbytes)
     assert "hg" in flags_at(middle)
     large.zero_()
     assert not large.any()
 
 
-def test_empty_tensors_are_no_obstacle() -> None:
-    prefer_large_pages(torch.empty(0))
+def test_no_memory_is_no_obstacle() -> None:
+    prefer_large_pages(0, 0)

@@ -1,8 +1,10 @@
-"""Linear maps from a model's inner hidden states to its output head's input."""
+"""Linear maps from a model's inner hidden states to its output head's input, fitted once for each
+model and found again by every later load.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +14,21 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Model, PromptInput
 from draftwood.models.requirements import require_ability
+from draftwood.sources.stored_prior import StoredPrior
+from draftwood.storage.atomic import write_file
+from draftwood.storage.progress import progress
+from draftwood.storage.weights import kept_for
 from draftwood.tree import DraftTree
 
 TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all
 LEAST_STEPS = 16  # even if time is up
 HELD_OUT = 8  # every so many-th step is left out of the fit, and chooses the penalty
 PENALTIES = (0.003, 0.03, 0.3)  # of the mean square of the states
+STORED_SECONDS = 7.0  # of writing, for maps that later loads find again; fitting comes after it
+PASSING_SECONDS = 1.0  # for some that are forgotten with the process
 
 
 def exit_layers(count: int) -> tuple[int, ...]:
@@ -174,3 +183,32 @@ def _written(
             over = (time.perf_counter() - since) * (1 + 1 / length) > seconds
             if over and length >= LEAST_STEPS:
                 return
+
+
+def exits_for(resources: Resources) -> Exits | None:
+    """The exits of a target; None where nothing is to be measured."""
+    return None if resources.stored is None else stored_exits(resources.stored)
+
+
+def stored_exits(prior: StoredPrior) -> Exits:
+    """The exits of a model, next to whose prior they lie: read from disk, or fitted and stored.
+
+    A file that is damaged, or of other weights, is written again; one that cannot be written is not
+    stored.
+    """
+    if prior.folder is None:
+        return _fitted(prior.model, prior.before, PASSING_SECONDS)
+    layers = exit_layers(prior.model.layers)
+    path, digest = kept_for("exits", prior.folder, prior.before, MOST_TOKENS, layers)
+    if path.exists():
+        with suppress(ValueError, OSError):
+            return Exits.load(path, digest)
+    exits = _fitted(prior.model, prior.before, STORED_SECONDS)
+    with suppress(OSError):  # the next load fits them again
+        write_file(path, lambda file: exits.save(file, digest))
+    return exits
+
+
+def _fitted(model: Model, before: tuple[int, ...], seconds: float) -> Exits:
+    with progress(f"fitting the model's early exits on its own text, {seconds:.0f} s"):
+        return Exits.of(model, before, seconds=seconds)
