@@ -231,7 +231,7 @@ class LanguageModel(InProcess):
             ends,
             wanted.seed,
             wanted.exact,
-            stop=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
+            stop_rules=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
             logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,
