@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": GROUND | {"models", "heads", "costs"},
     "drafters": GROUND | {"moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"moved", "models", "heads", "costs", "engine"} | AXES,
-    "grammar": GROUND | {"engine"},
+    "grammar": GROUND | {"moved", "engine"},
     "model_names": {"storage", "loading", "heads", "drafters", "methods", "model_set"},
     "model_set": (TEXT - {"text", "grammar"}) | {"model_names"},
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},

@@ -80,8 +80,8 @@ class Compiler:
         """Compile a grammar of texts that may or must call tools, with arguments by their schemas.
 
         Args:
-            tools: as ``read_tools`` gives them.
-            choice: as ``read_tools`` gives it.
+            tools: that may be called.
+            choice: whether they are.
 
         Returns:
             None where any text will do.

@@ -181,7 +181,7 @@ class LanguageModel(InProcess):
         It is read as a chat where the tokenizer has a chat template, unless ``raw``.
 
         Args:
-            tools: that the answer may call, as ``grammar.read_tools`` gives them; for chats.
+            tools: that the answer may call; for chats.
             tool_choice: likewise.
         """
         require_prompt(prompt)
