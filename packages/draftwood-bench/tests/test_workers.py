@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood import cluster
 from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.order import Order
 from draftwood_bench.plan.protocols import SpecBench
@@ -50,7 +51,7 @@ def spread(
     monkeypatch: pytest.MonkeyPatch, ray: Ray, device: torch.device, count: int, **more: Any
 ) -> list[str]:
     """Start the workers; the lines that the user is told."""
-    monkeypatch.setattr(workers, "require_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: ray)
     order, told = Order(SpecBench(), Models("tiny", threads=2), Path(), workers=count, **more), []
     with workers.spread(order, UNITS, device, run_info(), told.append):
         pass

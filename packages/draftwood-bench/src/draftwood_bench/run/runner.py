@@ -143,8 +143,7 @@ def _check(order: Order) -> None:
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
         )
     if order.workers > 1 or order.ray_address:
-        from draftwood.cluster import require_cluster
-        from draftwood_bench.run.workers import require_ray
+        from draftwood_bench.run.workers import cluster_at
 
         if ":" in (order.models.device or ""):
             raise ValueError(
@@ -152,9 +151,7 @@ def _check(order: Order) -> None:
                 f" all; say --device {str(order.models.device).partition(':')[0]}, and choose among"
                 " GPUs with CUDA_VISIBLE_DEVICES"
             )
-        require_ray()
-        if order.ray_address:
-            require_cluster(order.ray_address)
+        cluster_at(order.ray_address)
 
 
 @contextmanager
