@@ -13,7 +13,7 @@ from draftwood.drafters.draft_model import (
     ProbsBuffer,
     as_read_by,
 )
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.sampling import Context
@@ -70,7 +70,7 @@ class Cascade(Drafter):
     """
 
     name: ClassVar[str] = "cascade"
-    needs: ClassVar[frozenset[Need]] = DraftModel.needs
+    needs = DraftModel.needs
     model: Model
     length: int = 4
     width: int = 1

@@ -10,7 +10,6 @@ from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -71,8 +70,8 @@ class Pruned(Drafter):
     """
 
     name: ClassVar[str] = "pruned"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "exits", "curve"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"shape", "exits", "curve"})
     shape_type: ClassVar[type] = Paths
     drafter: Drafter
     layer: int
