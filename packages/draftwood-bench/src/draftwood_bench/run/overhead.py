@@ -13,7 +13,7 @@ import torch
 
 from draftwood import methods
 from draftwood.engine import ModelInput, Options, generate
-from draftwood.models.model import Ability, Keep, ModelOutput, ModelSession
+from draftwood.models.model import ModelOutput, ModelSession
 from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
@@ -43,7 +43,7 @@ class PreparedModel:
         self.vocab_size, self.context_length, self.layers = vocab, None, 0
         self.end_tokens: frozenset[int] = frozenset()
         self.device = torch.device("cpu")
-        self.abilities: frozenset[Ability] = frozenset({"fork"})
+        self.abilities: Any = frozenset({"fork"})
         self.hidden_size, self.embeddings_and_head = 0, NoEmbeddingsAndHead(self)
         self.seconds = 0.0
 
@@ -72,7 +72,7 @@ class PreparedSession:
         self.model, self.length = model, 0
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self, tokens: Sequence[int], keep: str = "all", hidden: Sequence[int] = ()
     ) -> ModelOutput:
         since = time.perf_counter()
         self.length += len(tokens)

@@ -25,8 +25,10 @@ def spec(method: Named) -> Spec:
 
 def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     """The resource that a method cannot do without and does not get; None where there is none."""
-    wanted = (need for need in GIVEN if need in spec(method).needs and need not in given)
-    return next((need for need in wanted if not stands_in(need, method, given)), None)
+    for need in GIVEN:
+        if need in spec(method).needs and need not in given and not stands_in(need, method, given):
+            return need
+    return None
 
 
 def stands_in(need: "Need", method: Named, given: "Collection[Need]") -> bool:
