@@ -93,7 +93,7 @@ def test_waiting_for_the_gpus_of_others_is_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_gpu_cannot_be_every_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "require_ray", Ray)
+    monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: Ray())
     with pytest.raises(
         ValueError, match=r"cuda:1 cannot be for all; say --device cuda, .* CUDA_VISIBLE_DEVICES"
     ):

@@ -6,9 +6,10 @@ one of ``drafters.resources``.
 Nothing that runs a model is imported, so that refusals take no time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from draftwood.drafters.resources import FILES, Need
@@ -119,6 +120,22 @@ class ModelNames:
         for need, file in self.files.items():
             if isinstance(file, (str, Path)):
                 require_file(Path(file), need)
+
+    def opened(self) -> "ModelNames":
+        """The same, what drafts opened but for its weights.
+
+        Raises:
+            TypeError, ValueError: for what cannot draft.
+        """
+        from draftwood.heads.folder import open_folder
+        from draftwood.loading.draft_models import require_draft_model
+
+        drafts, files = self.drafts, self.files
+        require_draft_model(drafts.model)
+        if isinstance(drafts.head, str):
+            drafts = replace(drafts, head=open_folder(drafts.head))
+        found = {need.replace("-", "_"): resolve_name(FILES[need])(files[need]) for need in files}
+        return replace(self, draft_model=drafts, **found)
 
     def load(self, overlap: bool = False) -> "ModelSet":
         """Load all of it; raises what ``ModelSet.load`` does."""

@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
-from draftwood.drafters.resources import FILES, Later, Need
-from draftwood.heads.folder import StoredHead, open_folder, shipped_for
+from draftwood.drafters.resources import Later, Need
+from draftwood.heads.folder import StoredHead, shipped_for
 from draftwood.heads.native_eagle import why_not
 from draftwood.heads.trained import TrainedHead
-from draftwood.loading.draft_models import load_draft_model, load_target, require_draft_model
+from draftwood.loading.draft_models import load_draft_model, load_target
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import ModelNames
@@ -84,7 +83,7 @@ class ModelSet:
         ahead = overlap_of(overlap)
         names = names if isinstance(names, ModelNames) else ModelNames(names, **more)
         names.require()
-        opened = _opened(names)  # before weights are loaded
+        opened = names.opened()  # before weights are loaded
         if isinstance(names.model, str) and isinstance(opened.drafts.head, StoredHead):
             opened.drafts.head.require_sizes_in(names.model)
         loaded = load_target(names.model, tokenizer, names.tp, **names.how)
@@ -99,7 +98,7 @@ class ModelSet:
         Args:
             names: of what drafts; the target's are passed over.
         """
-        opened = _opened(names)
+        opened = names.opened()
         drafts, head = opened.drafts, opened.drafts.head
         given: dict[str, Any] = {} if overlap is None else {"overlap": overlap_of(overlap)}
         if head is not None or not drafts.takes_shipped:
@@ -211,16 +210,3 @@ class ModelSet:
         """True if ``auto`` can draft with an EAGLE head for this target."""
         config: Any = head.head.config
         return isinstance(self.model, NativeModel) and why_not(config) is None
-
-
-def _opened(names: ModelNames) -> ModelNames:
-    """Open what is named to draft with, without its weights."""
-    drafts = names.drafts
-    require_draft_model(drafts.model)
-    if isinstance(drafts.head, str):
-        drafts = replace(drafts, head=open_folder(drafts.head))
-    files = {
-        need.replace("-", "_"): resolve_name(FILES[need])(file)
-        for need, file in names.files.items()
-    }
-    return replace(names, draft_model=drafts, **files)

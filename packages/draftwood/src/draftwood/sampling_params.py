@@ -93,6 +93,12 @@ class TextOption:
         bound = "" if self.least is None else f" {'>' if self.above else '>='} {self.least:g}"
         return f"a {kind}{bound}{more}"
 
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Bounds of its values as JSON schemas and pydantic name them: gt, ge, le."""
+        low = {} if self.least is None else {"gt" if self.above else "ge": self.least}
+        return low if self.most is None else {**low, "le": self.most}
+
     def require(self, name: str, value: Any) -> None:
         """Refuse a value that no text can have.
 

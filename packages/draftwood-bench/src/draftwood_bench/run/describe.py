@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from draftwood.costs.curve import FULL
+from draftwood.costs.curve import Curve
 from draftwood.heads import folder as heads
 from draftwood.loading.weights import WeightsFolder
 from draftwood.models.native import NativeModel
@@ -176,7 +176,7 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
 
 def _curve(bench: Workbench) -> dict[str, list]:
     curve = bench.plain.calibration.curve
-    nodes = getattr(curve, "nodes", FULL)
+    nodes = getattr(curve, "nodes", Curve.usual_nodes)
     seconds, per_context_token = (
         [curve(each) for each in nodes],
         getattr(curve, "per_context_token", 0.0),

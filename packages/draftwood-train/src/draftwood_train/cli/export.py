@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from draftwood.cli import options
-from draftwood.heads.places import require_folder
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 model_option = click.option(
@@ -30,7 +29,6 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
       draftwood train export my-drafter exported --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
     options.check_weights(model)
-    require_folder(folder)
     from draftwood.heads.folder import open_folder
     from draftwood.loading.models import load_model
     from draftwood_train.speculators import export as write

@@ -92,6 +92,17 @@ class Compiler:
         require_small("the tools' schemas", lark)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
 
+    def of_answer(
+        self, schema: Mapping[str, Any] | None, tools: Sequence[Tool], choice: ToolChoice
+    ) -> Grammar | None:
+        """Compile what an answer must fit: calls of tools where there may be some, else a schema.
+
+        Returns:
+            None where any text will do.
+        """
+        calls = self.tools(tools, choice)
+        return calls if calls is not None or schema is None else self.json_schema(schema)
+
     @cached_property
     def _tokens(self) -> "llguidance.LLTokenizer":
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
