@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
 from draftwood.models.model import CHUNK, BlockCache, ModelInput, ModelOutput
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
