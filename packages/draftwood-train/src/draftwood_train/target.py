@@ -1,6 +1,7 @@
 """Read a target for recipes: sizes, embedding and output head, and the last layers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -8,7 +9,6 @@ from torch import Tensor
 
 from draftwood.heads.layers import HeadSizes
 from draftwood.loading.weights import decoder_of
-from draftwood.models.decoder import Decoder
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood_train.recipe import TargetWeights
@@ -70,21 +70,21 @@ def target_weights(
             heads=sizes.heads,
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
-            rope_theta=_theta(decoder),
+            rope_theta=_theta(decoder.rotaries[0].frequencies),
             epsilon=_rounded(sizes.epsilon),
         ),
         embedding=weights.embedding.detach() * decoder.scales.embedding,
         head=weights.head.detach()[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
-        last_layers=_last_layers(decoder, newest),
+        last_layers=_last_layers(decoder.layers[-newest:]),
         final_norm=decoder.norm.weight.detach().float(),
     )
 
 
-def _theta(decoder: Decoder) -> float:
+def _theta(rotary: Tensor) -> float:
     """Base of the rotary embedding, from the second of its frequencies."""
-    frequencies = decoder.rotaries[0].frequencies.double()
+    frequencies = rotary.double()
     pairs = len(frequencies)
     return _rounded(float(frequencies[1]) ** -pairs) if pairs > 1 else 10000.0
 
@@ -94,10 +94,10 @@ def _rounded(number: float) -> float:
     return float(f"{number:.5g}")
 
 
-def _last_layers(decoder: Decoder, count: int) -> list[Mapping[str, Tensor]]:
+def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
     """The weights of the last layers by their names in Transformers, without those they lack."""
     found: list[Mapping[str, Tensor]] = []
-    for layer in decoder.layers[-count:]:
+    for layer in layers:
         matrices = {name: getattr(layer, own) for own, name in MATRICES.items()}
         norms = {name: getattr(layer, own) for own, name in NORMS.items()}
         weights = {name: part.floats for name, part in matrices.items() if part is not None}
