@@ -27,36 +27,27 @@ from draftwood.storage.files import require_file
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet
 
-# what click is told of a field
-_MODEL = {
-    "help": "A built-in name, a folder, a GGUF file or a Hugging Face id.",
-    "show_default": True,
-}
-_DRAFTS = {
-    "help": "A smaller model of the same vocabulary that drafts, or a trained head, from which the"
-    " method follows; none leaves out the head that auto takes by itself. Repeatable where several"
-    " methods run: one of each kind.",
-    "metavar": "NAME|FOLDER|FILE",
-    "multiple": True,
-}
-_DATASTORE = {
-    "help": "Texts that auto and suffix copy from too, of 'draftwood datastore build'.",
-    "metavar": "FILE",
-}
-_DTYPE = {
-    "help": "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
-    " their own]"
-}
-_DEVICE = {"help": "For instance cuda.  [default: the first GPU, else the CPU]"}
-_CACHE = {"help": "int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]"}
+_DTYPES = "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
+_DRAFTS = (
+    "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
+    " follows; none leaves out the head that auto takes by itself. Repeatable where several methods"
+    " run: one of each kind."
+)
+
+
+def _named(help: str, default: Any = None, **more: Any) -> Any:
+    """A field that commands have as an option, with what click is told of it."""
+    return field(default=default, metadata={"help": help, **more})
 
 
 @dataclass(frozen=True)
 class ModelNames:
-    """Names of all that is loaded. Options of commands are made of the fields.
+    """Names of all that is loaded, or what they mean, where that is in memory.
+
+    Options of commands are made of the fields.
 
     Attributes:
-        model: a built-in name, a folder, a GGUF file or a Hugging Face id; in Python a model too.
+        model: a built-in name, a folder, a GGUF file or a Hugging Face id.
         draft_model: a second language model, a trained head, or one of each.
         datastore: a file of texts.
         dtype: as ``draftwood.load`` takes it, as are the device and the cache.
@@ -66,16 +57,23 @@ class ModelNames:
         ValueError: for two draft models of one kind.
     """
 
-    model: Any = field(default=DEFAULT_MODEL, metadata=_MODEL)
-    draft_model: Any = field(default=(), metadata=_DRAFTS)
-    datastore: Any = field(default=None, metadata=_DATASTORE)
-    dtype: Any = field(default=None, metadata=_DTYPE)
-    device: Any = field(default=None, metadata=_DEVICE)
-    cache: str | None = field(default=None, metadata=_CACHE)
+    model: str = _named(
+        "A built-in name, a folder, a GGUF file or a Hugging Face id.",
+        DEFAULT_MODEL,
+        show_default=True,
+    )
+    draft_model: tuple[str, ...] = _named(_DRAFTS, (), metavar="NAME|FOLDER|FILE", multiple=True)
+    datastore: str | None = _named(
+        "Texts that auto and suffix copy from too, of 'draftwood datastore build'.", metavar="FILE"
+    )
+    dtype: str | None = _named(f"{_DTYPES} their own]")
+    device: str | None = _named("For instance cuda.  [default: the first GPU, else the CPU]")
+    cache: str | None = _named("int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]")
     tp: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(given := self.draft_model, (tuple, Drafts)):
+        given: Any = self.draft_model
+        if not isinstance(given, (tuple, Drafts)):
             several = given if isinstance(given, list) else () if given is None else (given,)
             object.__setattr__(self, "draft_model", tuple(several))
         _ = self.drafts
@@ -135,7 +133,7 @@ class ModelNames:
         if isinstance(drafts.head, str):
             drafts = replace(drafts, head=open_folder(drafts.head))
         found = {need.replace("-", "_"): resolve_name(FILES[need])(files[need]) for need in files}
-        return replace(self, draft_model=drafts, **found)
+        return replace(self, **{"draft_model": drafts, **found})
 
     def load(self, overlap: bool = False) -> "ModelSet":
         """Load all of it; raises what ``ModelSet.load`` does."""

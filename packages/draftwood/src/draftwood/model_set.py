@@ -81,7 +81,7 @@ class ModelSet:
             TypeError, ValueError: as ``draftwood.load``.
         """
         ahead = overlap_of(overlap)
-        names = names if isinstance(names, ModelNames) else ModelNames(names, **more)
+        names = names if isinstance(names, ModelNames) else ModelNames(**{"model": names, **more})
         names.require()
         opened = names.opened()  # before weights are loaded
         if isinstance(names.model, str) and isinstance(opened.drafts.head, StoredHead):

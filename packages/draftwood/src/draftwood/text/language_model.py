@@ -147,7 +147,8 @@ class LanguageModel(InProcess):
                 while the target runs, and how; texts stay the same.
             tree: as ``load`` takes it.
         """
-        names = ModelNames(draft_model=Drafts.of(draft_model, drafter), datastore=datastore)
+        given: Any = {"draft_model": Drafts.of(draft_model, drafter), "datastore": datastore}
+        names = ModelNames(**given)
         if method is not None:
             self._require(method, names, overlap)
             require_tree([method], tree, names.drafts.levels)
@@ -394,7 +395,9 @@ def load(
             and a tree that the method cannot draw.
     """
     drafts = Drafts.of(draft_model, drafter)
-    names = ModelNames(model, drafts, datastore, dtype, device, cache, tp)
+    given: Any = {"model": model, "draft_model": drafts, "datastore": datastore, "tp": tp}
+    given |= {"dtype": dtype, "device": device, "cache": cache}
+    names = ModelNames(**given)
     wanted = method or drafts.method  # refused before anything is loaded
     methods.require([wanted], names.given, overlap_of(overlap) is not None)
     if not isinstance(wanted, Method):
