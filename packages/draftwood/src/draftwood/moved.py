@@ -89,6 +89,8 @@ MOVED = {
     "draftwood.serve.measures": "draftwood_serve.metrics",
     "draftwood.serve.sums": "draftwood_serve.aggregate",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
+    "draftwood.sources.n_grams": "draftwood.sources.auto.n_grams",
+    "draftwood.sources.suffix": "draftwood.sources.auto.suffix",
     "draftwood.sources.alike": "draftwood.sources.nearest_state",
     "draftwood.sources.native_merger": "draftwood.sources.merger",
     "draftwood.sources.shadow": "draftwood.sources.int4_self_draft",

@@ -1,6 +1,6 @@
 """A suffix automaton: all substrings of a text that grows, and what followed them."""
 
-from draftwood.sources.suffix import Suffix
+from draftwood.sources.auto.suffix import Suffix
 
 SETTINGS = Suffix(longest=8, shortest=1).settings
 """Settings of matches, those of the C++ automaton of ``auto``."""

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.drafters.prompt_lookup import PromptLookup
-from draftwood.sources.suffix import Suffix
+from draftwood.sources.auto.suffix import Suffix
 from draftwood_serve.integrations.suffix_automaton import Match, SuffixAutomaton, continuations
 
 VERSION = "0.32"
