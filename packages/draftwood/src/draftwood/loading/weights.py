@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_shapes, open_blocks
 from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
@@ -22,12 +20,12 @@ class WeightsFolder:
     path: Path
 
     @classmethod
-    def of(cls, name: str, dtype: str | torch.dtype | None = None) -> "WeightsFolder":
+    def of(cls, name: str, dtype: Any = None) -> "WeightsFolder":
         """The folder of a name, as a model of it is loaded; raises as ``load_model``."""
         return cls(blocks_of(name) or folder_of(name, dtype))
 
     @classmethod
-    def of_floats(cls, name: str, dtype: str | torch.dtype | None = None) -> "WeightsFolder":
+    def of_floats(cls, name: str, dtype: Any = None) -> "WeightsFolder":
         """The folder of a name whose weights are floats; a GGUF file is converted."""
         return cls(folder_of(name, dtype))
 
