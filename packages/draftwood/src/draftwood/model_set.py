@@ -163,18 +163,19 @@ class ModelSet:
 
     def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later]:
         """All that there is for a method."""
-        measure = measure and library.available()  # without it ``auto`` asks for no figures
+        native = library.available()  # without it ``auto`` asks for no figures
         found: dict[Need, Later] = {
             "head": Later(partial(self._head_for, known)),
-            "curve": Later(partial(self.calibration.followed, measure)),
+            "curve": Later(partial(self.calibration.followed, measure and native)),
         }
         for need, opened in self.files.items():
             found[need] = Later(partial(self._source, opened))
         if self.draft_model is not None:
             found["draft-model"] = Later(self._shared)
         if measure or self.prior.is_known:
-            found["prior"] = Later(lambda: self.prior.table)
             found["exits"] = Later(self._exits)
+            if native:
+                found["prior"] = Later(lambda: self.prior.table)
         return found
 
     def _shared(self) -> Model | None:
