@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": GROUND | {"models", "heads", "costs"},
     "drafters": GROUND | {"moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"moved", "models", "heads", "costs", "engine"} | AXES,
-    "grammar": GROUND | {"engine"},
+    "grammar": GROUND | {"moved", "engine"},
     "model_names": {"storage", "loading", "heads", "drafters", "methods", "model_set"},
     "model_set": (TEXT - {"text", "grammar"}) | {"model_names"},
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},
@@ -207,7 +207,7 @@ def test_packages_import_the_core_and_themselves_alone(path: Path) -> None:
     assert not strange, f"{path.name} imports {strange}; the core knows none, others the core alone"
 
 
-MOST_NAMES = 216  # of the core outside ``testing`` that satellites import; it may only shrink
+MOST_NAMES = 146  # of the core outside ``testing`` that satellites import; it may only shrink
 
 
 def names_imported(folder: Path) -> set[str]:

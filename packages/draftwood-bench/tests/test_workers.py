@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood import cluster
 from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.order import Order
 from draftwood_bench.plan.protocols import SpecBench
@@ -50,7 +51,7 @@ def spread(
     monkeypatch: pytest.MonkeyPatch, ray: Ray, device: torch.device, count: int, **more: Any
 ) -> list[str]:
     """Start the workers; the lines that the user is told."""
-    monkeypatch.setattr(workers, "require_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: ray)
     order, told = Order(SpecBench(), Models("tiny", threads=2), Path(), workers=count, **more), []
     with workers.spread(order, UNITS, device, run_info(), told.append):
         pass
@@ -92,7 +93,7 @@ def test_waiting_for_the_gpus_of_others_is_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_gpu_cannot_be_every_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "require_ray", Ray)
+    monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: Ray())
     with pytest.raises(
         ValueError, match=r"cuda:1 cannot be for all; say --device cuda, .* CUDA_VISIBLE_DEVICES"
     ):

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import draftwood
+from draftwood import cluster
 from draftwood.cli.main import main
 from draftwood_serve import replicas
 from draftwood_serve.replicas import ReplicaSet
@@ -50,9 +51,8 @@ def placed(
     address: str | None = None,
     **more: Any,
 ) -> ReplicaSet:
-    monkeypatch.setattr(replicas, "ray_for", lambda who, otherwise: ray)
-    monkeypatch.setattr(replicas, "cpus", lambda: 8)
-    monkeypatch.setattr(replicas, "of_quota", lambda: 8)
+    monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: ray)
+    monkeypatch.setattr(replicas, "cores", lambda: 8)
     return ReplicaSet(ServeSettings(**more), count, address, lambda line: None)
 
 
@@ -138,7 +138,7 @@ def test_without_ray_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_no_replica_would_take_is_refused_before_any_starts(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], what: str
 ) -> None:
-    monkeypatch.setattr(replicas, "ray_for", lambda *_: pytest.fail("nothing needs Ray"))
+    monkeypatch.setattr(cluster, "_ray_for", lambda *_: pytest.fail("nothing needs Ray"))
     result = CliRunner().invoke(main, ["serve", "--port", "0", "--replicas", "2", *arguments])
     assert result.exit_code == 2
     assert what in result.stderr
@@ -155,7 +155,7 @@ def test_a_machine_that_starts_too_slowly_is_no_bug(monkeypatch: pytest.MonkeyPa
 
 def test_sigterm_ends_a_start(monkeypatch: pytest.MonkeyPatch, tiny: str) -> None:
     ray = FakeRay({"CPU": 8}, wait=lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(replicas, "ray_for", lambda who, otherwise: ray)
+    monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: ray)
     monkeypatch.setattr(ReplicaSet, "_begin", lambda self, slot: None)
     before = signal.getsignal(signal.SIGTERM)
     result = CliRunner().invoke(main, ["serve", tiny, "--port", "0", "--replicas", "2"])

@@ -26,7 +26,7 @@ from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, NearestState, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Merger
-from draftwood.storage.data_sets import data_file, read_rows
+from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
@@ -101,7 +101,7 @@ def run_categories(records: Records, lm: LanguageModel) -> None:
 def run_edits(records: Records, lm: LanguageModel) -> None:
     """A file is edited once, and then in the same way and in another one."""
     decoder = Decoder(records, EDIT_TOKENS)
-    rows = list(read_rows(data_file("mbpp/mbpp.jsonl", "or leave this measurement out")))
+    rows = list(DataFile.named("mbpp/mbpp.jsonl", "or leave this measurement out").rows())
     tidy = [row["code"].replace("\r\n", "\n").expandtabs(4) for row in rows]
     codes = sorted((code for code in tidy if len(code) < 700), key=len)[-FILES:]
     for number, code in enumerate(codes):

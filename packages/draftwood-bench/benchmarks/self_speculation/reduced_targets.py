@@ -33,7 +33,7 @@ from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import RoundedWeights
 from draftwood.native.matrix import Matrix
 from draftwood.shapes import Widths
-from draftwood.storage.data_sets import data_file, read_text
+from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.merged import MergedDrafters
@@ -109,7 +109,7 @@ def long_texts(lm: LanguageModel, lengths: Sequence[int], count: int) -> Texts:
     """Parts of books to go on with; where they quote, a passage of theirs begins once more."""
     found = []
     for book in ("bronte", "darwin"):
-        text = read_text(data_file(f"books/{book}.txt.gz", "or leave this measurement out"))
+        text = DataFile.named(f"books/{book}.txt.gz", "or leave this measurement out").text()
         for number in range(count):
             start = len(text) * (1 + number) // (count + 2)
             tokens = lm.encode(text[start : start + 8 * max(lengths)], raw=True)

@@ -36,8 +36,8 @@ from draftwood.models.model import Model
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
-from draftwood.storage.atomic import write_text
-from draftwood.storage.data_sets import data_file, read_text
+from draftwood.storage.atomic import write_file
+from draftwood.storage.data_sets import DataFile
 from draftwood.storage.home import home
 from draftwood.text.prompts import encode_text
 from draftwood.verifiers import Match, Rejection
@@ -95,8 +95,8 @@ SIZES = {"target": Size(192, 8, (3, 7), 4000), "draft": Size(96, 2, (1,), 4000)}
 
 def collected() -> list[str]:
     """Stories of the sample, which the models are judged on."""
-    file = data_file("tinystories_sample/tiny_stories.txt", "or leave this measurement out")
-    text = read_text(file)
+    file = DataFile.named("tinystories_sample/tiny_stories.txt", "or leave this measurement out")
+    text = file.text()
     return [line.strip() for line in text.splitlines() if len(line) > 200]
 
 
@@ -118,7 +118,7 @@ def written(folder: Path) -> list[str]:
                 found[seed] = text
                 if len(found) % 500 == 0:
                     print("stories", len(found), flush=True)
-        write_text(file, json.dumps([found[seed] for seed in sorted(found)]))
+        write_file(file, json.dumps([found[seed] for seed in sorted(found)]))
     return json.loads(file.read_text())
 
 

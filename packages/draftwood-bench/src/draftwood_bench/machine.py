@@ -122,15 +122,13 @@ class Machine:
                 f"a curve needs 3 sizes or more to fit a machine to, got {len(curve.nodes)};"
                 " draftwood tune --seconds 30 measures more"
             )
-        from draftwood.costs.curve import LENGTH  # imports PyTorch, as whoever has a curve did
-
         balance, sharpness = _fit(curve)
         scale = math.exp(_offset(curve, balance, sharpness))
         unit = cls(name, 1.0, 1.0, sharpness, attention=attention)
         return replace(
             unit,
-            bandwidth=_read(size, LENGTH) / scale,
-            compute=unit._products(size, LENGTH) / (scale * balance),
+            bandwidth=_read(size, curve.context) / scale,
+            compute=unit._products(size, curve.context) / (scale * balance),
         )
 
 

@@ -43,19 +43,12 @@ def size_of(name: str) -> ModelSize:
     """The size of a model by its name; no weights are fetched where its configuration lies apart.
 
     Raises:
-        ValueError: where the name or the configuration says nothing; ``hub.described`` raises it.
+        ValueError: where the name or the configuration says nothing.
     """
-    from transformers import AutoConfig
+    from draftwood.loading.weights import skeleton_of
 
-    from draftwood.loading.folders import understood
-    from draftwood.loading.hub import described
-    from draftwood.loading.skeleton import skeleton
-
-    folder = described(name)
-    with understood(folder):
-        config = AutoConfig.from_pretrained(folder)
-        model = skeleton(config)
-    text = config.get_text_config()
+    model = skeleton_of(name)
+    text = model.config.get_text_config()
     experts = getattr(text, "num_local_experts", None) or getattr(text, "num_experts", None) or 1
     share = (getattr(text, "num_experts_per_tok", None) or 1) / experts
     parameters = sum(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.drafters.drafter import DraftRequest
-from draftwood.sources.source import Candidates, Evidence, SourceSession, TargetUpdate
+from draftwood.sources.source import Evidence, TargetUpdate
 from draftwood.validation import positive
 
 WIDEST = 16  # successors of a context once several rows were averaged
@@ -72,7 +72,7 @@ class NGramSource:
     def __post_init__(self) -> None:
         positive("order and max_contexts", [self.order, self.max_contexts])
 
-    def start(self, request: DraftRequest) -> SourceSession:
+    def start(self, request: DraftRequest) -> "NGramSession":
         tables = NGramTables(self.order, self.fresh, self.max_contexts)
         return NGramSession(tables, [Evidence(self.name, n) for n in range(self.order + 1)])
 
@@ -106,7 +106,7 @@ class NGramSession:
     def advance(self, state: Tail, token: int) -> Tail:
         return (*state, token)[-self.order :]
 
-    def candidates(self, state: Tail) -> list[Candidates]:
+    def candidates(self, state: Tail) -> list[tuple[Evidence, dict[int, float]]]:
         return [(self.kinds[length], row) for length, row in self.tables.rows(state)]
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood import engine
-from draftwood.engine import FinishReason, ModelInput, SequenceStatus, StepBudget
+from draftwood.engine import ModelInput, SequenceStatus, StepBudget
 from draftwood.engine.logprobs import token_logprobs
 from draftwood.models.model import ModelOutput, PromptInput
 from draftwood.stats import Step, TokenLogprob
@@ -32,7 +32,7 @@ class PromptEcho:
         self._asked: PromptInput | None = None  # the chunk that is being run
 
     @property
-    def finish_reason(self) -> FinishReason | None:
+    def finish_reason(self) -> str | None:
         return self.sequence.finish_reason
 
     @property

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from draftwood.engine import ParallelSampling, Task
-from draftwood.grammar import Grammar, Tool, ToolChoice
-from draftwood.models.model import PrefixStore
+from draftwood.grammar import Tool, ToolChoice
+from draftwood.models.native.prefixes import Prefixes
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import Prompt
 from draftwood_serve.echo import PromptEcho
@@ -24,7 +24,7 @@ class SharedCache(Protocol):
     """Part of the model's cache that all requests share."""
 
     @property
-    def prefixes(self) -> PrefixStore | None: ...
+    def prefixes(self) -> Prefixes | None: ...
 
     def require_room(self, tokens: int) -> None:
         """Raise ValueError for a prompt that can never be held."""
@@ -152,7 +152,14 @@ def make_job(
     arrived = time.perf_counter()
     seed = draw_seed() if wanted.seed is None else wanted.seed
     _require_tokens(lm, wanted.options.get("logit_bias", {}))
-    grammar = blaming_the_request(lambda: _grammar(lm, wanted), "response_format")
+    grammar = blaming_the_request(  # takes up to a second
+        lambda: (
+            lm.grammars.of_answer(wanted.json_schema, wanted.tools, wanted.tool_choice)
+            if wanted.calls or wanted.json_schema is not None
+            else None
+        ),
+        "response_format",
+    )
     options = {**wanted.options, "grammar": grammar, "salt": owner}
     if wanted.prompt_logprobs is None:
         options["prefixes"] = cache.prefixes
@@ -188,13 +195,6 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
         return make()
     except (ValueError, TypeError) as error:
         raise bad_request(one_line(error), param) from error
-
-
-def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
-    """Compile the grammar that the request's texts must fit; this takes up to a second."""
-    if wanted.calls:
-        return lm.grammars.tools(wanted.tools, wanted.tool_choice)
-    return None if wanted.json_schema is None else lm.grammars.json_schema(wanted.json_schema)
 
 
 def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
@@ -251,11 +251,12 @@ def _choice(
             f"min_tokens ({asked}) must be at most max_tokens ({wanted.max_tokens})", "min_tokens"
         )
     least = min(asked, length)  # the context may end the text before
-    stream = lm.stream(tokens, **{**options, "max_new_tokens": length, "min_tokens": least})
+    own = {**options, "max_new_tokens": length, "min_tokens": least}
+    sequence = lm.stream(tokens, **own).sequence
     echo = None
     if wanted.prompt_logprobs is not None:
-        echo = PromptEcho(stream.sequence, wanted.prompt_logprobs)
-    return Choice(stream, echo)
+        echo = PromptEcho(sequence, wanted.prompt_logprobs)
+    return Choice(sequence, echo)
 
 
 def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:

@@ -6,8 +6,6 @@ from typing import Any
 
 from draftwood import methods
 from draftwood.engine import Limits, Method
-from draftwood.engine.pace import Pace
-from draftwood.models.cache.blocks import PLACES
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
@@ -98,9 +96,8 @@ class LoadedTarget:
     @property
     def limits(self) -> Limits:
         """Limits of the batch, by the costs of passes here."""
-        settings, curve = self.settings, self.curve
-        more = getattr(curve, "per_context_token", 0.0)
-        return Limits(settings.max_batch, pace=Pace(curve, settings.max_step_ms / 1e3, more))
+        settings = self.settings
+        return Limits(settings.max_batch).paced(self.curve, settings.max_step_ms / 1e3)
 
     def _limit_cache(self, model: Model) -> Prefixes | None:
         """Bound the cache, which then keeps prefixes too; None for a cache without blocks."""
@@ -129,10 +126,10 @@ class LoadedTarget:
         if isinstance(model, NativeModel) and model.pool.limit is not None:
             most = model.pool.limit // model.pool.block_bytes
             if model.pool.blocks_for(tokens + LEAST_TOKENS) > most:
+                held = most * model.pool.places_per_block - LEAST_TOKENS
                 raise ValueError(
                     f"the prompt has {tokens} tokens and the server's cache holds"
-                    f" {most * PLACES - LEAST_TOKENS}; shorten it, or start the server with more"
-                    " --cache-memory"
+                    f" {held}; shorten it, or start the server with more --cache-memory"
                 )
 
     def _require(self, name: str) -> None:

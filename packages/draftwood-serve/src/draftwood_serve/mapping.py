@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftwood.grammar import read_tools
 from draftwood_serve.errors import bad_request, one_line, unsupported
 from draftwood_serve.jobs import Speculation, TextRequest
 from draftwood_serve.schemas.chat import ChatBody
@@ -24,6 +23,7 @@ from draftwood_serve.schemas.responses import (
     TextPart,
 )
 from draftwood_serve.schemas.sampling import read_options
+from draftwood_serve.tool_requests import read_tools
 
 COMPLETION_TOKENS = 16  # OpenAI's own default
 ANY_OBJECT = {"type": "object"}

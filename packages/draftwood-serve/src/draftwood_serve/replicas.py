@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-from draftwood.cluster import connect, fitting, nodes_of, ray_for, require_cluster, require_room
+from draftwood.cluster import Cluster
 from draftwood.loading.hub import described
-from draftwood.native.threads import cpus, of_quota
+from draftwood.native.threads import cores
 from draftwood_serve.affinity import ReplicaLoad
 from draftwood_serve.errors import one_line
 from draftwood_serve.loaded import require_method
@@ -82,21 +82,20 @@ class ReplicaSet:
         address: str | None,
         say: Callable[[str], None],
     ) -> None:
-        self.ray = ray_for("replicas", "leave --replicas out")
         if settings.device is not None and ":" in settings.device:
             raise ValueError(
                 f"each replica takes a device of its own, so {settings.device} cannot be for all;"
                 f" say --device {settings.device.partition(':')[0]}, and choose among GPUs with"
                 " CUDA_VISIBLE_DEVICES"
             )
-        if address is not None:
-            require_cluster(address)
+        self.cluster = Cluster("replicas", address, "leave --replicas out")
+        self.ray = self.cluster.ray
         self.say, self.address, self.everywhere = say, address, address is not None
         self.when_lost: Callable[[], None] = lambda: None
         self._gone_since: float | None = None
         self._look_again = 0.0
-        own = max(1, min(cpus(), of_quota()) // count)
-        connect(self.ray, "replicas", address, count * (settings.threads or own))
+        own = max(1, cores() // count)
+        self.cluster.connect(count * (settings.threads or own))
         self.restarts, self._ending, self._names = 0, threading.Event(), 0
         try:
             self.needs = self._needs(settings, count, own)
@@ -110,18 +109,17 @@ class ReplicaSet:
 
     def _needs(self, settings: ServeSettings, count: int, own: int) -> dict[str, int]:
         """CPUs and GPUs of a replica: equal shares of those available."""
-        nodes = nodes_of(self.ray)
+        nodes = self.cluster.nodes
         on_gpu = any(node.get("GPU") for node in nodes)
         if settings.device is not None:
             on_gpu = settings.device == "cuda"
         threads = own
         if self.everywhere:
             threads = max(1, int(sum(node.get("CPU", 0) for node in nodes)) // count)
-            while threads > 1 and fitting(nodes, {"CPU": threads}) < count:
+            while threads > 1 and self.cluster.fitting({"CPU": threads}) < count:
                 threads -= 1
         needs = {"CPU": settings.threads or threads, "GPU": int(on_gpu)}
-        place = "the cluster" if self.everywhere else "this machine"
-        require_room(nodes, count, "replicas", needs, place)
+        self.cluster.require_room(count, needs)
         return needs
 
     def _of_each(self, settings: ServeSettings) -> ServeSettings:
@@ -202,7 +200,7 @@ class ReplicaSet:
         if self.address is None or not (now or perf_counter() >= self._look_again):
             return True
         try:
-            require_cluster(self.address)
+            self.cluster.require_answer()
         except OSError:
             self._gone_since = self._gone_since or perf_counter()
             if perf_counter() - self._gone_since > LOST_SECONDS:

@@ -7,10 +7,9 @@ from time import perf_counter
 
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.engine import FinishReason
+from draftwood import engine
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
-from draftwood.text.stream import Stream
 from draftwood_serve.echo import PromptEcho
 
 
@@ -56,7 +55,7 @@ class TextUpdate:
     text: str
     told: tuple[ToldToken, ...]
     tokens: int
-    finish_reason: FinishReason | None = None
+    finish_reason: str | None = None
     traced: TracedStep | None = None
 
 
@@ -85,7 +84,7 @@ class Choice:
     """One text of a request.
 
     Args:
-        stream: stream of the text; nobody iterates over it.
+        sequence: the text as it is written.
         echo: task that records the prompt's log-probabilities if requested.
 
     Attributes:
@@ -96,9 +95,9 @@ class Choice:
         traced: whether updates carry their steps.
     """
 
-    def __init__(self, stream: Stream, echo: PromptEcho | None = None) -> None:
-        self.number, self.sequence, self.echo = 0, stream.sequence, echo
-        self.builder = next(each for each in stream.sequence.stops if isinstance(each, TextBuilder))
+    def __init__(self, sequence: engine.Sequence, echo: PromptEcho | None = None) -> None:
+        self.number, self.sequence, self.echo = 0, sequence, echo
+        self.builder = next(each for each in sequence.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
         self.stats = Stats()
         self.accepted: list[int] = []

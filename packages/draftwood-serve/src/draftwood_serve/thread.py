@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from time import perf_counter
 from typing import Any, TypeVar
 
-from draftwood.engine import Event, Scheduler
+from draftwood.engine import Scheduler
 from draftwood.stats import Step
 from draftwood_serve.errors import ApiError, broken
 from draftwood_serve.jobs import TaskOfJob, TextJob
@@ -162,7 +162,11 @@ class ModelThread:
                 continue
             job, task = self._running[event.number]
             try:
-                told = self._took(event, job, task)
+                if event.error is not None:
+                    raise event.error
+                told = self._took(event.progress, job, task)
+                if event.finish_reason is not None:
+                    del self._running[event.number]
             except Exception as error:
                 self._end(job, broken(error))
                 continue
@@ -173,11 +177,8 @@ class ModelThread:
                 self._finish_if_done(job)
         self.metrics.step(perf_counter() - since)
 
-    def _took(self, event: Event, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
-        """Updates for a request from an event of the batch."""
-        if event.error is not None:
-            raise event.error
-        progress: Any = event.progress
+    def _took(self, progress: Any, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
+        """Updates for a request from what an event of the batch reports."""
         told: list[tuple[int, Step]]
         told = [(0, progress)] if isinstance(progress, Step) else list(progress or ())
         updates = []
@@ -186,8 +187,6 @@ class ModelThread:
             self.metrics.count(step)
         if told and not job.first_token:
             job.first_token = perf_counter()
-        if event.finish_reason is not None:
-            del self._running[event.number]
         return updates
 
     def _finish_if_done(self, job: TextJob) -> None:

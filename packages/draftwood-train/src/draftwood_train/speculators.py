@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
@@ -135,8 +135,9 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
 
 def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
     """config.json of a head."""
-    config, target = trained.head.config, trained.target
-    assert isinstance(config, EagleConfig)
+    head, target = trained.head, trained.target
+    assert isinstance(head, EagleHead)
+    config = head.config
     proposal = {
         "proposal_type": "greedy",
         "speculative_tokens": 3,
@@ -157,7 +158,7 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
         "eagle_aux_hidden_state_layer_ids": list(config.reads),
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
-        "transformer_layer_config": _layer_settings(config, target.vocab_size),
+        "transformer_layer_config": _layer_settings(head, target.vocab_size),
         "speculators_config": {
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
@@ -167,9 +168,9 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layer_settings(config: EagleConfig, vocab: int) -> dict[str, Any]:
+def _layer_settings(head: EagleHead, vocab: int) -> dict[str, Any]:
     """Decoder layers' settings, named as Llama's."""
-    sizes = config.sizes
+    config, sizes = head.config, head.config.sizes
     layer = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -203,7 +204,7 @@ def _config(
     layer: Mapping[str, Any],
     weights: Mapping[str, Tensor],
     layers: int,
-) -> EagleConfig:
+) -> Any:
     """Settings of an EAGLE head from what a config.json says."""
     rope = {**(layer.get("rope_scaling") or {}), **(layer.get("rope_parameters") or {})}
     lacking = {
@@ -232,7 +233,7 @@ def _config(
         )
     except KeyError as error:
         raise ValueError(f"{folder / 'config.json'} does not say {error}") from None
-    return EagleConfig(
+    return EagleHead.config_type(
         sizes,
         layers=layer.get("num_hidden_layers", 1) if "transformer_layer_config" in says else 1,
         reads=tuple(reads),

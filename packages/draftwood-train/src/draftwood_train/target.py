@@ -1,24 +1,19 @@
 """Read a target for recipes: sizes, embedding and output head, and the last layers."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.heads.layers import HeadSizes
-from draftwood.loading import hub
-from draftwood.loading.gguf_blocks import open_blocks
-from draftwood.models.decoder import Decoder, Layer, Norm, Projection, read_decoder, why_not_lean
+from draftwood.loading.weights import decoder_of
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
-from draftwood.native.matrix import Blocks
 from draftwood_train.recipe import TargetWeights
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
+CANNOT = "drafters cannot be trained for"
 MATRICES = {
     "query": "self_attn.q_proj",
     "key": "self_attn.k_proj",
@@ -63,7 +58,7 @@ def target_weights(
         ValueError: for a model without this ability, or whose layers have another shape.
     """
     require_ability(model, "embeddings_and_head", "training a drafter")
-    weights, decoder = model.embeddings_and_head.weights(), decoder_of(name)
+    weights, decoder = model.embeddings_and_head.weights(), decoder_of(name, CANNOT)
     index = torch.full((model.vocab_size,), -1)
     index[draft_tokens] = torch.arange(len(draft_tokens))
     sizes = decoder.sizes
@@ -75,37 +70,21 @@ def target_weights(
             heads=sizes.heads,
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
-            rope_theta=_theta(decoder),
+            rope_theta=_theta(decoder.rotaries[0].frequencies),
             epsilon=_rounded(sizes.epsilon),
         ),
         embedding=weights.embedding.detach() * decoder.scales.embedding,
         head=weights.head.detach()[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
-        last_layers=[_named(layer) for layer in decoder.layers[-newest:]],
+        last_layers=_last_layers(decoder.layers[-newest:]),
         final_norm=decoder.norm.weight.detach().float(),
     )
 
 
-def decoder_of(name: str) -> Decoder:
-    """The layers of a model by its name, as floats or as the blocks of its file.
-
-    Raises:
-        ValueError: for models of another shape than Llama's.
-    """
-    folder = hub.blocks_of(name)
-    if folder is not None:
-        return open_blocks(folder).decoder
-    hf_model: PreTrainedModel = hub.load_pretrained(name, device="cpu").model
-    reason = why_not_lean(hf_model)
-    if reason is not None:
-        raise ValueError(f"drafters cannot be trained for {name}: {reason}")
-    return read_decoder(hf_model)
-
-
-def _theta(decoder: Decoder) -> float:
+def _theta(rotary: Tensor) -> float:
     """Base of the rotary embedding, from the second of its frequencies."""
-    frequencies = decoder.rotaries[0].frequencies.double()
+    frequencies = rotary.double()
     pairs = len(frequencies)
     return _rounded(float(frequencies[1]) ** -pairs) if pairs > 1 else 10000.0
 
@@ -115,17 +94,13 @@ def _rounded(number: float) -> float:
     return float(f"{number:.5g}")
 
 
-def _named(layer: Layer) -> Mapping[str, Tensor]:
-    """The weights of a layer by their names in Transformers; without those it does not have."""
-    found: dict[str, Tensor] = {}
-    for own, name in MATRICES.items():
-        part: Projection | None = getattr(layer, own)
-        if part is not None:
-            weight = part.weight
-            floats = weight.floats() if isinstance(weight, Blocks) else weight
-            found[f"{name}.weight"] = floats.detach().float()
-    for own, name in NORMS.items():
-        norm: Norm | None = getattr(layer, own)
-        if norm is not None:
-            found[f"{name}.weight"] = norm.weight.detach().float()
+def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
+    """The weights of the last layers by their names in Transformers, without those they lack."""
+    found: list[Mapping[str, Tensor]] = []
+    for layer in layers:
+        matrices = {name: getattr(layer, own) for own, name in MATRICES.items()}
+        norms = {name: getattr(layer, own) for own, name in NORMS.items()}
+        weights = {name: part.floats for name, part in matrices.items() if part is not None}
+        weights |= {name: part.weight for name, part in norms.items() if part is not None}
+        found.append({f"{name}.weight": each.detach().float() for name, each in weights.items()})
     return found

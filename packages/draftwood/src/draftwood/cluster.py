@@ -10,16 +10,7 @@ from typing import Any
 CONNECT_SECONDS = 5
 
 
-def ray_for(who: str, otherwise: str) -> Any:
-    """Ray itself.
-
-    Args:
-        who: name of what needs it, in the plural.
-        otherwise: what to do without it.
-
-    Raises:
-        ImportError: where it is not installed, with the command that does it.
-    """
+def _ray_for(who: str, otherwise: str) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
     try:
         import ray
@@ -35,94 +26,112 @@ def _own_packages() -> list[str]:
     return [str(Path(spec.origin).parent) for spec in specs if spec and spec.origin]
 
 
-def require_cluster(address: str) -> None:
-    """Raise OSError unless something answers at the address: Ray itself would try for minutes.
-
-    Raises:
-        OSError: where nothing does.
-    """
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not port.isdigit():
-        return  # ``auto``, or what Ray refuses at once
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise OSError(
-            f"there is no Ray cluster at {address} ({error.args[-1]}); give the one that `ray"
-            " start` printed"
-        ) from None
-
-
-def connect(ray: Any, who: str, address: str | None, cpus: int) -> None:
-    """Join a cluster, or start one of this machine alone.
+class Cluster:
+    """A cluster by Ray, or this machine alone, on which processes are to be started.
 
     Args:
-        who: is to be started, in the plural.
-        address: of the cluster; None for this machine.
-        cpus: that this machine is taken to have.
-
-    Raises:
-        OSError: where that fails, with the reason in one line.
-    """
-    import logging
-
-    here = {"num_cpus": cpus, "include_dashboard": False}
-    # workers run this very code
-    there = {"runtime_env": {"py_modules": _own_packages()}}
-    try:
-        ray.init(
-            address=address or "local",
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            **(there if address else here),
-        )
-    except Exception as error:  # Ray raises no narrower one where a machine starts too slowly
-        reason = " ".join(str(error).split())[:200]
-        if address and isinstance(error, ConnectionError):
-            reason += (
-                "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it asks"
-                " for a token?"
-            )
-        raise OSError(f"cannot start {who} at {address or 'this machine'}: {reason}") from error
-
-
-def nodes_of(ray: Any) -> list[Mapping[str, float]]:
-    """Resources of each machine of the cluster: CPUs, GPUs."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def fitting(nodes: list[Mapping[str, float]], needs: Mapping[str, int]) -> int:
-    """Number of processes with these needs that fit all machines."""
-    asked = {kind: need for kind, need in needs.items() if need}
-    fit = (min(int(node.get(kind, 0)) // need for kind, need in asked.items()) for node in nodes)
-    return sum(fit)
-
-
-def require_room(
-    nodes: list[Mapping[str, float]], count: int, who: str, needs: Mapping[str, int], place: str
-) -> None:
-    """Refuse processes that fit no machine: Ray would wait for them without end.
-
-    Args:
-        count: of them.
         who: is to be started, in the plural, as the flag that says how many.
-        needs: CPUs and GPUs of each.
-        place: what the nodes are.
+        address: of the cluster; None for this machine.
+        otherwise: what to do without Ray.
+
+    Attributes:
+        ray: the package itself.
 
     Raises:
-        ValueError: where they do not fit, naming what there is and what to ask for.
+        ImportError: where Ray is not installed, with the command that does it.
+        OSError: where nothing answers at the address.
     """
-    if fitting(nodes, needs) >= count:
-        return
-    gpu = bool(needs.get("GPU"))
-    there = [
-        f"{' + '.join(str(int(node.get(kind, 0))) for node in nodes)} {kind}s"
-        for kind, need in needs.items()
-        if need
-    ]
-    raise ValueError(
-        f"{count} {who} with {needs['CPU']} threads{' and a GPU' if gpu else ''} each do not fit"
-        f" {place}, which has {' and '.join(there)}; ask for fewer --{who} or"
-        f" --threads{', or take --device cpu' if gpu else ''}"
-    )
+
+    def __init__(self, who: str, address: str | None, otherwise: str) -> None:
+        self.who, self.address, self.ray = who, address, _ray_for(who, otherwise)
+        self.require_answer()
+
+    def require_answer(self) -> None:
+        """Refuse an address where nothing answers: Ray itself would try for minutes.
+
+        Raises:
+            OSError: where nothing does.
+        """
+        if self.address is None:
+            return
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if not port.isdigit():
+            return  # ``auto``, or what Ray refuses at once
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise OSError(
+                f"there is no Ray cluster at {self.address} ({error.args[-1]}); give the one that"
+                " `ray start` printed"
+            ) from None
+
+    def connect(self, cpus: int) -> None:
+        """Join the cluster, or start one of this machine alone.
+
+        Args:
+            cpus: that this machine is taken to have.
+
+        Raises:
+            OSError: where that fails, with the reason in one line.
+        """
+        import logging
+
+        here = {"num_cpus": cpus, "include_dashboard": False}
+        # workers run this very code
+        there = {"runtime_env": {"py_modules": _own_packages()}}
+        try:
+            self.ray.init(
+                address=self.address or "local",
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+                **(there if self.address else here),
+            )
+        except Exception as error:  # Ray raises no narrower one where a machine starts too slowly
+            reason = " ".join(str(error).split())[:200]
+            if self.address and isinstance(error, ConnectionError):
+                reason += (
+                    "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it"
+                    " asks for a token?"
+                )
+            place = self.address or "this machine"
+            raise OSError(f"cannot start {self.who} at {place}: {reason}") from error
+
+    @property
+    def nodes(self) -> list[Mapping[str, float]]:
+        """Resources of each machine: CPUs, GPUs."""
+        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+    def fitting(self, needs: Mapping[str, int]) -> int:
+        """Number of processes with these needs that fit all machines."""
+        asked = {kind: need for kind, need in needs.items() if need}
+        fit = (
+            min(int(node.get(kind, 0)) // need for kind, need in asked.items())
+            for node in self.nodes
+        )
+        return sum(fit)
+
+    def require_room(self, count: int, needs: Mapping[str, int]) -> None:
+        """Refuse processes that fit no machine: Ray would wait for them without end.
+
+        Args:
+            count: of them.
+            needs: CPUs and GPUs of each.
+
+        Raises:
+            ValueError: where they do not fit, naming what there is and what to ask for.
+        """
+        if self.fitting(needs) >= count:
+            return
+        gpu = bool(needs.get("GPU"))
+        there = [
+            f"{' + '.join(str(int(node.get(kind, 0))) for node in self.nodes)} {kind}s"
+            for kind, need in needs.items()
+            if need
+        ]
+        place = "this machine" if self.address is None else "the cluster"
+        raise ValueError(
+            f"{count} {self.who} with {needs['CPU']} threads{' and a GPU' if gpu else ''} each do"
+            f" not fit {place}, which has {' and '.join(there)}; ask for fewer --{self.who} or"
+            f" --threads{', or take --device cpu' if gpu else ''}"
+        )

@@ -1,14 +1,18 @@
 """Names of a target and of all that may draft for it, refused before anything is loaded.
 
+A kind of resource that users give as a file is a field here, a keyword of ``draftwood.load``, and
+one of ``drafters.resources``.
+
 Nothing that runs a model is imported, so that refusals take no time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from draftwood.drafters.resources import Need
+from draftwood.drafters.resources import FILES, Need
 from draftwood.heads.places import require_folder, shipped
 from draftwood.loading.names import (
     DEFAULT_MODEL,
@@ -18,7 +22,7 @@ from draftwood.loading.names import (
     require_model,
 )
 from draftwood.methods.drafts import Drafts
-from draftwood.storage.datastores import require_datastore
+from draftwood.storage.files import require_file
 
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet
@@ -38,7 +42,9 @@ def _named(help: str, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class ModelNames:
-    """Names of all that is loaded. Options of commands are made of the fields.
+    """Names of all that is loaded, or what they mean, where that is in memory.
+
+    Options of commands are made of the fields.
 
     Attributes:
         model: a built-in name, a folder, a GGUF file or a Hugging Face id.
@@ -67,8 +73,9 @@ class ModelNames:
 
     def __post_init__(self) -> None:
         given: Any = self.draft_model
-        several = given if isinstance(given, (list, tuple)) else () if given is None else (given,)
-        object.__setattr__(self, "draft_model", tuple(map(str, several)))
+        if not isinstance(given, (tuple, Drafts)):
+            several = given if isinstance(given, list) else () if given is None else (given,)
+            object.__setattr__(self, "draft_model", tuple(several))
         _ = self.drafts
 
     @cached_property
@@ -77,59 +84,68 @@ class ModelNames:
         return Drafts.of(self.draft_model)
 
     @property
+    def files(self) -> dict[Need, Any]:
+        """The resources that are given as files."""
+        named: dict[Need, Any] = {need: getattr(self, need.replace("-", "_")) for need in FILES}
+        return {need: file for need, file in named.items() if file is not None}
+
+    @property
     def given(self) -> frozenset[Need]:
         """The resources that are named."""
-        return given_resources(self.drafts, self.datastore)
+        return self.drafts.given | frozenset(self.files)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Type, device and cache of models that are loaded by name."""
+        return {"dtype": self.dtype, "device": self.device, "cache": self.cache}
 
     def require(self) -> None:
-        """Refuse names that mean nothing and files that are not there, in no time."""
-        require_there(self.model, self.drafts, self.datastore, self.dtype, self.device, self.cache)
+        """Refuse names that mean nothing and files that are not there; objects are passed over.
+
+        Raises:
+            ValueError: for a name that means nothing.
+            FileNotFoundError: for a path where nothing is.
+        """
+        require_dtype(self.dtype)
+        require_cache(self.cache)
+        require_device(self.device)
+        if isinstance(self.model, str):
+            require_model(self.model)
+        if isinstance(self.drafts.model, str):
+            require_model(self.drafts.model, shipped())
+        if isinstance(self.drafts.head, str):
+            require_folder(self.drafts.head)
+        for need, file in self.files.items():
+            if isinstance(file, (str, Path)):
+                require_file(Path(file), need)
+
+    def opened(self) -> "ModelNames":
+        """The same, what drafts opened but for its weights.
+
+        Raises:
+            TypeError, ValueError: for what cannot draft.
+        """
+        from draftwood.heads.folder import open_folder
+        from draftwood.loading.draft_models import require_draft_model
+
+        drafts, files = self.drafts, self.files
+        require_draft_model(drafts.model)
+        if isinstance(drafts.head, str):
+            drafts = replace(drafts, head=open_folder(drafts.head))
+        found = {need.replace("-", "_"): resolve_name(FILES[need])(files[need]) for need in files}
+        return replace(self, **{"draft_model": drafts, **found})
 
     def load(self, overlap: bool = False) -> "ModelSet":
         """Load all of it; raises what ``ModelSet.load`` does."""
         from draftwood.model_set import ModelSet
 
-        named = {each: getattr(self, each) for each in ModelNames.__dataclass_fields__}
-        return ModelSet.load(named.pop("model"), overlap=overlap, **named)
+        return ModelSet.load(self, overlap=overlap)
 
     def from_anywhere(self) -> "dict[str, Any]":
         """The fields that name what is here, with paths that hold in other folders too."""
-        files = {"model": self.model, "datastore": self.datastore}
-        found = {name: _absolute(file) for name, file in files.items() if file}
-        return {**found, "draft_model": tuple(map(_absolute, self.draft_model))}
-
-
-def given_resources(drafts: Drafts, datastore: object = None) -> frozenset[Need]:
-    """The resources that a user gives."""
-    texts: frozenset[Need] = frozenset() if datastore is None else frozenset({"datastore"})
-    return drafts.given | texts
-
-
-def require_there(
-    model: object,
-    drafts: Drafts,
-    datastore: object = None,
-    dtype: Any = None,
-    device: Any = None,
-    cache: str | None = None,
-) -> None:
-    """Refuse names that mean nothing, and files that are not there; objects are passed over.
-
-    Raises:
-        ValueError: for a name that means nothing.
-        FileNotFoundError: for a path where nothing is.
-    """
-    require_dtype(dtype)
-    require_cache(cache)
-    require_device(device)
-    if isinstance(model, str):
-        require_model(model)
-    if isinstance(drafts.model, str):
-        require_model(drafts.model, shipped())
-    if isinstance(drafts.head, str):
-        require_folder(drafts.head)
-    if isinstance(datastore, (str, Path)):
-        require_datastore(Path(datastore))
+        found = {need.replace("-", "_"): _absolute(file) for need, file in self.files.items()}
+        drafts = tuple(_absolute(str(each)) for each in self.draft_model)
+        return {"model": _absolute(self.model), "draft_model": drafts, **found}
 
 
 def _absolute(name: str) -> str:

@@ -1,36 +1,30 @@
-"""A target and all that may draft for it, loaded once and made into methods.
-
-A kind of resource that users give is a field of ``ModelNames``, ``ModelSet`` and ``Resources``.
-"""
+"""A target and all that may draft for it, loaded once and made into methods."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need
-from draftwood.heads.folder import open_folder, shipped_for
+from draftwood.heads.folder import StoredHead, shipped_for
 from draftwood.heads.packed import why_not
 from draftwood.heads.trained import TrainedHead
-from draftwood.loading.models import load_model
+from draftwood.loading.draft_models import load_draft_model, load_target
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
-from draftwood.model_names import given_resources, require_there
+from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.native import library
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from draftwood.methods import Listing, Method, MethodSpec
-    from draftwood.shapes import Shape
-    from draftwood.sources.datastore import Datastore
-    from draftwood.sources.stored_index import StoredIndex
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +43,7 @@ class ModelSet:
         draft_calibration: what its passes cost.
         head: a trained head; None without one.
         takes_shipped: whether methods may take a head that comes with draftwood instead.
-        datastore: texts of a file; None without one.
+        files: what was opened of files, by the resource that it is.
         overlap: how methods that can draft while the target runs do so; None drafts in turn.
         how: type, device and cache that later draft models are loaded with, too.
     """
@@ -63,70 +57,62 @@ class ModelSet:
     draft_calibration: Calibration | None = None
     head: TrainedHead | None = None
     takes_shipped: bool = True
-    datastore: "StoredIndex | None" = None
+    files: Mapping[Need, Any] = field(default_factory=dict)
     overlap: Overlap | None = None
     how: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(
         cls,
-        target: "str | PreTrainedModel" = DEFAULT_MODEL,
+        names: "ModelNames | str | PreTrainedModel" = DEFAULT_MODEL,
         tokenizer: "PreTrainedTokenizerBase | None" = None,
         *,
-        draft_model: object = None,
-        datastore: "str | Path | StoredIndex | None" = None,
         overlap: bool | Overlap = False,
         curve: Callable[[int], float] | None = None,
-        tp: int = 1,
-        **how: Any,
+        **more: Any,
     ) -> "ModelSet":
         """Load a target and what may draft for it; see ``draftwood.load`` for the arguments.
 
         Args:
-            draft_model: a language model, a trained head, or one of each in a list; by name or in
-                memory; ``none`` leaves out the head that comes with draftwood. ``Drafts`` too.
-            how: dtype, device and cache.
+            names: of all of it; or the target alone, beside further fields of ``ModelNames``.
 
         Raises:
             TypeError, ValueError: as ``draftwood.load``.
         """
         ahead = overlap_of(overlap)
-        drafts = draft_model if isinstance(draft_model, Drafts) else Drafts.of(draft_model)
-        require_there(target, drafts, datastore, **how)
-        if drafts.model is not None:
-            from draftwood.loading.draft_models import require_draft_model
+        names = names if isinstance(names, ModelNames) else ModelNames(**{"model": names, **more})
+        names.require()
+        opened = names.opened()  # before weights are loaded
+        if isinstance(names.model, str) and isinstance(opened.drafts.head, StoredHead):
+            opened.drafts.head.require_sizes_in(names.model)
+        loaded = load_target(names.model, tokenizer, names.tp, **names.how)
+        costs = Calibration(loaded.model, loaded.folder, loaded.dtype, curve)
+        prior = StoredPrior(loaded.model, usual_text(loaded.tokenizer), costs.folder)
+        plain = cls(loaded.model, loaded.tokenizer, loaded.name, costs, prior, how=names.how)
+        return plain.with_names(opened, ahead)
 
-            require_draft_model(drafts.model)
-        opened = _opened(drafts), _indexed(datastore)  # before weights are loaded
-        if isinstance(target, str) and isinstance(drafts.head, str):
-            opened[0].head.require_sizes_in(target)
-        plain = cls(*_target(target, tokenizer, curve, tp, **how), how=how)
-        return plain.with_drafts(*opened, ahead)
+    def with_names(self, names: ModelNames, overlap: bool | Overlap | None = None) -> "ModelSet":
+        """The same target with what drafts in the place of what there was of its kind.
 
-    def with_drafts(
-        self,
-        drafts: Drafts,
-        datastore: "str | Path | StoredIndex | None" = None,
-        overlap: bool | Overlap | None = None,
-    ) -> "ModelSet":
-        """The same target with what is given in the place of what there was of its kind."""
+        Args:
+            names: of what drafts; the target's are passed over.
+        """
+        opened = names.opened()
+        drafts, head = opened.drafts, opened.drafts.head
         given: dict[str, Any] = {} if overlap is None else {"overlap": overlap_of(overlap)}
-        if drafts.head is not None or not drafts.takes_shipped:
-            given |= {"head": _read(_opened(drafts).head), "takes_shipped": drafts.takes_shipped}
+        if head is not None or not drafts.takes_shipped:
+            read = head.read() if isinstance(head, StoredHead) else head
+            given |= {"head": read, "takes_shipped": drafts.takes_shipped}
         if drafts.model is not None:
-            from draftwood.loading.draft_models import load_draft_model
-
-            model, folder, dtype = load_draft_model(drafts.model, self.tokenizer, **self.how)
-            costs = Calibration(model, folder, dtype)
-            given |= {"draft_model": model, "draft_calibration": costs}
-        if datastore is not None:
-            given["datastore"] = _indexed(datastore)
-        return replace(self, **given)
+            loaded = load_draft_model(drafts.model, self.tokenizer, **self.how)
+            costs = Calibration(loaded.model, loaded.folder, loaded.dtype)
+            given |= {"draft_model": loaded.model, "draft_calibration": costs}
+        return replace(self, files={**self.files, **opened.files}, **given)
 
     @property
     def given(self) -> frozenset[Need]:
         """The resources there are."""
-        return given_resources(Drafts(self.draft_model, self.head), self.datastore)
+        return Drafts(self.draft_model, self.head).given | frozenset(self.files)
 
     def default_method(self, measure: bool = True) -> str:
         """The method that follows from what drafts.
@@ -165,27 +151,30 @@ class ModelSet:
         if isinstance(chosen, methods.Method):
             return chosen
         known = methods.spec(chosen)
-        there = self._resources(known, measure)
-        taken: Any = {
-            need.replace("-", "_"): there[need] for need in methods.taken(known, frozenset(there))
+        parts: dict[str, Any] = {
+            need.replace("-", "_"): each for need, each in self._resources(known, measure).items()
         }
         if tree is not None:
-            taken["shape"] = self._shape(chosen, tree)
+            levels = Drafts(head=self.head).levels
+            parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), levels)
         overlap = self.overlap if known.drafts_ahead else None
-        return methods.build(chosen, self.model, **taken, overlap=overlap)
+        return methods.build(chosen, self.model, **parts, overlap=overlap)
 
-    def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later[Any]]:
-        """All that there is for a method, each made when it is first asked for."""
-        found: dict[Need, Later[Any]] = {
+    def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later]:
+        """All that there is for a method."""
+        native = library.available()  # without it ``auto`` asks for no figures
+        found: dict[Need, Later] = {
             "head": Later(partial(self._head_for, known)),
-            "datastore": Later(self._texts),
-            "curve": Later(partial(self.calibration.followed, measure)),
+            "curve": Later(partial(self.calibration.followed, measure and native)),
         }
+        for need, opened in self.files.items():
+            found[need] = Later(partial(self._source, opened))
         if self.draft_model is not None:
             found["draft-model"] = Later(self._shared)
         if measure or self.prior.is_known:
-            found["prior"] = Later(lambda: self.prior.table)
             found["stored"] = Later(lambda: self.prior)
+            if native:
+                found["prior"] = Later(lambda: self.prior.table)
         return found
 
     def _shared(self) -> Model | None:
@@ -194,22 +183,16 @@ class ModelSet:
 
         return None if self.draft_model is None else shared_passes(self.draft_model)
 
-    def _texts(self) -> "Datastore | None":
-        """The datastore; raises ValueError where it holds tokens of another tokenizer."""
-        if self.datastore is None:
-            return None
+    def _source(self, opened: Any) -> Any:
+        """What drafts from a file; raises ValueError for tokens of another tokenizer."""
         from draftwood.loading.vocabulary import vocabulary_digest
-        from draftwood.sources.datastore import Datastore
 
-        self.datastore.require(vocabulary_digest(self.tokenizer), self.model.vocab_size)
-        return Datastore(self.datastore.index)
+        return opened.source(vocabulary_digest(self.tokenizer), self.model.vocab_size)
 
     def _head_for(self, known: "Listing | MethodSpec") -> TrainedHead | None:
         """The head that was given, or the one that comes with draftwood for this model."""
-        if "head" not in known.needs | known.uses:
-            return None
         if {"head", "draft-model"} & known.needs:
-            return self.head if "head" in methods.taken(known, self.given) else None
+            return self.head
         if self.head is not None and Drafts(head=self.head).method == "auto":
             return self.head
         if not self.takes_shipped or not isinstance(self.model, NativeModel):
@@ -217,58 +200,7 @@ class ModelSet:
         found = shipped_for(self.model, IN_AUTO)
         return found if found is not None and self._in_auto(found) else None
 
-    def _shape(self, chosen: "str | MethodSpec", tree: str) -> "Shape":
-        """The shape of a tree for a method, as far as the head's levels reach."""
-        return methods.shape_of(tree, methods.recipe(chosen), Drafts(head=self.head).levels)
-
     def _in_auto(self, head: TrainedHead) -> bool:
         """True if ``auto`` can draft with an EAGLE head for this target."""
         config: Any = head.head.config
         return isinstance(self.model, NativeModel) and why_not(config) is None
-
-
-def _target(
-    model: "str | PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase | None",
-    curve: Callable[[int], float] | None,
-    tp: int,
-    cache: str | None = None,
-    **how: Any,
-) -> "tuple[Model, PreTrainedTokenizerBase, str, Calibration, StoredPrior]":
-    """The first fields of a ``ModelSet``."""
-    if isinstance(model, str):
-        loaded = load_model(model, cache=cache, processes=tp, **how)
-        target, tokenizer, name = loaded.model, tokenizer or loaded.tokenizer, model
-        calibration = Calibration(target, loaded.folder, loaded.dtype, curve)
-    elif tp > 1:
-        raise ValueError("several processes load a model by its name; give one, or leave tp out")
-    elif tokenizer is None:
-        raise ValueError(
-            "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
-        )
-    else:
-        from draftwood.loading.draft_models import in_transformers
-
-        target, name = in_transformers(model, cache), model.config.name_or_path
-        name, calibration = name or type(model).__name__, Calibration(target, curve=curve)
-    prior = StoredPrior(target, usual_text(tokenizer), calibration.folder)
-    return target, tokenizer, name, calibration, prior
-
-
-def _indexed(datastore: "str | Path | StoredIndex | None") -> "StoredIndex | None":
-    """Open a datastore by its file's name."""
-    if datastore is None:
-        return None
-    from draftwood.sources.stored_index import open_datastore
-
-    return open_datastore(datastore)
-
-
-def _opened(drafts: Drafts) -> Drafts:
-    """Open a head's folder by its name, without its weights."""
-    named = isinstance(drafts.head, str)
-    return replace(drafts, head=open_folder(drafts.head)) if named else drafts
-
-
-def _read(head: Any) -> TrainedHead | None:
-    return head.read() if hasattr(head, "read") else head

@@ -55,6 +55,7 @@ MOVED = {
     "draftwood.engine.decoding": "draftwood.engine",
     "draftwood.engine.likely": "draftwood.engine.executors.likely",
     "draftwood.integrations": "draftwood_serve.integrations",
+    "draftwood.grammar.calls": "draftwood_serve.tool_calls",
     "draftwood.heads.exits": "draftwood_methods.exits",
     "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.methods.recipes_of_parts": "draftwood_methods.of_parts",
@@ -89,6 +90,8 @@ MOVED = {
     "draftwood.serve.measures": "draftwood_serve.metrics",
     "draftwood.serve.sums": "draftwood_serve.aggregate",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
+    "draftwood.sources.n_grams": "draftwood.sources.auto.n_grams",
+    "draftwood.sources.suffix": "draftwood.sources.auto.suffix",
     "draftwood.sources.alike": "draftwood.sources.nearest_state",
     "draftwood.sources.native_merger": "draftwood.sources.merger",
     "draftwood.sources.stored_exits": "draftwood_methods.exits",
@@ -123,6 +126,11 @@ RENAMED = {
     "draftwood.engine.Batch": "draftwood.engine.Scheduler",
     "draftwood.engine.Decoding": "draftwood.engine.Sequence",
     "draftwood.sources.Alike": "draftwood.sources.NearestState",
+    **{
+        f"draftwood.grammar.{name}": f"draftwood_serve.tool_calls.{name}"
+        for name in ("CallDelta", "ContentDelta", "ToolCall", "ToolReader", "read_calls")
+    },
+    "draftwood.grammar.read_tools": "draftwood_serve.tool_requests.read_tools",
     "draftwood.methods.Recipe": "draftwood.methods.MethodSpec",
 }
 """Names that packages of the core exported before, and the names of the same objects now."""

@@ -93,6 +93,12 @@ class TextOption:
         bound = "" if self.least is None else f" {'>' if self.above else '>='} {self.least:g}"
         return f"a {kind}{bound}{more}"
 
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Bounds of its values as JSON schemas and pydantic name them: gt, ge, le."""
+        low = {} if self.least is None else {"gt" if self.above else "ge": self.least}
+        return low if self.most is None else {**low, "le": self.most}
+
     def require(self, name: str, value: Any) -> None:
         """Refuse a value that no text can have.
 
@@ -162,7 +168,22 @@ def _option(default: Any, kind: Kind, help: str, kw_only: bool = False, **more: 
 
 
 @dataclass(frozen=True)
-class LengthOptions:
+class CheckedOptions:
+    """Fields that are options of a text are checked here, whichever class has them.
+
+    Raises:
+        TypeError: for a value of another type.
+        ValueError: for a value outside its range, naming the range.
+    """
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.name in OPTIONS:
+                OPTIONS[each.name].require(each.name, getattr(self, each.name))
+
+
+@dataclass(frozen=True)
+class LengthOptions(CheckedOptions):
     """Options of how long a text is."""
 
     max_new_tokens: int = _option(
@@ -197,7 +218,7 @@ def _penalise_said(row: Row, before: Before, options: "DrawingOptions") -> None:
 
 
 @dataclass(frozen=True)
-class DrawingOptions:
+class DrawingOptions(CheckedOptions):
     """Options of how each token is drawn.
 
     Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias,
@@ -266,9 +287,6 @@ class DrawingOptions:
         places=("server",),
         transformers="sequence_bias",
     )
-
-    def __post_init__(self) -> None:
-        require_options(self)
 
     @cached_property
     def rules(self) -> list[Rule]:
@@ -350,27 +368,6 @@ OPTIONS: Mapping[str, TextOption] = {
     each.name: each.metadata["option"] for each in fields(SamplingParams)
 }
 """Every option of a text, by name."""
-
-
-def require_options(made: Any, but: Sequence[str] = ()) -> None:
-    """Refuse what no text can have in those fields of a dataclass that are options of a text.
-
-    Args:
-        but: fields that have an option's name and are none.
-    """
-    for each in fields(made):
-        if each.name in OPTIONS and each.name not in but:
-            OPTIONS[each.name].require(each.name, getattr(made, each.name))
-
-
-def require_decoding(given: Mapping[str, Any]) -> None:
-    """Refuse options that no text can have; keywords that are no options are passed over.
-
-    Raises:
-        TypeError: for a value of another type.
-        ValueError: for a value out of range, and a schema that is none.
-    """
-    SamplingParams(**{name: given[name] for name in OPTIONS if name in given})
 
 
 def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) -> SamplingParams:

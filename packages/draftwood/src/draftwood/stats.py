@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from typing import ClassVar
 
 from draftwood.tree import DraftTree
 
@@ -137,6 +138,7 @@ class Stats:
     its token out; seconds and ``tokens`` include it.
 
     Attributes:
+        phases: of a step.
         tokens: emitted.
         target_runs: passes of the target after the prompt's.
         drafted: draft tokens in the trees that were verified.
@@ -151,6 +153,7 @@ class Stats:
         drafting: where the seconds of drafting went, where drafts and passes overlap.
     """
 
+    phases: ClassVar[tuple[str, ...]] = PHASES
     tokens: int = 0
     prefills: int = 0
     target_runs: int = 0

@@ -14,7 +14,7 @@ from draftwood import methods
 from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Options, Sequence
 from draftwood.engine.method import Method
-from draftwood.grammar import Grammar, ToolChoice, read_calls, read_tools
+from draftwood.grammar import Grammar, ToolChoice
 from draftwood.models.native import NativeModel
 from draftwood.models.torch.model import LeanModel
 from draftwood.sampling import Sampling
@@ -24,6 +24,8 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
+from draftwood_serve.tool_calls import read_calls
+from draftwood_serve.tool_requests import read_tools
 
 TOKENIZER = bytes_and_pairs()
 WIDTH = len(TOKENIZER) + 7

@@ -6,20 +6,10 @@ from typing import Any
 import pytest
 from small_models import bytes_and_pairs
 
-from draftwood.grammar import (
-    CallDelta,
-    Compiler,
-    ContentDelta,
-    Grammar,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolReader,
-    read_calls,
-    read_tools,
-    with_tools,
-)
+from draftwood.grammar import Compiler, Grammar, Tool, ToolChoice, with_tools
 from draftwood.text.prompts import encode_chat
+from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
+from draftwood_serve.tool_requests import read_tools
 
 TOKENIZER = bytes_and_pairs()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

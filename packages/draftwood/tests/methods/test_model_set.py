@@ -39,8 +39,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(name)
         return load(name, *given, **more)  # type: ignore[arg-type]
 
-    for module in ("loading.draft_models", "model_set"):
-        monkeypatch.setattr(f"draftwood.{module}.load_model", watched)
+    monkeypatch.setattr("draftwood.loading.draft_models.load_model", watched)
     return seen
 
 

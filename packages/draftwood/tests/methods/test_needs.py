@@ -50,7 +50,7 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*given: object, **more: object) -> NoReturn:
         raise LoadedError(str(given))
 
-    for module in ("loading.draft_models", "loading.models", "model_set"):
+    for module in ("loading.draft_models", "loading.models"):
         monkeypatch.setattr(f"draftwood.{module}.load_model", load)
 
 

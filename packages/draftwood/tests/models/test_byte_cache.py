@@ -12,12 +12,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTraine
 
 import draftwood
 import families
-from draftwood.loading.models import load_format, load_model, model_for
+from draftwood.loading.models import load_model, model_for
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
 from draftwood.models.native import model as native
 from draftwood.native import library
 from draftwood.testing import tiny_llama
+from draftwood_bench.run.formats import load_format
 from models.test_attention import BLOCK, CHAIN, TREE, hf_model, some
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

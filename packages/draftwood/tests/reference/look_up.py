@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from draftwood.sources.suffix import BREAK, DEEPEST
+from draftwood.sources.auto.suffix import BREAK, DEEPEST
 from draftwood.sources.token_index import TokenIndex
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from draftwood.sources.auto.suffix import UNSEEN, WIDEST
 from draftwood.sources.nearest_state import (
     BITS,
     HALVING,
@@ -17,7 +18,6 @@ from draftwood.sources.nearest_state import (
     kinds,
 )
 from draftwood.sources.source import Candidates, TargetUpdate
-from draftwood.sources.suffix import UNSEEN, WIDEST
 
 Places = list[tuple[int, int]]
 """Places of a token, and how many bits agree there."""

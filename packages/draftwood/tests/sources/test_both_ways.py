@@ -17,9 +17,9 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
+from draftwood.sources.auto.n_grams import MAX_ORDER
 from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Merger
-from draftwood.sources.n_grams import MAX_ORDER
 from draftwood.sources.source import CompiledSource, Evidence, Source, SourceSession
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource

@@ -14,8 +14,8 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
+from draftwood.sources.auto.n_grams import MAX_ORDER
 from draftwood.sources.merger import Grown, Merger
-from draftwood.sources.n_grams import MAX_ORDER
 from draftwood.sources.source import Source, SourceSession
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree

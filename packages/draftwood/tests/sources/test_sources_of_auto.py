@@ -1,4 +1,4 @@
-"""A source joins auto by what its own file says."""
+"""A source joins auto by its folder, in the place that it says."""
 
 import sys
 from collections.abc import Iterator
@@ -6,29 +6,29 @@ from pathlib import Path
 
 import pytest
 
-import draftwood.sources
+import draftwood.sources.auto
 from draftwood.drafters import multi_source
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.sources import NGrams, Suffix
 
 PLANTED = """
-from draftwood.sources.suffix import Suffix
+from draftwood.sources.auto.suffix import Suffix
 
 class Planted(Suffix):
     name = "planted"
-    {mark}
+    in_auto = 3
 """
 
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two files more among the sources, of which one is to join."""
-    for name, mark in (("joins", "in_auto = 3"), ("stays", "pass")):
-        (tmp_path / f"{name}.py").write_text(PLANTED.format(mark=mark))
-    monkeypatch.setattr(draftwood.sources, "__path__", [*draftwood.sources.__path__, str(tmp_path)])
+    """One file more among the sources of auto."""
+    (tmp_path / "joins.py").write_text(PLANTED)
+    places = [*draftwood.sources.auto.__path__, str(tmp_path)]
+    monkeypatch.setattr(draftwood.sources.auto, "__path__", places)
     multi_source.sources_of_auto.cache_clear()
     yield
-    sys.modules.pop("draftwood.sources.joins")
+    sys.modules.pop("draftwood.sources.auto.joins")
     multi_source.sources_of_auto.cache_clear()
 
 
@@ -37,7 +37,6 @@ def test_auto_asks_its_sources_in_the_order_that_they_give() -> None:
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_file_more_is_a_source_more_and_others_are_not_imported() -> None:
+def test_a_file_more_is_a_source_more() -> None:
     found = MultiSource().sources
     assert [each.name for each in found] == ["suffix", "n-grams", "planted"]
-    assert "draftwood.sources.stays" not in sys.modules

@@ -11,8 +11,8 @@ from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, Suffix
+from draftwood.sources.auto.suffix import DEEPEST
 from draftwood.sources.source import Evidence, TargetUpdate
-from draftwood.sources.suffix import DEEPEST
 from draftwood.stats import Stats
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree

@@ -18,6 +18,7 @@ from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import Datastore
+from draftwood.sources.auto.suffix import BREAK, DEEPEST
 from draftwood.sources.stored_index import (
     StoredIndex,
     StoreFacts,
@@ -25,7 +26,6 @@ from draftwood.sources.stored_index import (
     read_index,
     write_index,
 )
-from draftwood.sources.suffix import BREAK, DEEPEST
 from draftwood.sources.token_index import MOST_TOKENS, TokenIndex
 from draftwood.testing import TableModel
 from reference.look_up import Range, step, whole

@@ -118,11 +118,10 @@ def rsd(
       draftwood bench rsd --draft-model smollm2-135m-lm --output runs/rsd-lm
     """
     _check(methods, given)
-    from draftwood.heads.folder import open_folder
     from draftwood_bench.plan.protocols import Rsd
 
-    head = given["names"].drafts.head
-    kind = None if head is None else open_folder(head).config.kind
+    head = given["names"].opened().drafts.head
+    kind = None if head is None else head.config.kind
     _run(
         context,
         lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings, kind),

@@ -7,8 +7,8 @@ from typing import Any
 
 from draftwood import methods
 from draftwood.drafters.drafter import Drafter
-from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
-from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Rejection, Traversal, Verifier
+from draftwood.shapes import BestFirst, Paths, Shape, Widths
+from draftwood.verifiers import Verifier
 
 PLAIN = "plain"
 BUDGET_SHAPES: dict[int, tuple[list[tuple[int, int]], list[tuple[int, ...]]]] = {
@@ -101,38 +101,37 @@ def with_trees(names: Sequence[str], tree: str | None) -> list[Configuration]:
     return found
 
 
-RSD_METHODS: dict[str, tuple[str, Verifier]] = {  # what they are made of: a recipe, and the rule
-    "speculative": ("speculative", Rejection()),
-    "block": ("block", Block()),
-    "spectr": ("spectr", KSeq()),
-    "specinfer": ("specinfer", Rejection()),
-    "rsd-c": ("rsd-c", Rejection()),
-    "rsd-s": ("rsd-s", Rejection()),
-    "rsd-c + greedy-plus-one": ("greedy-plus-one", GreedyPlusOne()),
-    "rsd-c + traversal": ("rsd-c", Traversal()),
-    "rsd-s + traversal": ("rsd-s", Traversal()),
+RSD_METHODS: dict[str, tuple[str, str]] = {
+    # what they are made of: a recipe, and the one whose rule they keep tokens by
+    **{name: (name, name) for name in ("speculative", "block", "spectr", "specinfer")},
+    **{name: (name, name) for name in ("rsd-c", "rsd-s")},
+    "rsd-c + greedy-plus-one": ("greedy-plus-one", "greedy-plus-one"),
+    "rsd-c + traversal": ("rsd-c", "traversal"),
+    "rsd-s + traversal": ("rsd-s", "traversal"),
 }
 
 
 def rsd_configuration(
     name: str, at: str, vector: tuple[int, ...], beams: tuple[int, int], chain: tuple[int, ...]
 ) -> Configuration:
-    recipe, verifier = RSD_METHODS[name]
-    shapes: dict[str, Shape] = {
-        "speculative": Widths(chain),
-        "block": Widths(chain),
-        "spectr": Independent(*beams),
-        "specinfer": Widths(vector, "independent"),
-        "rsd-s": StochasticBeam(*beams),
-        "greedy-plus-one": Widths(vector, "greedy-plus-one"),
-    }
-    return Configuration(name, at, recipe, shapes.get(recipe, Widths(vector)), verifier)
+    recipe, rule = RSD_METHODS[name]
+    if recipe in ("spectr", "rsd-s"):
+        shape = beams_of(recipe, *beams)
+    else:
+        tree = chain if recipe in ("speculative", "block") else vector
+        shape = replace(methods.recipe(recipe).shape, widths=tree)  # type: ignore[type-var]
+    return Configuration(name, at, recipe, shape, methods.recipe(rule).verifier)
+
+
+def beams_of(recipe: str, count: int, length: int) -> Shape:
+    """So many beams or independent chains, as a method draws them."""
+    return methods.shape_of(f"{count}x{length}", methods.recipe(recipe))
 
 
 def urgency(cell: Configuration) -> tuple[int, int, int, int]:
     kind, size = cell.at.split()
     long_chain = kind == "budget" and cell.recipe in ("speculative", "block")
-    slow = isinstance(cell.verifier, Traversal)
+    slow = cell.rule.name == "traversal"
     return (
         int(slow),
         0 if kind == "length" else 2 if long_chain else 1,
@@ -145,13 +144,7 @@ def breadth(shape: Shape | None) -> int:
     """Children of the root."""
     if isinstance(shape, Widths):
         return shape.widths[0]
-    return (
-        shape.chains
-        if isinstance(shape, Independent)
-        else shape.width
-        if isinstance(shape, StochasticBeam)
-        else 1
-    )
+    return 1 if shape is None else shape.nodes // shape.depth
 
 
 def other_verifiers(recipe: methods.MethodSpec) -> list[Configuration]:
@@ -193,7 +186,7 @@ def _rules(recipe: methods.MethodSpec, shape: Shape) -> list[tuple[str, Verifier
         rule = recipe.verifier if own else kind() if takes(kind) else None
         if own and shape == recipe.shape:
             found.append((recipe.name, recipe.verifier))
-        elif rule is not None and shape.draw in kind.exact_for and (chain or kind is not Block):
+        elif rule is not None and shape.draw in kind.exact_for and (chain or kind.name != "block"):
             found.append((recipe.name if own else f"{recipe.name} + {rule.name}", rule))
     return found
 
@@ -210,11 +203,12 @@ def _shapes(recipe: methods.MethodSpec, budget: int) -> list[Shape]:
         shapes += [Widths(vector), Widths(vector, "independent"), Widths(vector, "greedy-plus-one")]
     for count, length in pairs:
         shapes += [
-            StochasticBeam(count, length),
-            Independent(count, length),
+            beams_of("rsd-s", count, length),
+            beams_of("spectr", count, length),
             BestFirst(length, count, budget),
         ]
-    return [*shapes, Sequoia(budget=budget), *_found_shapes(budget)]
+    planned = methods.known_parts().shapes["sequoia"](budget=budget)
+    return [*shapes, planned, *_found_shapes(budget)]
 
 
 def _found_shapes(budget: int) -> list[Shape]:

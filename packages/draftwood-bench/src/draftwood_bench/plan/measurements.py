@@ -5,12 +5,11 @@ A measurement is a small frozen dataclass, as a protocol is, and goes to JSON as
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
-from draftwood.drafters.token_recycling import published_tree
-from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
-from draftwood.verifiers import Traversal
-from draftwood_bench.plan.configurations import Configuration
+from draftwood import methods
+from draftwood.shapes import BestFirst, Widths
+from draftwood_bench.plan.configurations import Configuration, beams_of
 from draftwood_bench.plan.prompts import WIKITEXT
 
 REFERENCE = "float32"
@@ -22,28 +21,37 @@ MODES_OF = {  # of each system that reads GGUF files; llama.cpp has two ways to 
     "openvino": ("plain", "speculation"),
 }
 SYSTEMS = tuple(MODES_OF)
-OVERHEAD_CASES: tuple[tuple[Configuration, tuple[float, ...]], ...] = (
-    # a method, and the temperatures at which it is measured
-    (Configuration("recycling", shape=replace(published_tree(), budget=64)), (0.0, 1.0)),
-    (Configuration("lookup"), (1.0,)),
-    (Configuration("rsd-s", shape=StochasticBeam(8, 8)), (0.0, 1.0)),
-    (Configuration("rsd-c", shape=Widths((4, 3, 2, 1))), (1.0,)),
-    (
-        Configuration(
-            "rsd-c + traversal", recipe="rsd-c", shape=Widths((4, 3, 2, 1)), verifier=Traversal()
+Cases = tuple[tuple[Configuration, tuple[float, ...]], ...]
+"""Methods, and the temperatures at which they are measured."""
+
+
+def _usual_trees() -> Cases:
+    recycled: Any = methods.recipe("recycling").shape
+    traversal = methods.recipe("traversal").verifier
+    widths = Widths((4, 3, 2, 1))
+    return (
+        (Configuration("recycling", shape=replace(recycled, budget=64)), (0.0, 1.0)),
+        (Configuration("lookup"), (1.0,)),
+        (Configuration("rsd-s", shape=beams_of("rsd-s", 8, 8)), (0.0, 1.0)),
+        (Configuration("rsd-c", shape=widths), (1.0,)),
+        (
+            Configuration("rsd-c + traversal", recipe="rsd-c", shape=widths, verifier=traversal),
+            (1.0,),
         ),
-        (1.0,),
-    ),
-    (Configuration("spectr", shape=Widths((8,) + (1,) * 7, "independent")), (1.0,)),
-)
-EIGHT_NODES: tuple[tuple[Configuration, tuple[float, ...]], ...] = (
-    # trees of the size that pays on a CPU, by vocabulary
-    (Configuration("chain of 8", recipe="speculative", shape=Widths((1,) * 8)), (1.0,)),
-    (Configuration("rsd-c of 8", recipe="rsd-c", shape=Widths((2, 1, 1, 1))), (1.0,)),
-    (Configuration("rsd-s of 8", recipe="rsd-s", shape=StochasticBeam(2, 4)), (0.0, 1.0)),
-    (Configuration("specinfer of 8", recipe="specinfer", shape=Independent(2, 4)), (1.0,)),
-    (Configuration("best of 8", recipe="eagle-2-tree", shape=BestFirst(3, 3, 8)), (0.0, 1.0)),
-)
+        (Configuration("spectr", shape=Widths((8,) + (1,) * 7, "independent")), (1.0,)),
+    )
+
+
+def _trees_of_eight_nodes() -> Cases:
+    """Trees of the size that pays on a CPU, by vocabulary."""
+    beams, chains = beams_of("rsd-s", 2, 4), beams_of("spectr", 2, 4)
+    return (
+        (Configuration("chain of 8", recipe="speculative", shape=Widths((1,) * 8)), (1.0,)),
+        (Configuration("rsd-c of 8", recipe="rsd-c", shape=Widths((2, 1, 1, 1))), (1.0,)),
+        (Configuration("rsd-s of 8", recipe="rsd-s", shape=beams), (0.0, 1.0)),
+        (Configuration("specinfer of 8", recipe="specinfer", shape=chains), (1.0,)),
+        (Configuration("best of 8", recipe="eagle-2-tree", shape=BestFirst(3, 3, 8)), (0.0, 1.0)),
+    )
 
 
 @dataclass(frozen=True)
@@ -75,13 +83,13 @@ class Overhead:
         """Each configuration with a temperature and the tokens of its model."""
         found = [
             (cell, temperature, self.vocab)
-            for cell, temperatures in OVERHEAD_CASES
+            for cell, temperatures in _usual_trees()
             for temperature in temperatures
         ]
         return found + [
             (replace(cell, at=f"{vocab} tokens"), temperature, vocab)
             for vocab in dict.fromkeys((self.vocab, self.wide) if self.wide else ())
-            for cell, temperatures in EIGHT_NODES
+            for cell, temperatures in _trees_of_eight_nodes()
             for temperature in temperatures
         ]
 

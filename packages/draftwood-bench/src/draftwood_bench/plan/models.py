@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from draftwood.heads.places import LEFT_OUT
 from draftwood.model_names import ModelNames
 
 
@@ -23,6 +22,6 @@ class Models(ModelNames):
         drafts = self.drafts
         return {
             "draft_model": drafts.model,
-            "drafter": drafts.head if drafts.takes_shipped else LEFT_OUT,
+            "drafter": drafts.head if drafts.takes_shipped else "none",
             "datastore": self.datastore,
         }

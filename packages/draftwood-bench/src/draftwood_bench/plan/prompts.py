@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from draftwood.storage.data_sets import data_file, read_lines, read_rows, read_text
+from draftwood.storage.data_sets import DataFile
 
 Message = dict[str, str]
 BUILT_IN = "built-in"
@@ -104,7 +104,9 @@ def _one_set(source: str) -> PromptSet:
         )
     if source in DATA_SETS:
         known = DATA_SETS[source]
-        return PromptSet(source, tuple(known.read(data_file(known.file, OTHERWISE))), known.note)
+        return PromptSet(
+            source, tuple(known.read(DataFile.named(known.file, OTHERWISE).path)), known.note
+        )
     return PromptSet(source, tuple(_from_file(Path(source))))
 
 
@@ -116,9 +118,9 @@ def load_text(source: str) -> str:
         ValueError: for a file that is no text.
     """
     if source == WIKITEXT:
-        return read_text(
-            data_file("wikitext2_raw/wiki.test.raw.gz", "or name a file of text with --text")
-        )
+        return DataFile.named(
+            "wikitext2_raw/wiki.test.raw.gz", "or name a file of text with --text"
+        ).text()
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; --text takes a file or {WIKITEXT}")
@@ -226,12 +228,12 @@ class DataSet:
 
 
 def _spec_bench(path: Path) -> Iterator[Prompt]:
-    for row in read_rows(path):
+    for row in DataFile(path).rows():
         yield Prompt(str(row["question_id"]), row["category"], tuple(row["turns"]))
 
 
 def _gsm8k(path: Path) -> Iterator[Prompt]:
-    for number, row in enumerate(read_rows(path)):
+    for number, row in enumerate(DataFile(path).rows()):
         answer = row["answer"].rpartition("####")[2].strip().replace(",", "")
         yield Prompt(
             f"gsm8k-{number}", "math", (row["question"] + " End with the number.",), answer=answer
@@ -239,7 +241,7 @@ def _gsm8k(path: Path) -> Iterator[Prompt]:
 
 
 def _xsum(path: Path) -> Iterator[Prompt]:
-    for number, row in enumerate(read_rows(path)):
+    for number, row in enumerate(DataFile(path).rows()):
         yield Prompt(
             f"xsum-{number}", "summarization", (row["prompt"],), reference=row["completion"].strip()
         )
@@ -248,7 +250,7 @@ def _xsum(path: Path) -> Iterator[Prompt]:
 def _multi30k(path: Path) -> Iterator[Prompt]:
     english = path.with_name(path.name.replace(".de.", ".en."))
     for number, (source, reference) in enumerate(
-        zip(read_lines(path), read_lines(english), strict=True)
+        zip(DataFile(path).lines(), DataFile(english).lines(), strict=True)
     ):
         yield Prompt(
             f"de-en-{number}",
@@ -260,7 +262,7 @@ def _multi30k(path: Path) -> Iterator[Prompt]:
 
 def _en_de(path: Path) -> Iterator[Prompt]:
     german = path.with_name(path.name.replace("src", "tgt"))
-    pairs = zip(read_lines(path), read_lines(german), strict=True)
+    pairs = zip(DataFile(path).lines(), DataFile(german).lines(), strict=True)
     for number, (source, reference) in enumerate(pairs):
         question = f"Translate into German: {_as_written(source)}"
         yield Prompt(
@@ -275,7 +277,7 @@ def _as_written(tokenised: str) -> str:
 
 
 def _mbpp(path: Path) -> Iterator[Prompt]:
-    for row in read_rows(path):
+    for row in DataFile(path).rows():
         test = row["test_list"][0].strip()
         question = f"{row['text'].strip()} It must pass this test:\n\n{test}"
         yield Prompt(f"mbpp-{row['task_id']}", "coding", (question,))

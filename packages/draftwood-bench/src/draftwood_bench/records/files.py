@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from draftwood.storage.atomic import write_text
+from draftwood.storage.atomic import write_file
 from draftwood_bench.plan.units import Key
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
@@ -231,7 +231,7 @@ def write_run(folder: Path, run: RunInfo) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is never seen half-written. Raises OSError where the disk refuses."""
-    write_text(path, text, disk_errors)
+    write_file(path, text, disk_errors)
 
 
 def read_records(folder: Path) -> list[Record]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from draftwood.stats import PHASES
+from draftwood.stats import Stats
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import (
     FEWEST_PASSES,
@@ -181,7 +181,7 @@ def _phases(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> 
     bars: dict[str, dict[str, float]] = {}
     for each in cells:
         group = of_cell(each, measured.records)
-        known = {phase: pooled(group, per_token(phase)) for phase in PHASES}
+        known = {phase: pooled(group, per_token(phase)) for phase in Stats.phases}
         if any(known.values()):
             bars[name_of(each)] = {
                 phase: 1e3 * value for phase, value in known.items() if value is not None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from draftwood import methods
 from draftwood.methods.measured import MeasuredSpeed
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.records.files import Record, RunInfo
@@ -38,9 +39,7 @@ def measured_speeds(
     A method stands with the run that is stated for it, so that pages and the package say the same;
     else with the run that measured most methods beside it.
     """
-    from draftwood.methods import known
-
-    shown = {name: representative(name, runs, stated) for name in known()}
+    shown = {name: representative(name, runs, stated) for name in methods.known()}
     found = {
         name: list(_speeds(name, measured))
         for name, measured in shown.items()

@@ -11,14 +11,11 @@ from typing import Any
 
 import torch
 
-from draftwood.costs.curve import FULL
+from draftwood.costs.curve import Curve
 from draftwood.heads import folder as heads
-from draftwood.loading.gguf_blocks import is_blocks_folder, matrix_shapes
-from draftwood.loading.hub import blocks_of, folder_of
-from draftwood.loading.origin import weights_digest
+from draftwood.loading.weights import WeightsFolder
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
-from draftwood.storage.safetensors import read_header
 from draftwood.version import __version__
 from draftwood_bench.plan.prompts import PromptSet
 from draftwood_bench.plan.protocols import Protocol, as_json, timed
@@ -92,11 +89,12 @@ def digests(bench: Workbench) -> dict[str, str | None]:
     draft, head = bench.models.drafts.model, bench.models.drafts.head
     folders = {
         "weights": bench.folder,
-        "draft_weights": draft and (blocks_of(draft) or folder_of(draft, bench.models.dtype)),
+        "draft_weights": draft and WeightsFolder.of(draft, bench.models.dtype).path,
         "drafter_weights": head and heads.folder_of(head),
     }
     return {
-        name: weights_digest(Path(folder)) if folder else None for name, folder in folders.items()
+        name: WeightsFolder(Path(folder)).digest if folder else None
+        for name, folder in folders.items()
     }
 
 
@@ -156,11 +154,7 @@ def matrix_sizes(folder: Path) -> int | None:
     Of an embedding that is no output layer too, only a row is read. None for a folder without
     safetensors.
     """
-    shapes: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        shapes |= {name: entry["shape"] for name, entry in read_header(path).items()}
-    if is_blocks_folder(folder):
-        shapes = matrix_shapes(folder)
+    shapes = WeightsFolder(folder).shapes
     if "lm_head.weight" in shapes:
         shapes.pop("model.embed_tokens.weight", None)
     return sum(prod(shape) for shape in shapes.values()) or None
@@ -173,7 +167,7 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
     """
     try:
         draft, target = (
-            matrix_sizes(blocks_of(name) or folder_of(name, dtype)) for name in (draft_model, model)
+            matrix_sizes(WeightsFolder.of(name, dtype).path) for name in (draft_model, model)
         )
     except (OSError, ValueError):
         return None
@@ -182,7 +176,7 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
 
 def _curve(bench: Workbench) -> dict[str, list]:
     curve = bench.plain.calibration.curve
-    nodes = getattr(curve, "nodes", FULL)
+    nodes = getattr(curve, "nodes", Curve.usual_nodes)
     seconds, per_context_token = (
         [curve(each) for each in nodes],
         getattr(curve, "per_context_token", 0.0),

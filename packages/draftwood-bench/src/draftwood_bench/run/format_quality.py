@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.loading.models import LoadedModel, load_format, load_model
+from draftwood.loading.models import LoadedModel, load_model
 from draftwood.models.model import Model
 from draftwood_bench.plan.measurements import REFERENCE, FormatQuality
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank
+from draftwood_bench.run.formats import load_format
 
 
 def described(asked: FormatQuality, text: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from draftwood.loading.hub import blocks_of, device_of, folder_of
-from draftwood.loading.origin import weights_digest
+from draftwood.loading.hub import device_of
+from draftwood.loading.weights import WeightsFolder
 from draftwood_bench.plan.measurements import Overhead, SameFile, VerifyCost
 from draftwood_bench.plan.order import MeasurementOrder, Progress
 from draftwood_bench.plan.prompts import load_text
@@ -167,7 +167,7 @@ def _start(order: MeasurementOrder, work: Work, device: torch.device) -> Start:
 
 def _weights(models: Sequence[str]) -> str | None:
     """Tells the weights of all models from others."""
-    found = [weights_digest(blocks_of(name) or folder_of(name)) for name in models]
+    found = [WeightsFolder.of(name).digest for name in models]
     if len(found) == 1 or not found:
         return found[0] if found else None
     return sha256(" ".join(str(each) for each in found).encode()).hexdigest()

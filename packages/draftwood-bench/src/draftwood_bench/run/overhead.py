@@ -7,14 +7,13 @@ at once from prepared logits, so what is timed is the library.
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from draftwood import methods
 from draftwood.engine import ModelInput, Options, generate
-from draftwood.models.model import Ability, Keep, ModelOutput, ModelSession
-from draftwood.models.requirements import NoEmbeddingsAndHead
+from draftwood.models.model import ModelOutput, ModelSession
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
@@ -43,8 +42,8 @@ class PreparedModel:
         self.vocab_size, self.context_length, self.layers = vocab, None, 0
         self.end_tokens: frozenset[int] = frozenset()
         self.device = torch.device("cpu")
-        self.abilities: frozenset[Ability] = frozenset({"fork"})
-        self.hidden_size, self.embeddings_and_head = 0, NoEmbeddingsAndHead(self)
+        self.abilities: Any = frozenset({"fork"})
+        self.hidden_size, self.embeddings_and_head = 0, cast(Any, None)
         self.seconds = 0.0
 
     def start(self) -> "PreparedSession":
@@ -72,7 +71,7 @@ class PreparedSession:
         self.model, self.length = model, 0
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self, tokens: Sequence[int], keep: str = "all", hidden: Sequence[int] = ()
     ) -> ModelOutput:
         since = time.perf_counter()
         self.length += len(tokens)

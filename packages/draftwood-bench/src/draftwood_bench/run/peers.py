@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from draftwood.loading.gguf_blocks import is_blocks_folder
-from draftwood.loading.hub import folder_of
-from draftwood.loading.origin import weights_digest
+from draftwood.loading.weights import WeightsFolder
 from draftwood_bench.peers import environments, lineup
 from draftwood_bench.peers.systems import System, Target, systems
 from draftwood_bench.plan.configurations import PLAIN, Configuration
@@ -33,11 +31,10 @@ def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]
         raise ValueError(
             "peers read the weights from a folder; name the model instead of giving it as an object"
         )
-    digest = weights_digest(bench.folder)
-    # the others read floats
-    is_blocks = is_blocks_folder(bench.folder)
-    folder = folder_of(order.models.model, torch.bfloat16) if is_blocks else bench.folder
-    return systems(order.peers, Target(order.models.model, folder, digest, info.threads))
+    own = WeightsFolder(bench.folder)
+    model = order.models.model  # the others read floats
+    floats = WeightsFolder.of_floats(model, torch.bfloat16) if own.is_of_blocks else own
+    return systems(order.peers, Target(model, floats.path, own.digest, info.threads))
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:

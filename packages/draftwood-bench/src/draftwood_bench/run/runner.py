@@ -9,8 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from draftwood import methods
-from draftwood.heads.folder import open_folder
-from draftwood.sources.stored_index import open_datastore
 from draftwood_bench.peers.systems import System, require_known
 from draftwood_bench.plan.configurations import PLAIN
 from draftwood_bench.plan.order import Order, Progress, _in_turns
@@ -134,17 +132,14 @@ def _check(order: Order) -> None:
     compared = [cell.varied for cell in cells if cell.method != PLAIN]
     methods.require(compared, order.models.given)
     order.models.drafts.require_for(compared)
-    if order.models.drafts.head is not None:
-        open_folder(order.models.drafts.head)
-    open_datastore(order.models.datastore)
+    order.models.opened()
     lossy = [recipe.name for recipe in compared if recipe.promise == "trades quality"]
     if lossy and settings.exact:
         raise ValueError(
             f"method {lossy[0]!r} changes what the model would say; --inexact allows that"
         )
     if order.workers > 1 or order.ray_address:
-        from draftwood.cluster import require_cluster
-        from draftwood_bench.run.workers import require_ray
+        from draftwood_bench.run.workers import cluster_at
 
         if ":" in (order.models.device or ""):
             raise ValueError(
@@ -152,9 +147,7 @@ def _check(order: Order) -> None:
                 f" all; say --device {str(order.models.device).partition(':')[0]}, and choose among"
                 " GPUs with CUDA_VISIBLE_DEVICES"
             )
-        require_ray()
-        if order.ray_address:
-            require_cluster(order.ray_address)
+        cluster_at(order.ray_address)
 
 
 @contextmanager

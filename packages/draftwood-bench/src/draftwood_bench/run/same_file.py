@@ -14,9 +14,7 @@ from typing import Any
 
 import torch
 
-from draftwood.loading.gguf_blocks import files_of
-from draftwood.loading.hub import blocks_of
-from draftwood.loading.skeleton import tokenizer_of
+from draftwood.loading.weights import WeightsFolder
 from draftwood.text.prompts import encode_chat
 from draftwood_bench.peers import environments
 from draftwood_bench.peers.process import Adapter, AdapterError
@@ -59,13 +57,13 @@ class Systems:
         """
         if name == self._name:
             return
-        folder = blocks_of(name)
-        if folder is None or len(files := files_of(folder)) > 1:
+        folder = WeightsFolder.of_blocks(name)
+        if folder is None or len(files := folder.gguf_files) > 1:
             raise ValueError(
                 f"{name} is no single GGUF file whose matrices are used as they are; give one"
             )
         self._name, self._file = name, files[0].resolve()
-        tokenizer = tokenizer_of(folder)
+        tokenizer = folder.tokenizer()
         found = load_prompts(self.asked.prompts, self.asked.per_category).prompts
         self._prompts = []
         for prompt in found:

@@ -7,7 +7,6 @@ from statistics import median
 from typing import Any
 
 from draftwood.loading.hub import load_pretrained
-from draftwood.loading.models import load_format
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model, ModelSession
 from draftwood.models.native import NativeModel
@@ -16,6 +15,7 @@ from draftwood.tree import DraftTree
 from draftwood_bench.plan.measurements import TRANSFORMERS, VerifyCost
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank
+from draftwood_bench.run.formats import load_format
 
 CHUNK = 512  # tokens of the context that are read at once
 

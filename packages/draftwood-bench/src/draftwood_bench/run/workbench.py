@@ -19,7 +19,6 @@ from draftwood.models.model import Model
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.prompts import encode_chat, encode_text
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.prompts import Prompt
@@ -114,11 +113,11 @@ class Workbench:
         """Token ids of the turn after these answers, with all that was said before."""
         messages = prompt.messages(answers)
         if prompt.first_tokens is not None:
-            return encode_text(self.tokenizer, messages[-1]["content"])[: prompt.first_tokens]
+            return self.plain.encode(messages[-1]["content"], raw=True)[: prompt.first_tokens]
         if self.tokenizer.chat_template is None:
             whole = "\n\n".join(message["content"] for message in messages)
-            return encode_text(self.tokenizer, whole)
-        return encode_chat(self.tokenizer, messages)
+            return self.plain.encode(whole)
+        return self.plain.encode(messages)
 
     @property
     def context_length(self) -> int | None:

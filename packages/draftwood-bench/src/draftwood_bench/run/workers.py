@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from draftwood.cluster import connect, nodes_of, ray_for, require_room
+from draftwood.cluster import Cluster
 from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.files import Record, RunInfo
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from draftwood_bench.plan.protocols import Settings
 
 
-def require_ray() -> Any:
-    """Ray itself; raises ImportError where it is not installed."""
-    return ray_for("workers", "leave --workers out")
+def cluster_at(address: str | None) -> Cluster:
+    """Where workers run; raises as ``Cluster``."""
+    return Cluster("workers", address, "leave --workers out")
 
 
 class Worker:
@@ -84,12 +84,12 @@ def spread(
         OSError: where the cluster cannot be reached or a worker dies; what was measured is kept.
         ValueError: where the machine or the cluster is too small.
     """
-    ray, count = require_ray(), min(order.workers, len(units))
+    cluster, count = cluster_at(order.ray_address), min(order.workers, len(units))
+    ray = cluster.ray
     needs = {"CPU": order.models.threads or 1, "GPU": int(device.type == "cuda")}
-    connect(ray, "workers", order.ray_address, order.workers * needs["CPU"])
+    cluster.connect(order.workers * needs["CPU"])
     try:
-        place = "the cluster" if order.ray_address else "this machine"
-        require_room(nodes_of(ray), count, "workers", needs, place)
+        cluster.require_room(count, needs)
         if order.ray_address:
             _tell_of_waiting(ray, count, needs, say)
         remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs["GPU"])(Worker)

@@ -13,8 +13,8 @@ from draftwood.drafters.draft_model import (
     ProbsBuffer,
     as_read_by,
 )
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
-from draftwood.drafters.resources import Resources, needed
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.drafters.resources import Resources
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
@@ -70,7 +70,7 @@ class Cascade(Drafter):
     """
 
     name: ClassVar[str] = "cascade"
-    needs: ClassVar[frozenset[Need]] = DraftModel.needs
+    needs = DraftModel.needs
     model: Model
     length: int = 4
     width: int = 1
@@ -89,7 +89,8 @@ class Cascade(Drafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(needed(resources.draft_model))
+        assert resources.draft_model is not None  # methods are refused without what they need
+        return cls(resources.draft_model)
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

@@ -11,7 +11,6 @@ from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -56,8 +55,8 @@ class DynamicExit(Drafter):
     """
 
     name: ClassVar[str] = "dynamic-exit"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"stored"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"stored"})
     layers: tuple[int, ...]
     exits: Exits | None = None
     longest: int = LONGEST

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
@@ -33,8 +33,8 @@ class EarlyExit(Drafter):
     """
 
     name: ClassVar[str] = "early-exit"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "stored"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"shape", "stored"})
     layer: int
     exits: Exits | None = None
     shape: Shape = field(default_factory=Widths)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.partial import PartialSession, require_depth
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import CacheFullError, Model
@@ -68,8 +68,8 @@ class LayerSearch(Drafter):
     """
 
     name: ClassVar[str] = "layer-search"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"shape"})
     search: Search = "programme"
     share: float = 0.4
     most: float = 0.05

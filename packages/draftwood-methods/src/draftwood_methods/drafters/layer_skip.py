@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession
 from draftwood.drafters.partial import PartialSession, require_depth
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import Layers
@@ -40,8 +40,8 @@ class LayerSkip(Drafter):
     """
 
     name: ClassVar[str] = "layer-skip"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"shape"})
     skipped: frozenset[int]
     shape: Shape = field(default_factory=Widths)
 

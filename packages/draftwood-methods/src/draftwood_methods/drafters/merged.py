@@ -13,7 +13,6 @@ from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -50,8 +49,8 @@ class MergedDrafters(Drafter):
     """
 
     name: ClassVar[str] = "merged"
-    needs: ClassVar[frozenset[Need]] = DraftModel.needs
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    needs = DraftModel.needs
+    uses = frozenset({"shape"})
     drafters: tuple[Drafter, ...]
 
     def __post_init__(self) -> None:

@@ -11,7 +11,6 @@ from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -57,8 +56,8 @@ class PerLevel(Drafter):
     """
 
     name: ClassVar[str] = "horizontal"
-    needs: ClassVar[frozenset[Need]] = DraftModel.needs
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    needs = DraftModel.needs
+    uses = frozenset({"shape"})
     near: Drafter
     source: PythonSource = field(default_factory=NGramSource)
     far: int = 3

@@ -10,7 +10,6 @@ from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -70,8 +69,8 @@ class Pruned(Drafter):
     """
 
     name: ClassVar[str] = "pruned"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape", "stored", "curve"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"shape", "stored", "curve"})
     shape_type: ClassVar[type] = Paths
     drafter: Drafter
     layer: int

@@ -12,7 +12,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, MaskedSampler
 from draftwood.shapes import Shape
 from draftwood.sources.base import sampling_of_rows
-from draftwood.sources.source import RANKS, TargetUpdate
+from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.n_grams import NGramTables, Tail
@@ -59,9 +59,10 @@ class Stand(Drafter):
             "nodes, order, width and max_contexts",
             [self.nodes, self.order, self.width, self.max_contexts],
         )
-        if self.width > RANKS:
+        if self.width > TargetUpdate.ranks:
             raise ValueError(
-                f"width must be at most {RANKS}, the tokens kept of each row, got {self.width}"
+                f"width must be at most {TargetUpdate.ranks}, the tokens kept of each row, got"
+                f" {self.width}"
             )
 
     @classmethod

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession
 from draftwood.drafters.partial import PartialSession
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import Layers
@@ -41,8 +41,8 @@ class Windowed(Drafter):
     """
 
     name: ClassVar[str] = "windowed"
-    needs: ClassVar[frozenset[Need]] = frozenset({"layers"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    needs = frozenset({"layers"})
+    uses = frozenset({"shape"})
     sinks: int = SINKS
     window: int = WINDOW
     shape: Shape = field(default_factory=Widths)

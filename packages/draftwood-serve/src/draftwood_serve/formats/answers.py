@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwood.engine import FinishReason
 from draftwood_serve.errors import ApiError, as_json
 from draftwood_serve.formats.steps import StepTeller
 from draftwood_serve.jobs import TextJob
@@ -28,7 +27,7 @@ class WholeText:
     told: list[ToldToken] = field(default_factory=list)
     steps: list[TracedStep] = field(default_factory=list)
     tokens: int = 0
-    finish_reason: FinishReason | None = None
+    finish_reason: str | None = None
 
     def add(self, update: TextUpdate) -> None:
         self.text += update.text

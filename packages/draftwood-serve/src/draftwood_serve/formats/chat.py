@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from draftwood.engine import FinishReason
-from draftwood.grammar import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
 from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.texts import TextUpdate, ToldToken
+from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
 
 CHUNK = "chat.completion.chunk"
 
@@ -44,7 +43,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _reason(reason: FinishReason | None, called: bool) -> str | None:
+def _reason(reason: str | None, called: bool) -> str | None:
     return "tool_calls" if called and reason == "stop" else reason
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
-from draftwood.grammar import CallDelta, ContentDelta, ToolReader
 from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
 from draftwood_serve.schemas.responses import NamedResponseTool, ResponsesBody
 from draftwood_serve.texts import TextUpdate, ToldToken
+from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolReader
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

@@ -1,8 +1,8 @@
 """A suffix automaton: all substrings of a text that grows, and what followed them."""
 
-from draftwood.sources.suffix import match_settings
+from draftwood.sources.auto.suffix import Suffix
 
-SETTINGS = match_settings(longest=8, shortest=1)
+SETTINGS = Suffix(longest=8, shortest=1).settings
 """Settings of matches, those of the C++ automaton of ``auto``."""
 Match = tuple[int, int]
 """A state of the automaton and how many of the newest tokens it represents."""

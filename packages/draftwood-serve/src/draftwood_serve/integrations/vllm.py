@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Int
 
-from draftwood.drafters.prompt_lookup import NGramIndex, PromptLookup
-from draftwood.sources.suffix import Suffix, match_settings
+from draftwood.drafters.prompt_lookup import PromptLookup
+from draftwood.sources.auto.suffix import Suffix
 from draftwood_serve.integrations.suffix_automaton import Match, SuffixAutomaton, continuations
 
 VERSION = "0.32"
@@ -51,9 +51,7 @@ class SuffixSearch:
 
     def __init__(self, settings: Suffix) -> None:
         self.shortest = settings.shortest
-        self.automaton = SuffixAutomaton(
-            match_settings(settings.longest, settings.shortest).deepest
-        )
+        self.automaton = SuffixAutomaton(settings.settings.deepest)
 
     def learn(self, tokens: Sequence[int]) -> None:
         for token in tokens:
@@ -86,7 +84,7 @@ class LookupSearch:
     """
 
     def __init__(self, settings: PromptLookup) -> None:
-        self.index = NGramIndex(settings.ngram)
+        self.index = settings.new_index()
 
     def learn(self, tokens: Sequence[int]) -> None:
         self.index.append(tokens)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, Field, FiniteFloat, create_model
 
-from draftwood.sampling_params import OPTIONS, TextOption
+from draftwood.sampling_params import OPTIONS
 from draftwood_serve.settings import STOP_CHARACTERS, STOPS
 
 LARGEST = 2**31 - 1
@@ -38,14 +38,9 @@ SERVED = tuple(name for name, option in OPTIONS.items() if "server" in option.pl
 def field_of(name: str) -> Any:
     """A field's type for an option, which may be left out; its default is None."""
     option = OPTIONS[name]
-    limits: dict[str, Any] = {**_bounds(option), **NARROWER.get(name, {})}
+    limits: dict[str, Any] = {**option.bounds, **NARROWER.get(name, {})}
     kind = Annotated[KINDS[option.kind], Field(description=option.help, **limits)]
     return Union[kind, None], None  # noqa: UP007  ``|`` does not take what Annotated gives
-
-
-def _bounds(option: TextOption) -> dict[str, Any]:
-    low = {} if option.least is None else {"gt" if option.above else "ge": option.least}
-    return low if option.most is None else {**low, "le": option.most}
 
 
 def with_options(name: str, base: type[BaseModel], options: tuple[str, ...] = SERVED) -> Any:

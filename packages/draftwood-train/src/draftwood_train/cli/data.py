@@ -193,12 +193,12 @@ def data(
 
 def _sets(chosen: dict) -> tuple[str, ...]:
     """Requested sets; by default all whose files are present."""
-    from draftwood.storage.data_sets import names_data_folder
+    from draftwood.storage.data_sets import DataFile
     from draftwood_train.data.sources import SOURCES
 
     if chosen["sets"] is not None:
         return chosen["sets"]
-    if names_data_folder():
+    if DataFile.folder_is_named():
         return tuple(SOURCES)
     return () if chosen["files"] else ("composed",)
 

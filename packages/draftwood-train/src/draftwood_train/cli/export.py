@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from draftwood.cli import options
-from draftwood.heads.places import require_folder
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 model_option = click.option(
@@ -30,14 +29,13 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
       draftwood train export my-drafter exported --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
     options.check_weights(model)
-    require_folder(folder)
-    from draftwood.heads.folder import open_folder
+    from draftwood.heads import folder as heads
     from draftwood.loading.models import load_model
     from draftwood_train.speculators import export as write
 
-    stored = open_folder(folder)
+    trained = heads.load(folder)
     target = load_model(model, device="cpu").model
-    click.echo(f"written to {write(output, stored.read(), target, verifier or model)}")
+    click.echo(f"written to {write(output, trained, target, verifier or model)}")
 
 
 @click.command("import", short_help="Read an EAGLE-3 head of speculators or SafeAILab.")

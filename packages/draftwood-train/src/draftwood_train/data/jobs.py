@@ -8,7 +8,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.prompts import encode_chat, encode_text
 from draftwood_train.data.barred import words
 from draftwood_train.data.options import DataOptions
 from draftwood_train.data.prompts import CollectedPrompt, number_of
@@ -62,7 +61,7 @@ class UserTurn:
         )
         before, found, after = text.partition(mark)
         tokens = [
-            tuple(encode_text(lm.tokenizer, part, add_special_tokens=False))
+            tuple(lm.tokenizer(part, add_special_tokens=False)["input_ids"])
             for part in (before, after)
         ]
         if not found or not all(tokens):
@@ -165,6 +164,4 @@ class Jobs:
         return made
 
     def _encoded(self, text: str) -> list[int]:
-        if self.lm.tokenizer.chat_template is None:
-            return encode_text(self.lm.tokenizer, text)
-        return encode_chat(self.lm.tokenizer, [{"role": "user", "content": text}])
+        return self.lm.encode(text)

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from draftwood.models.requirements import require_ability
-from draftwood.storage.atomic import sha256
+from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars, is_held_out
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
@@ -66,7 +66,7 @@ class Maker:
         self._jobs = Jobs(lm, options, collected)
         sources = licences(*wanted, options.file_licence)
         for file in wanted[1]:
-            sources[str(file)]["sha256"] = sha256(file)
+            sources[str(file)]["sha256"] = DataFile(file).sha256
         if options.self_written:
             sources[OWN] = OWN_LICENCE
         self.manifest = self._started(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from draftwood.models.model import Model
-from draftwood.storage.atomic import write_text
+from draftwood.storage.atomic import write_file
 from draftwood_train.data.options import DataOptions
 from draftwood_train.data.shards import explain_errors
 
@@ -110,7 +110,7 @@ class Manifest:
             **asdict(self),
             "counts": self.counts(),
         }
-        write_text(folder / NAME, json.dumps(record, indent=2) + "\n", explain_errors)
+        write_file(folder / NAME, json.dumps(record, indent=2) + "\n", explain_errors)
 
     def counts(self) -> dict[str, int]:
         names = ("texts", "held_out_texts", "tokens", "answer_tokens", "bytes")

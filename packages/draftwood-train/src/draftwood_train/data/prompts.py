@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwood.storage.data_sets import data_file, read_rows
+from draftwood.storage.data_sets import DataFile
 from draftwood_train.data.barred import Bars, is_held_out
 from draftwood_train.data.composed import composed
 from draftwood_train.data.sources import SOURCES, PromptSource, require_allowed
@@ -36,7 +36,7 @@ def number_of(*parts: object) -> int:
 def measured_prompts() -> list[str]:
     """Prompts of the measurements; a warning and none where their file is not there."""
     try:
-        rows = list(read_rows(data_file(MEASURED, OTHERWISE)))
+        rows = list(DataFile.named(MEASURED, OTHERWISE).rows())
     except FileNotFoundError:
         warnings.warn(
             f"there is no {MEASURED} in $DRAFTWOOD_DATA, so prompts are not compared with those"
@@ -87,7 +87,7 @@ def _asked(name: str, source: PromptSource, seed: int) -> list[str]:
         return list(composed(seed))
     found = []
     for file in source.files:
-        path = data_file(file, f"leave {name} out with --sets, {OTHERWISE}")
+        path = DataFile.named(file, f"leave {name} out with --sets, {OTHERWISE}").path
         for number, text in enumerate(source.read(path)):
             rng = random.Random(number_of(seed, "wording", name, file, number))
             if source.is_passages:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from draftwood.storage.data_sets import read_rows, read_text
+from draftwood.storage.data_sets import DataFile
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,22 @@ SHORTEST_PASSAGE, LONGEST_PASSAGE = 50, 150
 
 
 def _gsm8k(path: Path) -> Iterator[str]:
-    return (row["question"].strip() for row in read_rows(path))
+    return (row["question"].strip() for row in DataFile(path).rows())
 
 
 def _svamp(path: Path) -> Iterator[str]:
-    for row in read_rows(path):
+    for row in DataFile(path).rows():
         body = row["Body"].strip()
         yield f"{body}{'' if body.endswith(('.', '?', '!')) else '.'} {row['Question'].strip()}"
 
 
 def _mbpp(path: Path) -> Iterator[str]:
-    for row in read_rows(path):
+    for row in DataFile(path).rows():
         yield f"{row['text'].strip()} Your code should pass this test:\n{row['test_list'][0]}"
 
 
 def _self_instruct(path: Path) -> Iterator[str]:
-    for row in read_rows(path):
+    for row in DataFile(path).rows():
         for instance in row["instances"]:
             yield "\n\n".join(
                 part.strip() for part in (row["instruction"], instance["input"]) if part.strip()
@@ -64,7 +64,7 @@ def _self_instruct(path: Path) -> Iterator[str]:
 
 def _passages(path: Path, shortest_paragraph: int = 1) -> Iterator[str]:
     """Join neighbouring paragraphs until they are long enough; split long ones."""
-    text = read_text(path).replace("\r\n", "\n")
+    text = DataFile(path).text().replace("\r\n", "\n")
     gathered: list[str] = []
     words = 0
     for paragraph in text.split("\n\n"):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.eagle import EagleHead
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
@@ -85,7 +85,7 @@ class EagleRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         is_fspad = self.variant == "fspad"
-        config = EagleConfig(
+        config = EagleHead.config_type(
             sizes=target.sizes,
             layers=self.layers,
             reads=self.reads(target.layers),

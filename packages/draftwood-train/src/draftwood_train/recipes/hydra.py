@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.heads.medusa import MedusaHead
 from draftwood_train.medusa_heads import MedusaHeads
 from draftwood_train.recipe import TargetWeights
 
@@ -20,7 +20,7 @@ class HydraRecipe(MedusaHeads):
     def build(self, target: TargetWeights) -> nn.Module:
         """New heads, with random weights for tokens."""
         return MedusaHead(
-            MedusaConfig(
+            MedusaHead.config_type(
                 target.sizes,
                 heads=self.heads,
                 reads=self.reads(target.layers),

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.lm import LmConfig, LmHead
+from draftwood.heads.lm import LmHead
 from draftwood_train.divergences import DIVERGENCES, divergences
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
@@ -55,7 +55,7 @@ class LmRecipe:
         return ()
 
     def build(self, target: TargetWeights) -> nn.Module:
-        head = LmHead(LmConfig(target.sizes, self.layers, self.window))
+        head = LmHead(LmHead.config_type(target.sizes, self.layers, self.window))
         if self.start_from == "last-layers":
             start_from(head, target)
         return head

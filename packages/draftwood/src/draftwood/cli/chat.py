@@ -14,7 +14,7 @@ from draftwood.cli.generate import details
 from draftwood.cli.race import race
 from draftwood.cli.terminal import notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
-from draftwood.sampling_params import require_decoding
+from draftwood.sampling_params import sampling_params
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
@@ -78,7 +78,7 @@ def chat(
     if idle:
         given = ", ".join(idle)
         notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
-    require_decoding(decoding)
+    sampling_params(None, decoding)  # refused before anything is loaded
     loaded = options.load(names, overlap=overlap)
     interactive = sys.stdin.isatty()
     options_of_texts = {"exact": not inexact, **decoding}

@@ -12,7 +12,7 @@ from draftwood.cli import options
 from draftwood.cli.terminal import depths, output, progress
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
-from draftwood.sampling_params import require_decoding
+from draftwood.sampling_params import sampling_params
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -95,7 +95,7 @@ def compare(
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, names.given, inexact, overlap, names.drafts, tree)
-    require_decoding(decoding)
+    sampling_params(None, decoding)  # refused before anything is loaded
     plain = options.load(names, overlap=overlap)
     own = trees_of(methods, tree)
     others = {name: plain.with_method(name, tree=own[name]) for name in methods}

@@ -10,7 +10,7 @@ import click
 from draftwood.cli import options, processes
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
-from draftwood.sampling_params import require_decoding
+from draftwood.sampling_params import sampling_params
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -73,7 +73,7 @@ def generate(
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     names.require()
-    require_decoding(decoding)
+    sampling_params(None, decoding)  # refused before anything is loaded
     if prompt != "-":
         require_prompt(prompt)
     processes.run_over(names.tp, names.model, names.dtype, names.device)

@@ -30,7 +30,7 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.threads import threads
-from draftwood.storage.atomic import write_text
+from draftwood.storage.atomic import write_file
 from draftwood.storage.home import home
 from draftwood.storage.machine import device_name, processor
 from draftwood.storage.progress import progress
@@ -206,7 +206,7 @@ def store(
     if speed_ups:
         record["speed_ups_by_draft_model"] = {name: dict(each) for name, each in speed_ups.items()}
     path = key.path
-    write_text(path, json.dumps(record, indent=2) + "\n")
+    write_file(path, json.dumps(record, indent=2) + "\n")
     return path
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar
 
 import torch
 
@@ -37,12 +38,16 @@ class Curve:
         nodes: sizes measured, growing, the first is 1.
         seconds: of each, above 0 and never falling; ``Curve.fit`` makes measured times so.
         per_context_token: seconds that each node takes longer for every token of context beyond
-            ``LENGTH``; 0 where unknown.
+            ``context``; 0 where unknown.
+        usual_nodes: sizes that are measured where nothing else is asked for.
+        context: committed tokens before the trees that are measured.
 
     Raises:
         ValueError: for anything else.
     """
 
+    usual_nodes: ClassVar[tuple[int, ...]] = FULL
+    context: ClassVar[int] = LENGTH
     nodes: tuple[int, ...]
     seconds: tuple[float, ...]
     per_context_token: float = 0.0

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import ClassVar
 
-from draftwood import sources
 from draftwood.costs.budget import Budget
 from draftwood.drafters.drafter import (
     Drafter,
@@ -26,38 +24,23 @@ from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
+from draftwood.sources import auto
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.source import Source
 from draftwood.tree import DraftTree, Draw
 
 IN_PYTHON = 3.0  # times as long a step of drafting takes where one of its sources is Python's
-IN_AUTO = "in_auto"
 BREAK_EVEN = 1.0  # gain of a step that is as fast as without drafting
 
 
 @cache
 def sources_of_auto() -> "tuple[Callable[[], Source], ...]":
-    """Classes of ``sources/`` that ``auto`` asks with their defaults, whatever else is loaded.
-
-    They say so by ``in_auto``: a number, which puts them in order.
-    """
-    files = pkgutil.iter_modules(sources.__path__, f"{sources.__name__}.")
-    found = [
-        each
-        for module in (import_module(file.name) for file in files if _names_auto(file.name))
-        for each in vars(module).values()
-        if isinstance(each, type) and each.__module__ == module.__name__ and IN_AUTO in vars(each)
-    ]
-    return tuple(sorted(found, key=lambda each: (getattr(each, IN_AUTO), each.__name__)))
-
-
-def _names_auto(module: str) -> bool:
-    """False for a module of which its text shows that it need not be imported."""
-    spec = find_spec(module)
-    read = getattr(spec and spec.loader, "get_source", lambda name: None)
-    text = read(module)
-    return text is None or IN_AUTO in text
+    """Classes of ``sources/auto/`` in their order, which they say by ``in_auto``."""
+    files = pkgutil.iter_modules(auto.__path__, f"{auto.__name__}.")
+    classes = [each for file in files for each in vars(import_module(file.name)).values()]
+    found = {each for each in classes if isinstance(each, type) and "in_auto" in vars(each)}
+    return tuple(sorted(found, key=lambda each: (vars(each)["in_auto"], each.__name__)))
 
 
 def _sources() -> tuple[Source, ...]:

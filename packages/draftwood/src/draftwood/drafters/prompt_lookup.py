@@ -40,6 +40,10 @@ class PromptLookup(Drafter):
     def __post_init__(self) -> None:
         positive("ngram, length and branches", (self.ngram, self.length, self.branches))
 
+    def new_index(self) -> "NGramIndex":
+        """An index of a text, empty yet."""
+        return NGramIndex(self.ngram)
+
     def start(self, request: DraftRequest) -> DraftSession:
         return _PromptLookupSession(self)
 
@@ -94,7 +98,7 @@ class NGramIndex:
 
 class _PromptLookupSession(DraftSession):
     def __init__(self, config: PromptLookup) -> None:
-        self.config, self.index = config, NGramIndex(config.ngram)
+        self.config, self.index = config, config.new_index()
 
     def propose(self, root: int, context: Context) -> DraftTree:
         length = min(self.config.length, context.max_draft_len)

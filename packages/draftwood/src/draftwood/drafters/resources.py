@@ -1,11 +1,11 @@
-"""Resources of drafters: what they may ask for, each made when it is first asked for.
+"""Resources of drafters: what they may ask for, each made for the methods that take it.
 
 Nothing that runs a model is imported, so that refusals take no time.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
@@ -21,44 +21,17 @@ Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "s
 
 
 @dataclass(frozen=True)
-class Later(Generic[Value]):
-    """A resource that is measured or read when it is first asked for."""
+class Later:
+    """A resource that is measured or read for a method that takes it, and for no other."""
 
-    make: Callable[[], Value | None]
-
-
-class _Lazy(Generic[Value]):
-    """A field of a dataclass that may be given as ``Later``; None where it is left out.
-
-    Args:
-        missing: of a resource that users give, the refusal of a method that lacks it.
-        unused: likewise of a resource that no method uses.
-    """
-
-    def __init__(self, missing: str = "", unused: str = "") -> None:
-        self.refusals = missing, unused
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.place = f"_{name}"
-
-    def __get__(self, resources: object, owner: type) -> Value | None:
-        if resources is None:
-            return None
-        found = vars(resources)[self.place]
-        if isinstance(found, Later):
-            found = vars(resources)[self.place] = found.make()
-        return found
-
-    def __set__(self, resources: object, value: Value | Later[Value] | None) -> None:
-        vars(resources)[self.place] = value
+    make: Callable[[], Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Resources:
     """Everything that ``Drafter.build`` may ask for; None where it was not given.
 
-    A drafter asks only for what its ``needs`` and ``uses`` name, so that no other method pays for
-    what is measured or read first.
+    A drafter asks only for what its ``needs`` and ``uses`` name: nothing else is made for it.
 
     Attributes:
         target: the model whose text is written.
@@ -73,33 +46,36 @@ class Resources:
     """
 
     target: "Model"
-    draft_model: "_Lazy[Model]" = _Lazy(
-        "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"
-        " (draft_model= in Python), or choose auto, which needs none",
-        "draft model; leave it out, or choose a method that drafts with one, for instance rsd-s",
-    )
-    head: "_Lazy[TrainedHead]" = _Lazy(
-        "drafts with a trained head; name its folder with --draft-model (draft_model= in Python),"
-        " or choose auto, which needs none",
-        "trained head; leave it out, or choose a method that drafts with one, for instance eagle",
-    )
+    draft_model: "Model | None" = None
+    head: "TrainedHead | None" = None
     shape: "Shape | None" = None
-    curve: "_Lazy[Callable[[int], float]]" = _Lazy()
-    prior: "_Lazy[Prior]" = _Lazy()
-    stored: "_Lazy[StoredPrior]" = _Lazy()
-    datastore: "_Lazy[Source]" = _Lazy(
-        "copies from a datastore; name one with --datastore (datastore= in Python)",
-        "datastore; leave it out, or choose a method that copies from one, for instance auto or"
-        " suffix",
-    )
+    curve: "Callable[[int], float] | None" = None
+    prior: "Prior | None" = None
+    stored: "StoredPrior | None" = None
+    datastore: "Source | None" = None
 
 
 GIVEN: Mapping[Need, tuple[str, str]] = {
-    name.replace("_", "-"): each.refusals  # type: ignore[misc]
-    for name, each in vars(Resources).items()
-    if isinstance(each, _Lazy) and all(each.refusals)
+    "draft-model": (
+        "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"
+        " (draft_model= in Python), or choose auto, which needs none",
+        "draft model; leave it out, or choose a method that drafts with one, for instance rsd-s",
+    ),
+    "head": (
+        "drafts with a trained head; name its folder with --draft-model (draft_model= in Python),"
+        " or choose auto, which needs none",
+        "trained head; leave it out, or choose a method that drafts with one, for instance eagle",
+    ),
+    "datastore": (
+        "copies from a datastore; name one with --datastore (datastore= in Python)",
+        "datastore; leave it out, or choose a method that copies from one, for instance auto or"
+        " suffix",
+    ),
 }
 """Resources that users give: refusals of a method that lacks one, and of one that none uses."""
+
+FILES: Mapping[Need, str] = {"datastore": "draftwood.sources.stored_index:open_datastore"}
+"""Resources that users give as files: what opens one, as an object whose ``source`` drafts."""
 
 
 def needed(resource: Value | None) -> Value:

@@ -9,9 +9,9 @@ from draftwood.drafters.multi_source import MultiSource
 from draftwood.drafters.resources import Resources
 from draftwood.shapes.shape import Shape
 from draftwood.sources.acceptance import Estimator
+from draftwood.sources.auto.suffix import Suffix
 from draftwood.sources.earlier_texts import EarlierTexts
 from draftwood.sources.source import Source
-from draftwood.sources.suffix import Suffix
 from draftwood.tree import Draw
 
 

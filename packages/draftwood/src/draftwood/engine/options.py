@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 from draftwood.engine.constraint import Constraint
 from draftwood.models.model import PrefixStore
 from draftwood.sampling import Sampler, Sampling
-from draftwood.sampling_params import SamplingParams, require_options
+from draftwood.sampling_params import CheckedOptions, SamplingParams
 from draftwood.tree import DraftTree
 from draftwood.validation import require_kind
 from draftwood.verifiers.verifier import NodeProbs
@@ -37,7 +37,7 @@ class StopRule(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
+class Options(CheckedOptions):
     """Options of a request.
 
     Args:
@@ -46,7 +46,7 @@ class Options:
         stop_tokens: the text ends right after any of these.
         seed: makes the request reproducible; None takes one from the system.
         exact: refuse a verifier that is not exact for the trees it gets.
-        stop: rules that end the text within a step.
+        stop_rules: end the text within a step.
         logprobs: likeliest tokens whose log-probabilities are told beside the emitted token's own;
             None tells none. They are the target's own, before temperature and penalties.
         bound: computes the greatest acceptance possible at the root of a tree, to report beside the
@@ -64,14 +64,14 @@ class Options:
     seed: int | None = SamplingParams.seed
     exact: bool = SamplingParams.exact
     bound: Bound | None = None
-    stop: Sequence[StopRule] = ()
+    stop_rules: Sequence[StopRule] = ()
     logprobs: int | None = SamplingParams.logprobs
     constraint: Constraint | None = None
     prefixes: PrefixStore | None = None
     salt: str = SamplingParams.salt
 
     def __post_init__(self) -> None:
-        require_options(self, but=["stop"])
+        super().__post_init__()
         banned = getattr(self.sampler, "end_tokens", frozenset())
         if getattr(self.sampler, "min_tokens", 0) and not self.stop_tokens <= banned:
             raise ValueError(

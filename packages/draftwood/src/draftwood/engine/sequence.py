@@ -78,7 +78,7 @@ class Sequence:
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
-        self.stops = [rule.start() for rule in options.stop]
+        self.stops = [rule.start() for rule in options.stop_rules]
         self.sessions: list[ModelSession] = []
         self.has_draft_model = False
         self._unclosed: Executor | None = None

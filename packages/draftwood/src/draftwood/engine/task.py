@@ -1,10 +1,9 @@
 """Tasks of a scheduler: what they may ask for, and what comes of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from draftwood.engine.options import FinishReason
 from draftwood.engine.pace import Pace
 from draftwood.models.model import CHUNK, ModelInput, ModelOutput
 from draftwood.models.requirements import BlockCache
@@ -98,7 +97,7 @@ class Task(Protocol[Reported]):
     """
 
     @property
-    def finish_reason(self) -> FinishReason | None:
+    def finish_reason(self) -> str | None:
         """Why it ended; None while it goes on."""
         ...
 
@@ -160,7 +159,7 @@ class Event(Generic[Progress]):
 
     number: int
     progress: Progress | None = None
-    finish_reason: FinishReason | None = None
+    finish_reason: str | None = None
     error: Exception | None = None
 
 
@@ -186,3 +185,12 @@ class Limits:
             require_whole(name, value, "a whole number >= 1")
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+
+    def paced(self, seconds: Callable[[int], float], most: float) -> "Limits":
+        """The same, with at most so many seconds for a step.
+
+        Args:
+            seconds: of a forward pass by rows, for instance a ``Curve``.
+        """
+        more = getattr(seconds, "per_context_token", 0.0)
+        return replace(self, pace=Pace(seconds, most, more))

@@ -4,21 +4,21 @@
 when the first grammar is compiled.
 """
 
-from draftwood.grammar.calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
 from draftwood.grammar.compiler import Compiler
 from draftwood.grammar.grammar import Grammar
-from draftwood.grammar.tools import Tool, ToolChoice, read_tools, with_tools
+from draftwood.grammar.tools import Tool, ToolChoice, with_tools
 
 __all__ = [
-    "CallDelta",
     "Compiler",
-    "ContentDelta",
     "Grammar",
     "Tool",
-    "ToolCall",
     "ToolChoice",
-    "ToolReader",
-    "read_calls",
-    "read_tools",
     "with_tools",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Forward names that the package exported before."""
+    from draftwood.moved import moved_name
+
+    return moved_name(__name__, name)

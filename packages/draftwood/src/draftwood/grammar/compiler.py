@@ -80,8 +80,8 @@ class Compiler:
         """Compile a grammar of texts that may or must call tools, with arguments by their schemas.
 
         Args:
-            tools: as ``read_tools`` gives them.
-            choice: as ``read_tools`` gives it.
+            tools: that may be called.
+            choice: whether they are.
 
         Returns:
             None where any text will do.
@@ -91,6 +91,17 @@ class Compiler:
         lark = lark_of_tools(tools, choice, WHITESPACE)
         require_small("the tools' schemas", lark)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
+
+    def of_answer(
+        self, schema: Mapping[str, Any] | None, tools: Sequence[Tool], choice: ToolChoice
+    ) -> Grammar | None:
+        """Compile what an answer must fit: calls of tools where there may be some, else a schema.
+
+        Returns:
+            None where any text will do.
+        """
+        calls = self.tools(tools, choice)
+        return calls if calls is not None or schema is None else self.json_schema(schema)
 
     @cached_property
     def _tokens(self) -> "llguidance.LLTokenizer":

@@ -1,19 +1,14 @@
-"""Tools that a model may call: read from requests, shown to the model, required in its text.
+"""Tools that a model may call: shown to the model, required in its text.
 
 Calls are written as Hermes and Qwen models write them: a JSON object with ``name`` and
 ``arguments`` between two tags. The grammar asks for the same of every model.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-
-MOST_TOOLS = 128
+from typing import Any, ClassVar, Literal
 
 NO_ARGUMENTS: Mapping[str, Any] = {
     "type": "object",
@@ -31,8 +26,11 @@ class Tool:
         description: for the model.
         parameters: JSON schema of its arguments, an object.
         strict: refuse a schema with keywords that cannot be kept; else these are left out.
+        opening, closing: tags around a call in a text.
     """
 
+    opening: ClassVar[str] = "<tool_call>"
+    closing: ClassVar[str] = "</tool_call>"
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
@@ -46,6 +44,9 @@ class Tool:
             "parameters": dict(self.parameters),
         }
         return {"type": "function", "function": function}
+
+
+OPEN, CLOSE = Tool.opening, Tool.closing
 
 
 @dataclass(frozen=True)
@@ -62,71 +63,6 @@ class ToolChoice:
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str | None = None
     parallel: bool = True
-
-
-def read_tools(
-    tools: object, tool_choice: object = None, parallel_tool_calls: bool | None = None
-) -> tuple[list[Tool], ToolChoice]:
-    """Tools and choice from a request in OpenAI's form, of the chat or the responses API.
-
-    Raises:
-        ValueError: for a malformed list, naming the place.
-    """
-    if tools is None:
-        tools = []
-    if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
-        raise ValueError("tools must be a list of tools")
-    if len(tools) > MOST_TOOLS:
-        raise ValueError(f"tools must be at most {MOST_TOOLS}, got {len(tools)}")
-    found = [_tool(each, f"tools[{number}]") for number, each in enumerate(tools)]
-    names = [tool.name for tool in found]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"tools must have different names, got {', '.join(twice)} twice")
-    parallel = True if parallel_tool_calls is None else bool(parallel_tool_calls)
-    return found, _choice(tool_choice, names, parallel)
-
-
-def _tool(given: object, place: str) -> Tool:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{place} must be an object, got {type(given).__name__}")
-    if given.get("type") != "function":
-        raise ValueError(f"{place}.type must be 'function', got {given.get('type')!r:.40}")
-    function = given.get("function", given)
-    if not isinstance(function, Mapping):
-        raise ValueError(f"{place}.function must be an object")
-    name = function.get("name")
-    if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
-        raise ValueError(f"{place} needs a name of letters, digits, _ and -, got {name!r:.80}")
-    description = function.get("description") or ""
-    if not isinstance(description, str):
-        raise ValueError(f"the description of {place} must be a text")
-    parameters = function.get("parameters")
-    if parameters is None:
-        parameters = NO_ARGUMENTS
-    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
-        raise ValueError(f"the parameters of {place} must be a JSON schema of an object")
-    return Tool(name, description, parameters, function.get("strict") is True)
-
-
-def _choice(given: object, names: Sequence[str], parallel: bool) -> ToolChoice:
-    if given is None:
-        return ToolChoice("auto" if names else "none", parallel=parallel)
-    if given in ("auto", "none"):
-        return ToolChoice(given, parallel=parallel)  # type: ignore[arg-type]
-    if given == "required":
-        if not names:
-            raise ValueError("tool_choice 'required' needs tools")
-        return ToolChoice("required", parallel=parallel)
-    if not isinstance(given, Mapping) or given.get("type") != "function":
-        raise ValueError(
-            "tool_choice must be 'auto', 'none', 'required' or an object of type 'function' with a"
-            f" name, got {given!r:.80}"
-        )
-    function = given.get("function", given)
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if name not in names:
-        raise ValueError(f"tool_choice names {name!r:.80}, which is none of the tools")
-    return ToolChoice("named", name, parallel=False)
 
 
 def lark_of_tools(tools: Sequence[Tool], choice: ToolChoice, whitespace: str) -> str:

@@ -67,6 +67,8 @@ class EagleHead(nn.Module):
     unless ``own_head`` says so.
     """
 
+    config_type: ClassVar[type[EagleConfig]] = EagleConfig
+
     def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         self.config, sizes = config, config.sizes

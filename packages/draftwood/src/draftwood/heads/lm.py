@@ -45,6 +45,8 @@ class LmHead(nn.Module):
     The embedding of tokens and the rows of the output head are the target's and not part of it.
     """
 
+    config_type: ClassVar[type[LmConfig]] = LmConfig
+
     def __init__(self, config: LmConfig) -> None:
         super().__init__()
         self.config, sizes = config, config.sizes

@@ -59,6 +59,8 @@ class MedusaHead(nn.Module):
     makes one state of all that it reads; at first it adds what it makes of tokens to h.
     """
 
+    config_type: ClassVar[type[MedusaConfig]] = MedusaConfig
+
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
         self.config, dim = config, config.sizes.hidden

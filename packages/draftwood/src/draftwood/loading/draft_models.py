@@ -1,5 +1,6 @@
-"""Models that draft for a target, and models in memory."""
+"""Targets and models that draft for them, by name or in memory."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,60 @@ if TYPE_CHECKING:
 WANTED = "a model or a trained head, or the name, folder or file of one"
 
 
+@dataclass(frozen=True)
+class ModelAtHand:
+    """A model that was loaded by its name, or given in memory.
+
+    Attributes:
+        folder: of its weights; None for a model in memory.
+        dtype: as ``LoadedModel`` has it; empty for a model in memory.
+    """
+
+    model: Model
+    tokenizer: Any
+    name: str = ""
+    folder: Path | None = None
+    dtype: str = ""
+
+
+def load_target(
+    target: "str | PreTrainedModel",
+    tokenizer: PreTrainedTokenizerBase | None,
+    processes: int = 1,
+    cache: str | None = None,
+    **how: Any,
+) -> ModelAtHand:
+    """A target by its name, or around a model in memory.
+
+    Args:
+        tokenizer: needed with a model in memory.
+        processes: that hold it in parts.
+        cache: as ``load_model`` takes it, as are ``how``: dtype and device.
+
+    Raises:
+        ValueError: for a model in memory without a tokenizer or in several processes.
+    """
+    if isinstance(target, str):
+        loaded = load_model(target, cache=cache, processes=processes, **how)
+        tokenizer = tokenizer or loaded.tokenizer
+        return ModelAtHand(loaded.model, tokenizer, target, loaded.folder, loaded.dtype)
+    if processes > 1:
+        raise ValueError("several processes load a model by its name; give one, or leave tp out")
+    if tokenizer is None:
+        raise ValueError(
+            "a model given as an object needs its tokenizer: draftwood.load(model, tokenizer)"
+        )
+    model, name = in_transformers(target, cache), target.config.name_or_path
+    return ModelAtHand(model, tokenizer, name or type(target).__name__)
+
+
 def load_draft_model(
     draft_model: "str | PreTrainedModel | Model",
     tokenizer: PreTrainedTokenizerBase,
     cache: str | None = None,
     **how: Any,
-) -> tuple[Model, Path | None, str]:
-    """A draft model for a target with this tokenizer, the folder of its weights, and their type.
+) -> ModelAtHand:
+    """A draft model for a target with this tokenizer.
 
     Args:
         cache: as ``load_model`` takes it, as are ``how``: dtype and device.
@@ -36,10 +84,10 @@ def load_draft_model(
     if isinstance(draft_model, str):
         loaded = load_model(draft_model, cache=cache, **how)
         require_same_vocabulary(tokenizer, loaded.tokenizer)
-        return loaded.model, loaded.folder, loaded.dtype
+        return ModelAtHand(loaded.model, tokenizer, draft_model, loaded.folder, loaded.dtype)
     if isinstance(draft_model, Model):
-        return draft_model, None, ""
-    return in_transformers(draft_model, cache), None, ""
+        return ModelAtHand(draft_model, tokenizer)
+    return ModelAtHand(in_transformers(draft_model, cache), tokenizer)
 
 
 def require_draft_model(draft_model: object) -> None:

@@ -42,13 +42,15 @@ class Drafts:
 
         Args:
             given: one model or head or several, in a list or tuple; ``none`` leaves out the head
-                that comes with draftwood.
+                that comes with draftwood. ``Drafts`` stay as they are.
             drafter: a head, by the name that the option for heads had before.
 
         Raises:
             TypeError: for what can be no head.
             ValueError: for two of one kind.
         """
+        if isinstance(given, Drafts):
+            return given
         every = list(given) if isinstance(given, (list, tuple)) else [given]
         models = [each for each in every if each is not None and not _is_head(each)]
         heads = [each for each in every if _is_head(each)]

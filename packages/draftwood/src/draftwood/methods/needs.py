@@ -1,6 +1,6 @@
 """Refusals of methods that lack a resource, and of what none of them uses; imports nothing."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Union
 
 from draftwood.drafters.resources import GIVEN
@@ -25,10 +25,10 @@ def spec(method: Named) -> Spec:
 
 def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     """The resource that a method cannot do without and does not get; None where there is none."""
-    wanted: list[Need] = [
-        need for need in GIVEN if need in spec(method).needs and need not in given
-    ]
-    return next((need for need in wanted if not stands_in(need, method, given)), None)
+    for need in GIVEN:
+        if need in spec(method).needs and need not in given and not stands_in(need, method, given):
+            return need
+    return None
 
 
 def stands_in(need: "Need", method: Named, given: "Collection[Need]") -> bool:
@@ -68,7 +68,7 @@ def require(
     if built and (given or overlap):
         raise ValueError(
             f"method {built[0].name!r} is built already and takes no further parts; leave out draft"
-            " model, datastore, shape and overlap"
+            " model, files, shape and overlap"
         )
     specs = [spec(method) for method in methods if not is_built(method)]
     for each in specs:
@@ -90,6 +90,14 @@ def _require_used(specs: "Sequence[Spec]", given: "Collection[Need]") -> None:
             raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {unused}")
 
 
+_NOT_AHEAD: "Mapping[Need, str]" = {
+    "layers": "drafts with parts of the target itself, which are at work in its passes",
+    "head": "reads the target's hidden states, which are there only after its passes",
+    "draft-model": "learns from its drafts, so that none can be taken back",
+}
+_FREE = "has drafts that cost next to nothing, so that there is nothing to hide"
+
+
 def require_ahead(name: str, method: "Spec | type[Drafter]") -> None:
     """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
 
@@ -98,14 +106,7 @@ def require_ahead(name: str, method: "Spec | type[Drafter]") -> None:
     """
     if method.drafts_ahead:
         return
-    if "layers" in method.needs:
-        why = "drafts with parts of the target itself, which are at work in its passes"
-    elif "head" in method.needs:
-        why = "reads the target's hidden states, which are there only after its passes"
-    elif "draft-model" in method.needs:
-        why = "learns from its drafts, so that none can be taken back"
-    else:
-        why = "has drafts that cost next to nothing, so that there is nothing to hide"
+    why = next((why for need, why in _NOT_AHEAD.items() if need in method.needs), _FREE)
     raise ValueError(
         f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
         " model alone, for instance rsd-s"

@@ -90,8 +90,8 @@ def _modules_of_axes(package: str) -> Iterator[ModuleType]:
     for axis in get_args(Axis):
         if axis in folders:
             folder = import_module(f"{package}.{axis}")
-            for found in pkgutil.iter_modules(folder.__path__):
-                yield import_module(f"{package}.{axis}.{found.name}")
+            for found in pkgutil.walk_packages(folder.__path__, f"{package}.{axis}."):
+                yield import_module(found.name)
 
 
 def _found_modules() -> Iterator[ModuleType]:

@@ -1,6 +1,6 @@
 """Methods by name: found and built."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from draftwood.drafters import Drafter
@@ -11,7 +11,7 @@ from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import all_listed, unknown
-from draftwood.methods.needs import require, require_ahead, stands_in
+from draftwood.methods.needs import require, require_ahead, stands_in, taken
 from draftwood.methods.recipes import own_recipes
 from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model
@@ -49,7 +49,7 @@ def recipe(method: str | MethodSpec) -> MethodSpec:
 def build(
     method: str | MethodSpec | Method,
     target: Model,
-    draft_model: Model | Later[Model] | None = None,
+    draft_model: Model | Later | None = None,
     shape: Shape | None = None,
     verifier: Verifier | None = None,
     *,
@@ -66,7 +66,7 @@ def build(
         verifier: a verifier other than the recipe's.
         overlap: how to draft while the target runs; None drafts in turn.
         resources: further fields of ``Resources``, such as ``head`` or ``curve``; as ``Later``
-            what is to be made when a drafter asks.
+            what is to be made for a method that takes it.
 
     Raises:
         TypeError: for a draft model that is none.
@@ -76,7 +76,8 @@ def build(
             can be drafted while the target runs.
     """
     usual = None if isinstance(method, Method) else recipe(method).shape
-    found = Resources(target, draft_model, shape=shape or usual, **resources)
+    made = _made(method, {"draft_model": draft_model, **resources})
+    found = Resources(target, shape=shape or usual, **made)
     given: set[Need] = {"shape"} if shape is not None else set()
     given |= {need for need in GIVEN if getattr(found, need.replace("-", "_")) is not None}
     require([method], given, overlap is not None)
@@ -104,6 +105,17 @@ def build(
 
         built = Overlapping(built, overlap)
     return Method(built, judge, wanted.name, wanted.otherwise)
+
+
+def _made(method: str | MethodSpec | Method, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the resources that a method takes of those that come later, and leave out the others."""
+    there: Any = {name.replace("_", "-"): each for name, each in parts.items() if each is not None}
+    used = taken(method, there)
+    return {
+        need.replace("-", "_"): each.make() if isinstance(each, Later) else each
+        for need, each in there.items()
+        if need in used or not isinstance(each, Later)
+    }
 
 
 def _drafter_for(

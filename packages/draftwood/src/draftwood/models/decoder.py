@@ -77,9 +77,8 @@ class Projection:
 
     @property
     def floats(self) -> Float[Tensor, "outputs inputs"]:
-        """The weights of a model that was loaded as floats."""
-        assert isinstance(self.weight, Tensor)  # blocks are for the native path alone
-        return self.weight
+        """The weights as floats, which those of a file's blocks are made for this."""
+        return self.weight.floats() if isinstance(self.weight, Blocks) else self.weight
 
     def split(self, sizes: Sequence[int]) -> list["Projection"]:
         """Parts with so many of the outputs, from the first on."""

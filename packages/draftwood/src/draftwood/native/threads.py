@@ -33,7 +33,12 @@ def usable(limits: Sequence[int] = ()) -> int:
     told = torch.get_num_threads()
     if told == 1 and _before_fork:
         told = _before_fork[0]
-    return max(1, min(told, cpus(), of_quota(), *limits))
+    return max(1, min(told, cores(), *limits))
+
+
+def cores() -> int:
+    """CPUs that this process may keep busy, by its affinity and its container's quota."""
+    return min(cpus(), of_quota())
 
 
 @functools.cache

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.models.verified import DraftRequest
+from draftwood.sources.auto.suffix import DEEPEST, CMatchSettings, match_settings
 from draftwood.sources.base import kinds_of
 from draftwood.sources.source import NativeSource
-from draftwood.sources.suffix import DEEPEST, CMatchSettings, match_settings
 from draftwood.sources.token_index import TokenIndex
 from draftwood.validation import positive
 

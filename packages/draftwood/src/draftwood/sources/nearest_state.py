@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.models.verified import DraftRequest
+from draftwood.sources.auto.suffix import UNSEEN, WIDEST
 from draftwood.sources.source import Evidence, NativeSource
-from draftwood.sources.suffix import UNSEEN, WIDEST
 from draftwood.validation import positive
 
 BITS = 256

@@ -63,6 +63,7 @@ class TargetUpdate:
             present.
     """
 
+    ranks: ClassVar[int] = RANKS
     accepted: VerifiedTree
     sampling: Sampling
     quiet: bool = False

@@ -13,9 +13,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from draftwood.sources.datastore import Datastore
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
-from draftwood.storage.datastores import require_datastore
+from draftwood.storage.files import require_file
 from draftwood.storage.private import private_copy
 from draftwood.storage.safetensors import is_cut_short, read_header
 from draftwood.validation import require_kind
@@ -58,18 +59,22 @@ class StoredIndex:
     facts: StoreFacts
     index: TokenIndex
 
-    def require(self, vocabulary: str, vocab_size: int) -> None:
-        """Raise ValueError where these are tokens of another tokenizer.
+    def source(self, vocabulary: str, vocab_size: int) -> Datastore:
+        """The texts as a source of drafts.
 
         Args:
             vocabulary: digest of that of the model to draft for.
             vocab_size: of that model.
+
+        Raises:
+            ValueError: where these are tokens of another tokenizer.
         """
         if self.facts.vocabulary != vocabulary or self.index.largest >= vocab_size:
             raise ValueError(
                 f"the datastore holds tokens of another tokenizer, that of {self.facts.model};"
                 " build one with 'draftwood datastore build' and the --model that it is for"
             )
+        return Datastore(self.index)
 
 
 def write_index(path: Path, stored: StoredIndex) -> None:
@@ -110,7 +115,7 @@ def read_index(path: Path) -> StoredIndex:
         FileNotFoundError: where there is none.
         ValueError: for a file that is none, of another version, cut short or changed.
     """
-    require_datastore(path)
+    require_file(path, "datastore")
     try:
         with private_copy(path) as copy:
             read_header(copy)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from draftwood.sources.suffix import BREAK, DEEPEST
+from draftwood.sources.auto.suffix import BREAK, DEEPEST
 
 MOST_TOKENS = 2**31 - 1
 """Rows are numbers of 32 bits."""

@@ -173,13 +173,13 @@ def explain_write_errors(
 
 def write_file(
     path: Path,
-    fill: Callable[[Path], object],
+    content: str | Callable[[Path], object],
     errors: Callable[[Path], AbstractContextManager[None]] = explain_write_errors,
 ) -> None:
     """Write a file so that nobody ever sees it half-written: beside its place, then renamed.
 
     Args:
-        fill: writes the file of a given name.
+        content: a text, or what writes the file of a given name.
         errors: context that explains errors of the disk.
 
     Raises:
@@ -189,19 +189,13 @@ def write_file(
     with errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fill(partial)
+            if isinstance(content, str):
+                partial.write_text(content, encoding="utf-8")
+            else:
+                content(partial)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def write_text(
-    path: Path,
-    text: str,
-    errors: Callable[[Path], AbstractContextManager[None]] = explain_write_errors,
-) -> None:
-    """Write a text as ``write_file`` does."""
-    write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"), errors)
 
 
 def write_manifest(folder: Path, source: str, facts: Facts) -> None:

@@ -23,7 +23,7 @@ from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.trees import require_tree
-from draftwood.model_names import given_resources
+from draftwood.model_names import ModelNames
 from draftwood.model_set import ModelSet
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
@@ -147,29 +147,28 @@ class LanguageModel(InProcess):
                 while the target runs, and how; texts stay the same.
             tree: as ``load`` takes it.
         """
-        drafts = Drafts.of(draft_model, drafter)
+        given: Any = {"draft_model": Drafts.of(draft_model, drafter), "datastore": datastore}
+        names = ModelNames(**given)
         if method is not None:
-            self._require(method, drafts, datastore, overlap)
-            require_tree([method], tree, drafts.levels)
-        models = self.models.with_drafts(drafts, datastore, overlap)
+            self._require(method, names, overlap)
+            require_tree([method], tree, names.drafts.levels)
+        models = self.models.with_names(names, overlap)
         if method is None:
             method = models.default_method(measure)
-            self._require(method, drafts, datastore, overlap)
+            self._require(method, names, overlap)
         require_tree([method], tree, Drafts(head=models.head).levels)
         return LanguageModel.of(models, method, measure, self.grammars, tree)
 
     def _require(
         self,
         method: str | MethodSpec | Method,
-        drafts: Drafts,
-        datastore: "str | Path | StoredIndex | None",
+        names: ModelNames,
         overlap: bool | Overlap | None,
     ) -> None:
         """Refuse what a method lacks, and what is given and it does not use."""
-        given = given_resources(drafts, datastore)
         loaded = methods.taken(method, self.models.given)
-        methods.require([method], given | loaded, bool(overlap))
-        drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
+        methods.require([method], names.given | loaded, bool(overlap))
+        names.drafts.require_for(() if isinstance(method, Method) else [methods.spec(method)])
 
     def encode(
         self,
@@ -183,7 +182,7 @@ class LanguageModel(InProcess):
         It is read as a chat where the tokenizer has a chat template, unless ``raw``.
 
         Args:
-            tools: that the answer may call, as ``grammar.read_tools`` gives them; for chats.
+            tools: that the answer may call; for chats.
             tool_choice: likewise.
         """
         require_prompt(prompt)
@@ -231,7 +230,7 @@ class LanguageModel(InProcess):
             ends,
             wanted.seed,
             wanted.exact,
-            stop=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
+            stop_rules=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
             logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,
@@ -396,21 +395,15 @@ def load(
             and a tree that the method cannot draw.
     """
     drafts = Drafts.of(draft_model, drafter)
-    given = given_resources(drafts, datastore)  # before anything is loaded
-    methods.require([method or drafts.method], given, overlap_of(overlap) is not None)
-    if not isinstance(method, Method):
-        drafts.require_for([methods.spec(method or drafts.method)])
+    given: Any = {"model": model, "draft_model": drafts, "datastore": datastore, "tp": tp}
+    given |= {"dtype": dtype, "device": device, "cache": cache}
+    names = ModelNames(**given)
+    wanted = method or drafts.method  # refused before anything is loaded
+    methods.require([wanted], names.given, overlap_of(overlap) is not None)
+    if not isinstance(wanted, Method):
+        drafts.require_for([methods.spec(wanted)])
     if tree is not None:
-        method = method or drafts.method  # not the fastest, which may draw other trees
+        method = wanted  # not the fastest, which may draw other trees
         require_tree([method], tree, drafts.levels)
-    models = ModelSet.load(
-        model,
-        tokenizer,
-        draft_model=drafts,
-        datastore=datastore,
-        overlap=overlap,
-        curve=curve,
-        tp=tp,
-        **{"dtype": dtype, "device": device, "cache": cache},
-    )
+    models = ModelSet.load(names, tokenizer, overlap=overlap, curve=curve)
     return LanguageModel.of(models, method, tree=tree)

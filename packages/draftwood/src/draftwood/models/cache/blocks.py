@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import ClassVar
 from weakref import ref
 
 import torch
@@ -105,6 +106,8 @@ class BlockPool:
         """
         self._reap_if_free()
         return None if self.limit is None else self._most() - len(self._refs) + self._spare
+
+    places_per_block: ClassVar[int] = PLACES
 
     @staticmethod
     def blocks_for(length: int) -> int:

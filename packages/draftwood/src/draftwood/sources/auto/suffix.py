@@ -41,12 +41,13 @@ class Suffix:
     def __post_init__(self) -> None:
         positive("longest and shortest", [self.longest, self.shortest])
 
+    @property
+    def settings(self) -> "CMatchSettings":
+        """How matches are searched and what is made of them."""
+        return match_settings(self.longest, self.shortest)
+
     def native(self, request: DraftRequest) -> NativeSource:
-        return NativeSource(
-            self.name,
-            match_settings(self.longest, self.shortest),
-            tuple(kinds_of(self.name, self.longest)),
-        )
+        return NativeSource(self.name, self.settings, tuple(kinds_of(self.name, self.longest)))
 
 
 class CMatchSettings(ctypes.Structure):

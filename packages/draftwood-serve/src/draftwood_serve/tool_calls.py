@@ -6,8 +6,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from draftwood.grammar.tools import CLOSE, OPEN
+from draftwood.grammar import Tool
 
+OPEN, CLOSE = Tool.opening, Tool.closing
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\S)')
 _LONGEST_HEAD = 400  # characters, after which a head that did not match never will
 

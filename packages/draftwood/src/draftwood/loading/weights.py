@@ -1,0 +1,95 @@
+"""Weights of a model by its name, for who reads them without running the model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftwood.loading.folders import understood
+from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_shapes, open_blocks
+from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
+from draftwood.loading.origin import weights_digest
+from draftwood.loading.skeleton import skeleton, tokenizer_of
+from draftwood.models.decoder import Decoder, read_decoder, why_not_lean
+from draftwood.storage.safetensors import read_header
+
+
+@dataclass(frozen=True)
+class WeightsFolder:
+    """A folder of weights: of safetensors, or one that describes a GGUF file."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, name: str, dtype: Any = None) -> "WeightsFolder":
+        """The folder of a name, as a model of it is loaded; raises as ``load_model``."""
+        return cls(blocks_of(name) or folder_of(name, dtype))
+
+    @classmethod
+    def of_floats(cls, name: str, dtype: Any = None) -> "WeightsFolder":
+        """The folder of a name whose weights are floats; a GGUF file is converted."""
+        return cls(folder_of(name, dtype))
+
+    @classmethod
+    def of_blocks(cls, name: str) -> "WeightsFolder | None":
+        """The folder of a name that is a GGUF file whose matrices are used as they are."""
+        folder = blocks_of(name)
+        return None if folder is None else cls(folder)
+
+    @property
+    def is_of_blocks(self) -> bool:
+        """True if it describes a GGUF file."""
+        return is_blocks_folder(self.path)
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the weights; None where they do not say."""
+        return weights_digest(self.path)
+
+    @property
+    def gguf_files(self) -> list[Path]:
+        """The parts of the GGUF file."""
+        return files_of(self.path)
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """Shapes of tensors by name; of the matrices alone in a GGUF file."""
+        if self.is_of_blocks:
+            return matrix_shapes(self.path)
+        headers = map(read_header, sorted(self.path.glob("*.safetensors")))
+        return {name: entry["shape"] for header in headers for name, entry in header.items()}
+
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model."""
+        return tokenizer_of(self.path)
+
+
+def decoder_of(name: str, cannot: str) -> Decoder:
+    """The layers of a model by its name, as floats or as the blocks of its file.
+
+    Args:
+        cannot: what is not possible for a model of another shape than Llama's.
+
+    Raises:
+        ValueError: for such a model.
+    """
+    folder = blocks_of(name)
+    if folder is not None:
+        return open_blocks(folder).decoder
+    hf_model: Any = load_pretrained(name, device="cpu").model
+    reason = why_not_lean(hf_model)
+    if reason is not None:
+        raise ValueError(f"{cannot} {name}: {reason}")
+    return read_decoder(hf_model)
+
+
+def skeleton_of(name: str) -> Any:
+    """A model by its name without weights, which are not fetched where its configuration is apart.
+
+    Raises:
+        ValueError: where the name or the configuration says nothing.
+    """
+    from transformers import AutoConfig
+
+    folder = described(name)
+    with understood(folder):
+        return skeleton(AutoConfig.from_pretrained(folder))

@@ -1,0 +1,1 @@
+"""Sources that ``auto`` asks with their defaults: each file holds one, and says its place."""
