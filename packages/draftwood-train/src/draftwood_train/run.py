@@ -143,16 +143,22 @@ class Training:
         return self.dataset.draft_vocabulary(self.draft_vocabulary)
 
     def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
-        """Prepare a drafter that was read for training with this recipe."""
+        """Prepare a drafter that was read for training with this recipe.
+
+        It keeps the parts that the recipe says a head may gain, as they are built.
+        """
         new, config = self.recipe.build(target), start.head.config
+        gains: frozenset[str] = getattr(self.recipe, "gains", frozenset())
+        weights = start.head.state_dict()
         for each in fields(config):  # type: ignore[arg-type]
             own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)
-            if own != wanted:
+            gained = each.name in gains and weights.keys() <= new.state_dict().keys()
+            if own != wanted and not gained:
                 raise ValueError(
                     f"{self.start} holds a drafter with {each.name} {own}, not {wanted}; give the"
                     " same options that it was trained with"
                 )
-        new.load_state_dict(start.head.state_dict())
+        new.load_state_dict({**new.state_dict(), **weights})
         return new
 
     def _store(self, outcome: Outcome, tokens: Tensor) -> None:

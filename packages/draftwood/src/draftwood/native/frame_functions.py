@@ -30,5 +30,9 @@ FRAME_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         None,
         (POINTER(CLattice), c_int32, c_int64, POINTER(CLatticeTree)),
     ),
+    "draftwood_collapsed_paths": (
+        None,
+        (POINTER(CLattice), c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(CLatticeTree)),
+    ),
 }
 """Type of the result, types of the arguments."""
