@@ -130,7 +130,7 @@ def test_gradients_are_those_of_small_differences() -> None:
 
 @pytest.mark.parametrize("place", [VOCAB, 0, 1])
 def test_logarithms_of_many_texts_are_those_of_the_prefixes_one_by_one(place: int) -> None:
-    """Where the blank is the last symbol; in another place it is another law."""
+    """They are, with the blank as the last symbol; in another place it is another law."""
     log_probs = logits().log_softmax(-1).roll(place - VOCAB, -1)
     for found, row in zip(
         zip(*(each.exp() for each in log_weights(log_probs, LABELS)), strict=True),
