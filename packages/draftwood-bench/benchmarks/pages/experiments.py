@@ -110,7 +110,7 @@ DRAFTERS = Choice(
 FRAMES = Choice(
     "",
     (
-        *("drafter", "8 nodes, T = 0", "8 nodes, T = 1", "16 nodes, T = 0", "63 nodes, T = 0"),
+        *("drafter", "8 nodes, T = 0", "8 nodes, T = 1"),
         f"beside {frames.BASE}",
     ),
 )
@@ -163,6 +163,10 @@ def _of_drafters() -> Iterator[str]:
     yield titled("Beside each other", PAIRS.of(drafters.pairs()))
     for amount, found in frames.tables():
         yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(found))
+    for amount, found in frames.judged():
+        columns = ("frames", *(f"{nodes} nodes" for nodes in frames.NODES))
+        told = Choice("", columns).of(found)
+        yield titled(f"{frames.HELD}, {amount // 1000}k tokens", told)
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
     if beside := speed.rows():
         yield titled(speed.TITLE, Choice("", tuple(beside[0])).of(beside))

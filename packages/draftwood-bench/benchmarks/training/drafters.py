@@ -208,30 +208,34 @@ def train(
             continue
         folder = arm.folder(work)
         if not (folder / "config.json").is_file():
-            settings = TrainingSettings(
-                arm.tokens,
-                "tokens",
-                rows=4,
-                rates=Rates(4e-3, 1e-3, warm_up=10, decay=0.5),
-                judge_every=40,
-            )
-            training = PartialTraining(
-                arm.recipe,
-                data,
-                folder,
-                settings,
-                arm.vocabulary,
-                resume=True,
-                command="python -m benchmarks.training.drafters train",
-                part=arm.part,
-            )
-            outcome = training.run()
+            outcome = training_of(arm, data, folder).run()
             if outcome.reason == "stopped":  # its head saw less than the others'
                 shutil.rmtree(folder)
                 return
             print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
         if measure:
             measure.arm(arm, folder)
+
+
+def training_of(arm: Arm, data: Path, folder: Path) -> PartialTraining:
+    """The training of an arm, into a folder."""
+    settings = TrainingSettings(
+        arm.tokens,
+        "tokens",
+        rows=4,
+        rates=Rates(4e-3, 1e-3, warm_up=10, decay=0.5),
+        judge_every=40,
+    )
+    return PartialTraining(
+        arm.recipe,
+        data,
+        folder,
+        settings,
+        arm.vocabulary,
+        resume=True,
+        command="python -m benchmarks.training.drafters train",
+        part=arm.part,
+    )
 
 
 class Measurement:
@@ -250,6 +254,7 @@ class Measurement:
         """Measure a trained arm: its first token, a small tree, both temperatures."""
         from draftwood.heads.folder import load
         from draftwood.methods import build
+        from draftwood.methods.drafts import Drafts
         from draftwood.shapes import BestFirst
 
         head = load(folder)
@@ -259,8 +264,8 @@ class Measurement:
         for search in arm.searches:
             for nodes, temperature in arm.cells:
                 own = kind == "ctc"
-                width = min(nodes, max(4, nodes // 6))
-                shape = None if own else BestFirst(min(nodes, 6), width, nodes)
+                width, depth = max(4, nodes // 6), Drafts(head=head).levels or 6
+                shape = None if own else BestFirst(min(nodes, depth), min(nodes, width), nodes)
                 method = build(arm.recipe.name, self.lm.model, shape=shape, head=head)
                 if own:
                     changed = {"nodes": nodes, **({"search": search} if search else {})}

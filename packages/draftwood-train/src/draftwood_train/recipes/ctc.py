@@ -136,7 +136,7 @@ class CtcRecipe:
         chosen = _drawn(lengths > 0, self.anchors)
         if not bool(chosen.any()):
             return torch.zeros((), device=labels.device, requires_grad=True), {}
-        states = _states(head, rows, target, chosen)
+        states = frame_states(head, rows, target, chosen)
         if self.pairwise:
             states = _with_neighbours(head, states, rows, target, chosen)
         if self.loss_name == "kl":
@@ -193,24 +193,16 @@ class CtcRecipe:
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """Count the tokens that trees of the most probable prefixes would emit.
-
-        Every eighth place of greedy answers counts, or of all where none is greedy.
-        """
-        labels, follows = _labels(rows, target, min(NODES, self.frames))
-        labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
-        possible = follows[..., 0]
-        if bool((possible & rows.is_greedy).any()):
-            possible &= rows.is_greedy
-        chosen = possible & ((possible.long().cumsum(-1) - 1) % JUDGED_EVERY == 0)
+        """Count the tokens that trees of the most probable prefixes would emit."""
+        chosen, labels = judged_places(rows, target, self.frames)
         places = int(chosen.sum())
         if not places:
             return Judged(0, {"block_efficiency": 0.0, "first_guess": 0.0})
         assert isinstance(head, CtcHead)
-        states = _states(head, rows, target, chosen)
-        probs, texts = head.log_probs(states, target.head).exp(), labels[chosen].tolist()
+        states = frame_states(head, rows, target, chosen)
+        probs, texts = head.log_probs(states, target.head).exp(), labels.tolist()
         with torch.autocast("cpu", enabled=False):
-            read = self._reader(head, target)
+            read = reader(head, target)
             accepted = [
                 self._accepted(read(each), text)
                 for each, text in zip(probs.cpu(), texts, strict=True)
@@ -219,22 +211,10 @@ class CtcRecipe:
         first = float(sum(right for _, right in accepted))
         return Judged(places, {"block_efficiency": tokens, "first_guess": first})
 
-    def _reader(self, head: CtcHead, target: TargetWeights) -> Callable[[Tensor], Frames]:
-        """A reader of a place's frames."""
-        if not self.pairwise:
-            alone = self.loss_name in FRAME_LOSSES
-            return lambda probs: Unmerged(probs, False) if alone else Lattice(probs)
-        embedded = functional.embedding(target.draft_tokens, target.embedding)
-        pairs = head.pairwise.pairs(
-            embedded.to(head.frame_weight.dtype),
-            lambda states: functional.linear(states, target.head.to(states.dtype)),
-        )
-        return lambda probs: Chain(probs.log(), pairs, head.config.candidates)
-
     def _accepted(self, frames: Frames, text: list[int]) -> tuple[int, bool]:
         """Number of the text's tokens in the tree, and whether its first node is one of them."""
         tree = likeliest_prefixes(frames, NODES)
-        return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
+        return depth_of(text, tree), tree.token_list[1:2] == text[:1]
 
 
 @torch.no_grad()
@@ -258,7 +238,43 @@ def _start_from(head: CtcHead, target: TargetWeights) -> None:
             own[name].copy_(weight)
 
 
-def _depth_of(text: list[int], tree: DraftTree) -> int:
+def reader(head: CtcHead, target: TargetWeights) -> Callable[[Tensor], Frames]:
+    """A reader of a place's frames, given as probabilities, as the drafter reads them."""
+    if not head.config.pairwise:
+        alone = not head.config.has_blank
+        return lambda probs: Unmerged(probs, False) if alone else Lattice(probs)
+    embedded = functional.embedding(target.draft_tokens, target.embedding)
+    pairs = head.pairwise.pairs(
+        embedded.to(head.frame_weight.dtype),
+        lambda states: functional.linear(states, target.head.to(states.dtype)),
+    )
+    return lambda probs: Chain(probs.log(), pairs, head.config.candidates)
+
+
+def judged_places(
+    rows: PackedRows, target: TargetWeights, frames: int, every: int = JUDGED_EVERY
+) -> tuple[Bool[Tensor, "rows places"], Int[Tensor, "anchors depth"]]:
+    """Choose places to judge by: of greedy answers, or of all where none is greedy.
+
+    Args:
+        frames: places that are drafted at once.
+        every: of so many places one is judged.
+
+    Returns:
+        The places, and the tokens behind the root of each as places in the draft vocabulary, -1
+        where a token is none of it, or none of the answer.
+    """
+    labels, follows = _labels(rows, target, min(NODES, frames))
+    labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
+    possible = follows[..., 0]
+    if bool((possible & rows.is_greedy).any()):
+        possible &= rows.is_greedy
+    chosen = possible & ((possible.long().cumsum(-1) - 1) % every == 0)
+    return chosen, labels[chosen]
+
+
+def depth_of(text: list[int], tree: DraftTree) -> int:
+    """Number of a text's first tokens that a tree holds."""
     node = 0
     for depth, token in enumerate(text):
         node = next((n for n in tree.children[node] if tree.token_list[n] == token), -1)
@@ -294,7 +310,7 @@ def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "r
     return torch.zeros_like(possible).scatter(-1, best, True) & possible
 
 
-def _states(
+def frame_states(
     head: CtcHead, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
 ) -> Float[Tensor, "anchors frames dim"]:
     """States of the frames at the chosen places, in their order, as the output head reads them."""
