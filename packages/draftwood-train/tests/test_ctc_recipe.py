@@ -14,6 +14,7 @@ from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,
     lk_loss,
+    log_weights,
     next_token_laws,
     paces,
     prefix_loss,
@@ -127,6 +128,23 @@ def test_gradients_are_those_of_small_differences() -> None:
         assert torch.autograd.gradcheck(loss, (given,))
 
 
+@pytest.mark.parametrize("place", [VOCAB, 0, 1])
+def test_logarithms_of_many_texts_are_those_of_the_prefixes_one_by_one(place: int) -> None:
+    """They are, with the blank as the last symbol; in another place it is another law."""
+    log_probs = logits().log_softmax(-1).roll(place - VOCAB, -1)
+    for found, row in zip(
+        zip(*(each.exp() for each in log_weights(log_probs, LABELS)), strict=True),
+        prefixes(logits().log_softmax(-1)),
+        strict=True,
+    ):
+        wanted = [(each.weights, each.repeats, each.chance, each.ends) for each in row]
+        same = [
+            torch.allclose(one, torch.tensor(other, dtype=torch.float64), atol=1e-12)
+            for one, other in zip(found, zip(*wanted, strict=True), strict=True)
+        ]
+        assert all(same) == (place == VOCAB)
+
+
 def test_lk_goes_from_divergence_to_total_variation() -> None:
     target = torch.tensor([[0.5, 0.3, 0.2]])
     assert lk_loss(target, target).item() == pytest.approx(0.0, abs=1e-6)
@@ -191,9 +209,11 @@ def efficiency(recipe: CtcRecipe, head: CtcHead, rows: PackedRows, target: Targe
 @pytest.mark.parametrize(
     "options",
     [
-        *({"loss_name": name} for name in ("ctc", "prefix", "prefix+lk", "ce")),
+        *({"loss_name": name} for name in ("ctc", "prefix", "prefix+lk", "ce", "kl")),
         {"loss_name": "ce", "paced": True, "layers": 2},
+        {"loss_name": "kl", "paced": True, "form": "linear"},
         {"loss_name": "ce", "pairwise": 4},
+        {"loss_name": "kl", "pairwise": 4},
     ],
     ids=str,
 )
@@ -212,15 +232,16 @@ def test_a_pairwise_term_learns_what_independent_frames_cannot() -> None:
     labels = torch.tensor([[0, 1], [2, 0]] * 50)
     lengths = torch.full((100,), 2)
     torch.manual_seed(0)
-    losses = []
+    embedding, losses = torch.randn(VOCAB, 6), []
     for pairwise in (0, 2):
         frames = torch.zeros(2, VOCAB, requires_grad=True)
-        term = PairwiseTerm(VOCAB, 2)
+        term = PairwiseTerm(6, 2)
         learns = [frames, *(term.parameters() if pairwise else ())]
         optimiser = torch.optim.Adam(learns, 0.1)
         for _ in range(200):
             first = frames.expand(100, 2, VOCAB)
-            terms = torch.stack([torch.zeros(100, VOCAB), term(labels[:, 0])], dim=1)
+            after = term(embedding[labels[:, 0]]) @ embedding.T
+            terms = torch.stack([torch.zeros(100, VOCAB), after], dim=1)
             log_probs = (first + (terms if pairwise else 0.0)).log_softmax(-1)
             loss = frame_loss(log_probs, labels, lengths)
             optimiser.zero_grad()
@@ -232,12 +253,70 @@ def test_a_pairwise_term_learns_what_independent_frames_cannot() -> None:
 
 
 def test_options_that_exclude_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="choose --loss-name ce"):
+    with pytest.raises(ValueError, match="choose --loss-name kl"):
         CtcRecipe(pairwise=8)
-    with pytest.raises(ValueError, match="choose --loss-name ce"):
+    with pytest.raises(ValueError, match="choose --loss-name kl"):
         CtcRecipe(paced=True, loss_name="ctc")
     with pytest.raises(ValueError, match="linear ones no more"):
         CtcRecipe(form="linear", layers=2, loss_name="ce").build(world()[0])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"form": "layer"}, {"form": "layer", "layers": 2}, {"features": "three"}, {"pairwise": 4}],
+    ids=str,
+)
+def test_parts_that_a_linear_head_gains_change_nothing_before_they_learn(more: Any) -> None:
+    target, rows = world()
+    rows = replace(rows, states=rows.states.expand(-1, -1, 3, -1))
+    wide = torch.randn(rows.states.shape, generator=torch.Generator().manual_seed(5))
+    rows = replace(rows, states=torch.cat([wide[:, :, :2], rows.states[:, :, 2:]], dim=2))
+    linear = CtcRecipe(frames=4, anchors=8, loss_name="kl", form="linear")
+    last = replace(rows, states=rows.states[:, :, 2:])
+    old = trained(linear, last, target, 5)
+    recipe = replace(linear, **more)
+    new = recipe.build(target)
+    new.load_state_dict({**new.state_dict(), **old.state_dict()})
+    given = rows if recipe.features == "three" else last
+    judged, before = recipe.judge(new, given, target), linear.judge(old, last, target)
+    assert (judged.places, judged.figures) == (before.places, before.figures)
+    losses = []
+    for each, head, states in ((linear, old, last), (recipe, new, given)):
+        torch.manual_seed(0)
+        loss = each.loss(head, states, target, 0.0)[0]
+        loss.backward()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    learn = [name for name, each in new.named_parameters() if name not in old.state_dict()]
+    found = dict(new.named_parameters())
+    grads = [found[name].grad for name in learn]
+    assert any(each is not None and bool(each.any()) for each in grads)  # but they do learn
+
+
+def test_frames_learn_the_targets_distributions_at_their_own_places() -> None:
+    """The loss is the mean divergence, told here from whole distributions."""
+    target, rows = world()
+    recipe = CtcRecipe(frames=3, anchors=40, loss_name="kl", form="linear")
+    head: Any = recipe.build(target)
+    loss, figures = recipe.loss(head, rows, target, 0.0)
+    wanted = []
+    for row in range(8):
+        for place in range(40):
+            inside = rows.segments[row] == rows.segments[row, place]
+            for frame in range(3):
+                ahead = place + 2 + frame
+                if ahead >= 40 or not (inside & rows.is_answer[row])[ahead]:
+                    break
+                if frame == 0 and target.draft_index[rows.tokens[row, ahead]] < 0:
+                    break
+                embedded = target.embedding[rows.tokens[row, place + 1]]
+                context = head.rows(rows.states[row, place, 0], embedded)
+                state = head.norm(head.born(context))[frame]
+                own = (target.head @ state).log_softmax(-1)
+                true = (target.head @ rows.final[row, ahead - 1]).softmax(-1)
+                wanted.append((true * (true.log() - own)).sum().item())
+    assert loss.item() == pytest.approx(sum(wanted) / len(wanted), rel=1e-3)
+    assert figures["kl"] == loss.item()
 
 
 def test_states_in_the_wrong_places_teach_nothing() -> None:

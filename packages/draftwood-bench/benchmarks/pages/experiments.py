@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from benchmarks.common.json_lines import RESULTS, read
 from benchmarks.pages.runs import MISSING
 from benchmarks.self_speculation import experiments, overlap, pruning
-from benchmarks.training import drafters, growth, speed
+from benchmarks.training import drafters, frames, growth, speed
 from draftwood_bench.report.table import Table
 
 Row = Mapping[str, str]
@@ -107,6 +107,13 @@ DRAFTERS = Choice(
     "",
     ("drafter", "tokens", "8 nodes, T = 0", "8 nodes, T = 1", "beside the first, 8 nodes, T = 0"),
 )
+FRAMES = Choice(
+    "",
+    (
+        *("drafter", "8 nodes, T = 0", "8 nodes, T = 1"),
+        f"beside {frames.BASE}",
+    ),
+)
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
 GROWTH = Choice("", ("ten times the", "adds"))
 PRUNED = Choice(
@@ -154,6 +161,12 @@ def _of_drafters() -> Iterator[str]:
         rows += [{"drafter": f"**{drafters.TITLES[question]}**"}, *found]
     yield DRAFTERS.of(rows).markdown()
     yield titled("Beside each other", PAIRS.of(drafters.pairs()))
+    for amount, found in frames.tables():
+        yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(found))
+    for amount, found in frames.judged():
+        columns = ("frames", *(f"{nodes} nodes" for nodes in frames.NODES))
+        told = Choice("", columns).of(found)
+        yield titled(f"{frames.HELD}, {amount // 1000}k tokens", told)
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
     if beside := speed.rows():
         yield titled(speed.TITLE, Choice("", tuple(beside[0])).of(beside))

@@ -11,6 +11,7 @@ bootstrap 95 % interval over prompts.
 """
 
 import argparse
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ RECORDS = RESULTS / "drafters" / "records.jsonl"
 TOKENS = 300_000
 FEWER_TOKENS = 60_000  # where EAGLE heads are compared with each other
 NEW_TOKENS = 64
+Cell = tuple[int, float]
+"""Nodes of a tree, and the temperature."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class Arm:
         rows: of a batch; all arms see batches of as many tokens.
         part: which texts it is trained on.
         searches: ways to read frames, for CTC heads.
+        cells: in which it is measured.
     """
 
     name: str
@@ -144,6 +148,11 @@ class Arm:
     vocabulary: int = 8192
     part: type[Dataset] = Dataset
     searches: tuple[str, ...] = ("",)
+    cells: tuple[Cell, ...] = ((1, 0.0), (8, 0.0), (8, 1.0))
+
+    def folder(self, work: Path) -> Path:
+        """Folder of its head."""
+        return work / self.name.replace(" ", "-").replace(",", "")
 
 
 def eagle(**options: Any) -> EagleRecipe:
@@ -161,19 +170,6 @@ ARMS = (
     Arm("ctc layer, ctc", "ctc", ctc(loss_name="ctc"), searches=("raw", "paper", "prefix")),
     Arm("ctc layer, prefix", "ctc", ctc(loss_name="prefix")),
     Arm("ctc layer, prefix+lk", "ctc", ctc()),
-    *(
-        Arm(f"ctc {name}", "ctc", ctc(loss_name="ce", **options))
-        for name, options in {
-            "layer, ce, paced": {"paced": True},
-            "linear, ce, pairwise": {"form": "linear", "pairwise": 64},
-            "linear, ce, three states": {"form": "linear", "features": "three"},
-            "linear, ce, all": {
-                "form": "linear", "features": "three", "paced": True, "pairwise": 64,
-            },
-            "layer, ce, all": {"features": "three", "paced": True, "pairwise": 64},
-            "2 layers, ce, all": {"features": "three", "paced": True, "pairwise": 64, "layers": 2},
-        }.items()
-    ),
     Arm("eagle-3", "ctc", eagle()),
     Arm("medusa", "ctc", MedusaRecipe()),
     Arm("hydra", "ctc", HydraRecipe()),
@@ -194,39 +190,52 @@ ARMS = (
 )  # fmt: skip
 
 
-def train(data: Path, work: Path, only: str | None, measures: bool = True) -> None:
-    """Train each arm, and decode with it unless told otherwise.
+def train(
+    data: Path,
+    work: Path,
+    only: str | None,
+    measures: bool = True,
+    arms: Sequence[Arm] = ARMS,
+) -> None:
+    """Train each arm, and decode with it unless told otherwise; Ctrl-C ends it after a checkpoint.
 
     Args:
         only: names of arms, with semicolons between; None for all.
     """
     measure = Measurement() if measures else None
-    for arm in ARMS:
+    for arm in arms:
         if only and arm.name not in only.split(";"):
             continue
-        folder = work / arm.name.replace(" ", "-").replace(",", "")
+        folder = arm.folder(work)
         if not (folder / "config.json").is_file():
-            settings = TrainingSettings(
-                arm.tokens,
-                "tokens",
-                rows=4,
-                rates=Rates(4e-3, 1e-3, warm_up=10, decay=0.5),
-                judge_every=40,
-            )
-            training = PartialTraining(
-                arm.recipe,
-                data,
-                folder,
-                settings,
-                arm.vocabulary,
-                resume=True,
-                command="python -m benchmarks.training.drafters train",
-                part=arm.part,
-            )
-            outcome = training.run()
+            outcome = training_of(arm, data, folder).run()
+            if outcome.reason == "stopped":  # its head saw less than the others'
+                shutil.rmtree(folder)
+                return
             print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
         if measure:
             measure.arm(arm, folder)
+
+
+def training_of(arm: Arm, data: Path, folder: Path) -> PartialTraining:
+    """The training of an arm, into a folder."""
+    settings = TrainingSettings(
+        arm.tokens,
+        "tokens",
+        rows=4,
+        rates=Rates(4e-3, 1e-3, warm_up=10, decay=0.5),
+        judge_every=40,
+    )
+    return PartialTraining(
+        arm.recipe,
+        data,
+        folder,
+        settings,
+        arm.vocabulary,
+        resume=True,
+        command="python -m benchmarks.training.drafters train",
+        part=arm.part,
+    )
 
 
 class Measurement:
@@ -245,6 +254,7 @@ class Measurement:
         """Measure a trained arm: its first token, a small tree, both temperatures."""
         from draftwood.heads.folder import load
         from draftwood.methods import build
+        from draftwood.methods.drafts import Drafts
         from draftwood.shapes import BestFirst
 
         head = load(folder)
@@ -252,9 +262,10 @@ class Measurement:
         size = sum(each.numel() for each in head.head.parameters())
         facts = {"question": arm.question, "data": arm.tokens, "weights": size}
         for search in arm.searches:
-            for nodes, temperature in ((1, 0.0), (8, 0.0), (8, 1.0)):
+            for nodes, temperature in arm.cells:
                 own = kind == "ctc"
-                shape = None if own else BestFirst(min(nodes, 6), min(nodes, 4), nodes)
+                width, depth = max(4, nodes // 6), Drafts(head=head).levels or 6
+                shape = None if own else BestFirst(min(nodes, depth), min(nodes, width), nodes)
                 method = build(arm.recipe.name, self.lm.model, shape=shape, head=head)
                 if own:
                     changed = {"nodes": nodes, **({"search": search} if search else {})}
@@ -268,6 +279,7 @@ class Measurement:
         """One method on all prompts."""
         for number, prompt in enumerate(self.prompts):
             record = {"name": name, "at": at, "temperature": temperature, "prompt": prompt.id}
+            record |= facts
             if key(record) in self.known:
                 continue
             lm = self.lm.with_method(method)
@@ -282,12 +294,12 @@ class Measurement:
             stats = made.stats
             record |= {"category": prompt.category, "tokens": stats.tokens - 1}
             record |= {"runs": stats.target_runs, "drafted": stats.drafted}
-            record |= {"seconds": round(time.perf_counter() - since, 4), **facts}
+            record |= {"seconds": round(time.perf_counter() - since, 4)}
             append(self.records, record)
 
 
 def key(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[name] for name in ("name", "at", "temperature", "prompt"))
+    return tuple(record[name] for name in ("name", "at", "temperature", "prompt", "data"))
 
 
 def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:

@@ -5,8 +5,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.heads.lattice import LEAST, log_weights
 from draftwood_train.losses import lk_hybrid
+
+LEAST = -1e30
+"""Logarithm of a probability of zero: finite, so that gradients are finite too."""
 
 
 def ctc_loss(
@@ -123,3 +125,61 @@ def lk_loss(
     likely = target / target.sum(-1, keepdim=True).clamp(min=tiny)
     ratio = likely.clamp(min=tiny).log() - draft.clamp(min=tiny).log()
     return lk_hybrid((likely * ratio).sum(-1), target.minimum(draft).sum(-1)).mean()
+
+
+def log_weights(
+    log_probs: Float[Tensor, "*batch frames symbols"], tokens: Int[Tensor, "*batch tokens"]
+) -> tuple[
+    Float[Tensor, "*batch prefixes frames"],
+    Float[Tensor, "*batch prefixes frames"],
+    Float[Tensor, "*batch prefixes"],
+    Float[Tensor, "*batch prefixes"],
+]:
+    """Logarithms of all prefixes of texts at once, differentiable.
+
+    A token's recursion over frames is linear, so it is one sum over the frames in which the token
+    may have begun.
+
+    Args:
+        log_probs: of each symbol in each frame; the blank is the last symbol.
+        tokens: of each text, any symbol but the blank.
+
+    Returns:
+        For every prefix, the empty one first: weights of the frames in what follows, the same for
+        another token like its last, P_pre and P_end.
+    """
+    blank = log_probs[..., -1]
+    before = functional.pad(blank.cumsum(-1), (1, 0))
+    weights = repeats = before[..., :-1]
+    found = [(weights, repeats, torch.zeros_like(before[..., 0]), before[..., -1])]
+    for place in range(tokens.shape[-1]):
+        token = tokens[..., place]
+        says = log_probs.gather(-1, token[..., None, None].expand(*blank.shape, 1))[..., 0]
+        again = (
+            (token == tokens[..., place - 1])
+            if place
+            else torch.zeros_like(token, dtype=torch.bool)
+        )
+        begins = torch.where(again[..., None], repeats, weights)
+        said = _accumulated(says, begins + says)
+        # a run of blanks begins one frame after the token was said
+        shifted = functional.pad(said[..., :-1], (1, 0), value=LEAST)
+        silent = _accumulated(blank, shifted + blank)
+        both = torch.logaddexp(said, silent)
+        weights, repeats = (
+            functional.pad(each[..., :-1], (1, 0), value=LEAST) for each in (both, silent)
+        )
+        found.append((weights, repeats, (begins + says).logsumexp(-1), both[..., -1]))
+    every = [torch.stack(each, dim=-1) for each in zip(*found, strict=True)]
+    return every[0].transpose(-1, -2), every[1].transpose(-1, -2), every[2], every[3]
+
+
+def _accumulated(
+    stays: Float[Tensor, "*batch frames"], enters: Float[Tensor, "*batch frames"]
+) -> Float[Tensor, "*batch frames"]:
+    """log x_t with x_t = exp(enters_t) + exp(stays_t) x_{t-1}, over all frames at once."""
+    total = stays.cumsum(-1)
+    frames = stays.shape[-1]
+    later = torch.ones(frames, frames, dtype=torch.bool, device=stays.device).triu(1)
+    paths = enters[..., None, :] + total[..., :, None] - total[..., None, :]
+    return paths.masked_fill(later, LEAST).logsumexp(-1)

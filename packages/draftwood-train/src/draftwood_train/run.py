@@ -13,7 +13,7 @@ from draftwood.heads import folder as folders
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
-from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.dataset import Dataset, Split
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
@@ -97,26 +97,30 @@ class Training:
     def _trainer(
         self, start: TrainedHead | None, tokens: Tensor, say: Callable[[str], None]
     ) -> Trainer:
-        settings, model = self.settings, self.loaded.model
-        places = self._places(self.recipe.reads(model.layers))
-        parts = {
-            split: RowPacking(
-                self.dataset.texts(split), places, self._places((model.layers,))[0], settings.places
-            )
-            for split in ("train", "held-out")
-        }
-        target = target_weights(model, self.model or self.manifest.target.name, tokens)
+        settings = self.settings
+        target = self.target(tokens)
         return Trainer(
             self.recipe,
             target,
-            parts["train"].with_rows(settings.rows, settings.seed),
-            parts["held-out"].with_rows(settings.rows, None),
+            self.packing("train").with_rows(settings.rows, settings.seed),
+            self.packing("held-out").with_rows(settings.rows, None),
             settings,
             self.folder,
             None if start is None else self._learning(start, target),
             self.resume and (self.folder / NAME).is_file(),
             say,
         )
+
+    def packing(self, split: Split) -> RowPacking:
+        """The texts of a part of the data in rows, with the states that the recipe reads."""
+        layers = self.loaded.model.layers
+        places, (final,) = self._places(self.recipe.reads(layers)), self._places((layers,))
+        return RowPacking(self.dataset.texts(split), places, final, self.settings.places)
+
+    def target(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> TargetWeights:
+        """Facts about the target, for drafts of these tokens."""
+        name = self.model or self.manifest.target.name
+        return target_weights(self.loaded.model, name, draft_tokens)
 
     def _places(self, reads: tuple[int, ...]) -> tuple[int, ...]:
         """Indices of these layers among those whose states the data hold."""
@@ -143,16 +147,22 @@ class Training:
         return self.dataset.draft_vocabulary(self.draft_vocabulary)
 
     def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
-        """Prepare a drafter that was read for training with this recipe."""
+        """Prepare a drafter that was read for training with this recipe.
+
+        It keeps the parts that the recipe says a head may gain, as they are built.
+        """
         new, config = self.recipe.build(target), start.head.config
+        gains: frozenset[str] = getattr(self.recipe, "gains", frozenset())
+        weights = start.head.state_dict()
         for each in fields(config):  # type: ignore[arg-type]
             own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)
-            if own != wanted:
+            gained = each.name in gains and weights.keys() <= new.state_dict().keys()
+            if own != wanted and not gained:
                 raise ValueError(
                     f"{self.start} holds a drafter with {each.name} {own}, not {wanted}; give the"
                     " same options that it was trained with"
                 )
-        new.load_state_dict(start.head.state_dict())
+        new.load_state_dict({**new.state_dict(), **weights})
         return new
 
     def _store(self, outcome: Outcome, tokens: Tensor) -> None:

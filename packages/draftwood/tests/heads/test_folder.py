@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.folder import (
     CARD,
@@ -126,6 +127,20 @@ def test_what_is_not_whole_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / WEIGHTS).write_bytes(whole)
     (folder / CONFIG).write_text((folder / CONFIG).read_text()[:-20])
     with pytest.raises(ValueError, match="is not whole"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["fc.weight", "fc_norm.2.weight", "deeper.0.mlp.up_proj.weight", "pairwise.after_proj.weight"],
+)
+def test_a_ctc_head_that_lost_a_part_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
+    head = CtcHead(CtcConfig(SIZES, layers=2, reads=(1, 2, 4), has_blank=False, pairwise=4))
+    folder = save(tmp_path / "frames", TrainedHead(head, torch.arange(8), FINGERPRINT), "# Frames")
+    assert load(folder).head.config == head.config
+    weights = load_file(folder / WEIGHTS)
+    save_file({name: each for name, each in weights.items() if name != part}, folder / WEIGHTS)
+    with pytest.raises(ValueError, match=f"{part} is missing, .*; copy the whole folder again"):
         load(folder)
 
 

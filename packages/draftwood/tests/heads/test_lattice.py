@@ -10,13 +10,18 @@ import torch
 from draftwood.heads.lattice import (
     Chain,
     Lattice,
+    Pairs,
     PairwiseTerm,
     Prefix,
     Unmerged,
     collapsed,
-    log_weights,
 )
-from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+from draftwood.heads.prefix_search import (
+    RELEASED,
+    collapsed_alignments,
+    likeliest_prefixes,
+    released_paths,
+)
 from draftwood.tree import DraftTree
 from reference import prefix_search
 
@@ -119,13 +124,6 @@ def test_a_blank_in_another_place_is_found(probs: torch.Tensor, by: int) -> None
     moved = probs.roll(by, -1)
     assert largest_error(probs, Lattice(moved)) > 1e-2
 
-    texts = torch.tensor([text for text in texts_of(probs, 2) if len(text) == 2])
-    law = enumerated(probs)
-    wanted = torch.tensor([law.get(tuple(text), 0.0) for text in texts.tolist()])
-    for given, is_right in ((probs, True), (moved, False)):
-        ends = log_weights(given.log().expand(len(texts), -1, -1), texts)[3][:, -1].exp()
-        assert torch.allclose(ends.float(), wanted, atol=1e-6) == is_right
-
     ends = [Unmerged(given, has_blank=True).start().ends for given in (probs, moved)]
     assert ends[0] == float(probs[0, -1]) != ends[1]
 
@@ -157,22 +155,6 @@ def test_several_prefixes_at_once_are_those_one_by_one(probs: torch.Tensor) -> N
     prefixes = [read(lattice, text) for text in texts_of(probs, 2)]
     single = torch.cat([lattice.rows([prefix]) for prefix in prefixes])
     torch.testing.assert_close(lattice.rows(prefixes), single, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("probs", CASES)
-def test_logarithms_of_many_texts_equal_the_prefixes_one_by_one(probs: torch.Tensor) -> None:
-    lattice = Lattice(probs)
-    texts = torch.tensor([text for text in texts_of(probs, 3) if len(text) == 3])
-    batch = probs.clamp(min=1e-300).log().expand(len(texts), -1, -1)
-    found = [each.exp() for each in log_weights(batch, texts)]
-    for number, text in enumerate(texts.tolist()):
-        for length in range(4):
-            prefix = read(lattice, tuple(text[:length]))
-            wanted = (prefix.weights, prefix.repeats, prefix.chance, prefix.ends)
-            for each, one in zip(found, wanted, strict=True):
-                torch.testing.assert_close(
-                    each[number, length], torch.tensor(one, dtype=torch.float64), atol=1e-12, rtol=0
-                )
 
 
 def test_without_merging_depth_is_the_frame() -> None:
@@ -218,22 +200,61 @@ def test_collapsing_merges_neighbours_before_it_drops_blanks() -> None:
     assert collapsed((1, 2, 2, 1), blank=2) == (1, 1)
 
 
-@pytest.mark.parametrize("probs", CASES)
-def test_collapsed_alignments_are_those_of_the_likeliest_products(probs: torch.Tensor) -> None:
-    count, symbols = probs.shape
-    every = sorted(
-        product(range(symbols), repeat=count),
-        key=lambda alignment: -float(probs[range(count), list(alignment)].prod()),
-    )[:5]
-    wanted = {collapsed(alignment, symbols - 1) for alignment in every}
-    wanted = {text[:end] for text in wanted for end in range(1, len(text) + 1)}
-    tree = collapsed_alignments(probs, 99, symbols, 5)
+def raw_paths(probs: torch.Tensor) -> list[tuple[float, tuple[int, ...]]]:
+    """Chances of all beginnings of alignments, the likeliest first."""
+    found = [
+        (float(probs[range(length), list(path)].prod()), path)
+        for length in range(1, len(probs) + 1)
+        for path in product(range(probs.shape[-1]), repeat=length)
+    ]
+    return sorted(found, key=lambda each: (-each[0], len(each[1])))
+
+
+def paths_of(tree: DraftTree) -> set[tuple[int, ...]]:
     paths = {tuple(tree.token_list[n] for n in tree.path_to(node)) for node in range(1, len(tree))}
-    assert paths == wanted
-    assert len(paths) == len(tree) - 1
+    assert len(paths) == len(tree) - 1  # of one text there is one node
+    return paths
+
+
+@pytest.mark.parametrize("probs", CASES)
+def test_collapsed_alignments_are_those_of_the_likeliest_raw_paths(probs: torch.Tensor) -> None:
+    """Told from the list of all: the tree holds the texts of the likeliest, as many as asked."""
+    symbols = probs.shape[-1]
+    every = [(chance, path) for chance, path in raw_paths(probs) if chance > 0.0]
+    for tried in (1, 5, len(every)):
+        wanted = {collapsed(path, symbols - 1) for _, path in every[:tried]} - {()}
+        assert paths_of(collapsed_alignments(probs, 999, symbols, tried)) == wanted
+    texts = list(dict.fromkeys(collapsed(path, symbols - 1) for _, path in every))
+    texts.remove(())
+    for nodes in (1, 2, 4):
+        assert paths_of(collapsed_alignments(probs, nodes, symbols, 999)) == set(texts[:nodes])
     small = collapsed_alignments(probs, 2, 2, 99, max_draft_len=1)
     assert len(small) <= 3
     assert small.depth <= 1
+
+
+def test_a_collapsed_tree_is_as_wide_as_frames_are_unsure() -> None:
+    """Whole alignments would make a chain of it."""
+    torch.manual_seed(0)
+    probs = (torch.randn(8, 40) * 2).softmax(-1)
+    for nodes in (8, 16, 63):
+        tree = collapsed_alignments(probs, nodes, 10, 4096)
+        assert len(tree) == nodes + 1
+        assert len(tree.children[0]) >= min(nodes // 4, 8)
+        prefixes = likeliest_prefixes(Lattice(probs), nodes)
+        assert len(prefixes) == len(tree)
+
+
+def test_released_paths_are_medusas_tree_of_63_collapsed() -> None:
+    lengths = [len(path) for path in RELEASED]
+    assert [lengths.count(length) for length in (1, 2, 3, 4)] == [10, 28, 23, 2]
+    probs = frames(5, 12)
+    ranked = probs.argsort(-1, descending=True).tolist()
+    raw = [tuple(ranked[n][int(rank)] for n, rank in enumerate(path)) for path in RELEASED]
+    assert paths_of(released_paths(probs)) == {collapsed(path, 11) for path in raw} - {()}
+    # the root's children are those that its raw children say, or their children behind a blank
+    assert len(released_paths(probs)) < 64  # some fell together
+    assert len(released_paths(probs, 8)) == 9
 
 
 def form(tree: DraftTree) -> tuple[list[int], list[int]]:
@@ -257,22 +278,38 @@ def test_the_librarys_trees_are_those_of_python(count: int, symbols: int) -> Non
             given = (probs, nodes, 4, 64, 5, depth)
             wanted = prefix_search.collapsed_alignments(*given)
             assert form(collapsed_alignments(*given)) == form(wanted)
+            raw = [tuple(map(int, path)) for path in RELEASED]
+            wanted = prefix_search.collapsed_paths(probs, raw, nodes, 5, depth)
+            assert form(released_paths(probs, nodes, 5, depth)) == form(wanted)
     assert differ or count == 1  # the readings are not the same
 
 
 def test_trees_of_a_chain_are_those_of_its_law() -> None:
     torch.manual_seed(0)
-    term = PairwiseTerm(20, 4)
-    term.after_embedding.data.normal_()
+    pairs = Pairs(torch.randn(20, 4), torch.randn(20, 4))
+    nothing = Pairs(pairs.before, torch.zeros(20, 4))
     differ = 0
     for seed in range(20):
         probs = frames(5, 20, seed).float()
-        chain, alone = Chain(probs.log(), term, 6), Unmerged(probs, False)
+        chain, alone = Chain(probs.log(), pairs, 6), Unmerged(probs, False)
+        same = likeliest_prefixes(Chain(probs.log(), nothing, 9), 8, 5)
+        assert form(same) == form(likeliest_prefixes(alone, 8, 5))
         for nodes, depth in ((1, 9), (8, 9), (40, 3), (6, 1)):
             tree = likeliest_prefixes(chain, nodes, 5, depth)
             assert form(tree) == form(prefix_search.likeliest_prefixes(chain, nodes, 5, depth))
             differ += form(tree) != form(likeliest_prefixes(alone, nodes, 5, depth))
     assert differ  # the term decides
+
+
+def test_a_pairwise_term_says_of_pairs_what_it_adds_to_states() -> None:
+    torch.manual_seed(1)
+    term, embedded, head, state = PairwiseTerm(8, 3), *torch.randn(2, 11, 8), torch.randn(8)
+    assert not term(embedded).any()  # it begins as zero
+    torch.nn.init.normal_(term.after_proj.weight)
+    pairs = term.pairs(embedded, lambda states: states @ head.T)
+    found = pairs.between(torch.tensor([2, 5]), torch.arange(11))
+    wanted = (state + term(embedded[[2, 5]])) @ head.T - state @ head.T
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [Forgetful, Late])

@@ -143,7 +143,7 @@ class Deep(nn.Module):
     @torch.no_grad()
     def log_probs(self, states: list[Tensor], rows: Tensor) -> Float[Tensor, "frames symbols"]:
         normed = [norm(each) for norm, each in zip(self.fc_norm, states, strict=True)]
-        context: Any = self.fc(torch.cat(normed, dim=-1))
+        context: Any = states[-1] + self.fc(torch.cat(normed, dim=-1))
         count, number = len(context), self.config.frames
         drafted = torch.einsum("i,foi->fo", context[-1], self.frame_weight) + self.frame_bias
         positions = torch.cat([torch.arange(count), count + 1 + torch.arange(number)])

@@ -132,6 +132,10 @@ def test_a_tree_may_not_be_deeper_than_head_and_context() -> None:
         assert methods.build("rsd-s", model, shape=StochasticBeam(2, 3), head=head)
         with pytest.raises(ValueError, match="has 4 levels and the head drafts 3; write a tree of"):
             methods.build("rsd-s", model, shape=StochasticBeam(2, 4), head=head)
+    for name in ("ctc", "ctc-paper"):
+        assert methods.build(name, model, shape=BestFirst(3, 3, 8), head=heads["ctc"])
+        with pytest.raises(ValueError, match="has 4 levels and the head drafts 3; write a tree of"):
+            methods.build(name, model, shape=BestFirst(4, 3, 8), head=heads["ctc"])
     assert methods.build("rsd-s", model, shape=StochasticBeam(1, 15), head=heads["eagle"])
     with pytest.raises(ValueError, match="has 16 levels and the model reads 16 tokens"):
         methods.build("rsd-s", model, shape=StochasticBeam(1, 16), head=heads["eagle"])
@@ -172,10 +176,12 @@ def test_a_head_of_another_target_is_refused_under_every_name() -> None:
 
 
 def test_a_model_that_gives_no_states_is_refused_by_that() -> None:
-    head = tiny_eagle(LeanModel(tiny_llama(0, layers=4)))
-    for name in ("eagle", "rsd-s"):
-        with pytest.raises(ValueError, match=f"'{name}' with this head needs .* hidden"):
-            methods.build(name, tables()[0], head=head)
+    model = LeanModel(tiny_llama(0, layers=4))
+    heads = {"eagle": tiny_eagle(model), "ctc": tiny_ctc(model, reads=(1, 2, 4))}
+    for kind, head in heads.items():
+        for name in (kind, "rsd-s"):
+            with pytest.raises(ValueError, match=f"'{name}' with this head needs .* hidden"):
+                methods.build(name, tables()[0], head=head)
 
 
 @pytest.mark.parametrize("name", ["rsd-s", "rsd-c", "specinfer", "spectr", "eagle"])

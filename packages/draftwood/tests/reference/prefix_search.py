@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from math import prod
+from itertools import count, islice
 
 from jaxtyping import Float
 from torch import Tensor
@@ -53,50 +53,79 @@ def collapsed_alignments(
     root: int = -1,
     max_draft_len: int = UNBOUNDED,
 ) -> DraftTree:
-    """Trie of the most probable alignments, each collapsed (Wen et al. 2024).
-
-    Each frame contributes its ``ranks`` most probable symbols. Alignments are taken by falling
-    probability, equal neighbours merged and blanks dropped. Alignments with the same text share a
-    path. Frame 1 is never compared with the root.
-
-    The paper takes a fixed list of ranks. Here the frames' own probabilities order the products.
+    """Tree of the most probable raw paths, each collapsed (Wen et al. 2024).
 
     Args:
         probs: of each symbol in each frame; the blank is the last symbol.
-        alignments: largest number of them that is tried.
+        alignments: raw paths that are looked at, at most.
     """
+    grown = Grown(probs.shape[-1] - 1, nodes, root, max_draft_len)
+    for path in islice(_likeliest_paths(probs, ranks), alignments):
+        if not grown.takes(path):
+            break
+    return grown.tree()
+
+
+def collapsed_paths(
+    probs: Float[Tensor, "frames symbols"],
+    paths: Sequence[tuple[int, ...]],
+    nodes: int,
+    root: int = -1,
+    max_draft_len: int = UNBOUNDED,
+) -> DraftTree:
+    """Tree of fixed raw paths of ranks, each collapsed."""
+    ranked = probs.topk(min(1 + max(map(max, paths)), probs.shape[-1]), dim=-1).indices.tolist()
+    grown = Grown(probs.shape[-1] - 1, nodes, root, max_draft_len)
+    for path in paths:
+        if len(path) <= len(ranked) and max(path) < len(ranked[0]):
+            grown.takes([ranked[frame][rank] for frame, rank in enumerate(path)])
+    return grown.tree()
+
+
+class Grown:
+    """A tree of texts, which raw paths fill."""
+
+    def __init__(self, blank: int, nodes: int, root: int, max_draft_len: int) -> None:
+        self.blank, self.nodes, self.longest = blank, nodes, max_draft_len
+        self.tokens, self.parents = [root], [-1]
+        self.known: dict[tuple[int, ...], int] = {(): 0}
+
+    def takes(self, path: Sequence[int]) -> bool:
+        """True where the tree holds the path's text, which it may have room for."""
+        text = collapsed(path, self.blank)[: self.longest]
+        for end in range(1, len(text) + 1):
+            if text[:end] in self.known:
+                continue
+            if len(self.tokens) > self.nodes:
+                return False
+            self.parents.append(self.known[text[: end - 1]])
+            self.known[text[:end]] = len(self.tokens)
+            self.tokens.append(text[end - 1])
+        return True
+
+    def tree(self) -> DraftTree:
+        return DraftTree.of(self.tokens, self.parents)
+
+
+def _likeliest_paths(
+    probs: Float[Tensor, "frames symbols"], ranks: int
+) -> Iterator[tuple[int, ...]]:
+    """Beginnings of alignments by falling probability; of equal ones the earlier found first."""
     best = probs.topk(min(ranks, probs.shape[-1]), dim=-1)
     chances, symbols = best.values.tolist(), best.indices.tolist()
-    tokens, parents = [root], [-1]
-    known: dict[tuple[int, ...], int] = {(): 0}
-    for _, picked in zip(range(alignments), _products(chances), strict=False):
-        said = [symbols[frame][rank] for frame, rank in enumerate(picked)]
-        text = collapsed(said, probs.shape[-1] - 1)[:max_draft_len]
-        for end in range(1, len(text) + 1):
-            if text[:end] in known:
-                continue
-            if len(tokens) > nodes:
-                return DraftTree.of(tokens, parents)
-            parents.append(known[text[: end - 1]])
-            known[text[:end]] = len(tokens)
-            tokens.append(text[end - 1])
-    return DraftTree.of(tokens, parents)
+    numbers = count()
+    waiting: list[tuple[float, int, float, tuple[int, ...], int]] = []
 
+    def wait(before: float, path: tuple[int, ...], rank: int) -> None:
+        frame = len(path)
+        if frame < len(chances) and rank < len(chances[0]) and chances[frame][rank] > 0.0:
+            chance = before * chances[frame][rank]
+            heappush(waiting, (-chance, next(numbers), before, path, rank))
 
-def _products(chances: Sequence[Sequence[float]]) -> Iterator[tuple[int, ...]]:
-    """One rank of each frame, by falling product; of equal products the smaller ranks first.
-
-    Each combination follows from the one whose last rank above 0 is one lower.
-    """
-    first = (0,) * len(chances)
-    waiting: list[tuple[float, tuple[int, ...], int]] = []
-    heappush(waiting, (-prod(row[0] for row in chances), first, 0))
+    wait(1.0, (), 0)
     while waiting:
-        _, ranks, last = heappop(waiting)
-        yield ranks
-        for frame in range(last, len(ranks)):
-            rank = ranks[frame] + 1
-            if rank < len(chances[frame]):
-                longer = (*ranks[:frame], rank, *ranks[frame + 1 :])
-                chance = prod(row[each] for row, each in zip(chances, longer, strict=True))
-                heappush(waiting, (-chance, longer, frame))
+        negative, _, before, path, rank = heappop(waiting)
+        longer = (*path, symbols[len(path)][rank])
+        yield longer
+        wait(-negative, longer, 0)
+        wait(before, path, rank + 1)

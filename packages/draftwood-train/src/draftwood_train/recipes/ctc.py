@@ -1,17 +1,17 @@
 """CTC-drafter: frames side by side, trained on their collapsed text."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.ctc import CtcConfig, CtcHead, PackedFrames
-from draftwood.heads.lattice import Chain, Lattice, Unmerged
+from draftwood.heads.ctc import CtcConfig, CtcHead
+from draftwood.heads.lattice import Chain, Frames, Lattice, Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
@@ -20,11 +20,16 @@ from draftwood_train.ctc_losses import (
     frame_loss,
     lk_loss,
     next_token_laws,
+    paces,
     prefix_loss,
 )
+from draftwood_train.losses import head_losses, kl
+from draftwood_train.packed_frames import PackedFrames
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 
-LOSSES = ("ctc", "prefix", "prefix+lk", "ce")
+FRAME_LOSSES = ("ce", "kl")
+"""Losses of each frame alone, which need no blank."""
+LOSSES = ("ctc", "prefix", "prefix+lk", *FRAME_LOSSES)
 FORMS = ("layer", "linear")
 FEATURES = ("last", "three")
 NODES = 8  # of the tree that judges
@@ -36,16 +41,20 @@ class CtcRecipe:
     """CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with stronger losses.
 
     The loss "ctc" is the paper's, "prefix" lets the text continue behind the label, "prefix+lk"
-    adds the target's distribution after each of its first tokens, and "ce" trains every frame alone
-    and has no blank.
+    adds the target's distribution after each of its first tokens. "ce" and "kl" train every frame
+    alone and have no blank: on tokens, or on the target's distributions, as Medusa's heads here.
+
+    A head begins as its linear frames with one state: a layer, further states and the pairwise term
+    add nothing before they have learnt. So ``--from`` may name a head without them.
     """
 
     name: ClassVar[str] = "ctc"
     source: ClassVar[str] = "Wen et al. 2024, arXiv:2412.00061"
+    gains: ClassVar[frozenset[str]] = frozenset({"form", "layers", "reads", "pairwise"})
 
     frames: int = field(default=8, metadata={"help": "places that it guesses at once"})
     label_length: int = field(default=5, metadata={"help": "most tokens of a label"})
-    loss_name: Literal["ctc", "prefix", "prefix+lk", "ce"] = field(
+    loss_name: Literal["ctc", "prefix", "prefix+lk", "ce", "kl"] = field(
         default="prefix+lk", metadata={"help": "what is made likely"}
     )
     form: Literal["layer", "linear"] = field(
@@ -57,10 +66,10 @@ class CtcRecipe:
         default="last", metadata={"help": "the final state alone, or with two earlier ones"}
     )
     pairwise: int = field(
-        default=0, metadata={"help": "rank of a term between neighbouring frames; with ce"}
+        default=0, metadata={"help": "rank of a term between neighbouring frames; with ce or kl"}
     )
     paced: bool = field(
-        default=False, metadata={"help": "whether ce weighs places by what they are worth"}
+        default=False, metadata={"help": "whether ce or kl weighs places by what they are worth"}
     )
     reads_root: bool = field(
         default=True, metadata={"help": "whether rows read the token at the next place too"}
@@ -84,10 +93,10 @@ class CtcRecipe:
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        if (self.pairwise or self.paced) and self.loss_name != "ce":
+        if (self.pairwise or self.paced) and self.loss_name not in FRAME_LOSSES:
             raise ValueError(
-                f"pairwise and paced go with the loss ce, not with {self.loss_name}; choose"
-                " --loss-name ce"
+                f"pairwise and paced go with the losses {' and '.join(FRAME_LOSSES)}, not with"
+                f" {self.loss_name}; choose --loss-name kl"
             )
         if self.law_depth > self.label_length:
             raise ValueError(
@@ -106,32 +115,57 @@ class CtcRecipe:
             frames=self.frames,
             reads=self.reads(target.layers),
             reads_root=self.reads_root,
-            has_blank=self.loss_name != "ce",
+            has_blank=self.loss_name not in FRAME_LOSSES,
             layers=self.layers,
             pairwise=self.pairwise,
-            vocabulary=len(target.draft_tokens) if self.pairwise else 0,
         )
         head = CtcHead(config)
-        if self.features == "three":
-            _start_with_the_last(head)
         if self.start_from == "last-layer":
             _start_from(head, target)
+        _start_as_linear_frames(head)
         return head
 
     def loss(
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         """The mean loss over drawn places, and its parts."""
-        labels, follows = _labels(rows, target, self.label_length)
+        assert isinstance(head, CtcHead)
+        alone = self.loss_name in FRAME_LOSSES
+        labels, follows = _labels(rows, target, self.frames if alone else self.label_length)
         lengths = (follows & (labels >= 0)).long().cumprod(-1).sum(-1)
         chosen = _drawn(lengths > 0, self.anchors)
         if not bool(chosen.any()):
             return torch.zeros((), device=labels.device, requires_grad=True), {}
-        log_probs = _frames(head, rows, target, chosen)
+        states = frame_states(head, rows, target, chosen)
         if self.pairwise:
-            log_probs = _with_neighbours(head, log_probs, labels[chosen])
+            states = _with_neighbours(head, states, rows, target, chosen)
+        if self.loss_name == "kl":
+            counted = follows[chosen].long().cumprod(-1).bool()
+            return self._divergence(states, rows, target, chosen, counted)
+        log_probs = head.log_probs(states, target.head)
         with torch.autocast(labels.device.type, enabled=False):
             return self._losses(log_probs, labels, lengths, chosen, rows, target)
+
+    def _divergence(
+        self,
+        states: Float[Tensor, "anchors frames dim"],
+        rows: PackedRows,
+        target: TargetWeights,
+        chosen: Bool[Tensor, "rows places"],
+        counted: Bool[Tensor, "anchors frames"],
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        """The mean divergence of frames from the target's distributions given all before them."""
+        row, at = _places(chosen, self.frames)
+        where = row[counted], at[counted]
+        losses, overlaps = head_losses(
+            states[counted], rows.final[where], rows.log_normalizer[where], target.head, kl
+        )
+        weights = torch.ones_like(losses)
+        if self.paced:
+            confidences = overlaps.new_zeros(counted.shape).masked_scatter(counted, overlaps)
+            weights = paces(confidences)[counted]
+        loss = (weights * losses).sum() / weights.sum()
+        return loss, {"kl": float(loss.detach()), "overlap": float(overlaps.mean())}
 
     def _losses(
         self,
@@ -144,7 +178,7 @@ class CtcRecipe:
     ) -> tuple[Tensor, Mapping[str, float]]:
         labels, lengths = labels[chosen].clamp(min=0), lengths[chosen]
         ce = partial(frame_loss, paced=self.paced)
-        kind = {"ctc": ctc_loss, "ce": ce}.get(self.loss_name, prefix_loss)
+        kind: Any = {"ctc": ctc_loss, "ce": ce}.get(self.loss_name, prefix_loss)
         loss = kind(log_probs, labels, lengths)
         figures = {self.loss_name.split("+")[0]: float(loss.detach())}
         if self.loss_name == "prefix+lk":
@@ -159,48 +193,38 @@ class CtcRecipe:
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """Count the tokens that trees of the most probable prefixes would emit.
-
-        Every eighth place of greedy answers counts, or of all where none is greedy.
-        """
-        labels, follows = _labels(rows, target, min(NODES, self.frames))
-        labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
-        possible = follows[..., 0]
-        if bool((possible & rows.is_greedy).any()):
-            possible &= rows.is_greedy
-        chosen = possible & ((possible.long().cumsum(-1) - 1) % JUDGED_EVERY == 0)
+        """Count the tokens that trees of the most probable prefixes would emit."""
+        chosen, labels = judged_places(rows, target, self.frames)
         places = int(chosen.sum())
         if not places:
             return Judged(0, {"block_efficiency": 0.0, "first_guess": 0.0})
-        probs = _frames(head, rows, target, chosen).exp()
-        texts = labels[chosen].tolist()
+        assert isinstance(head, CtcHead)
+        states = frame_states(head, rows, target, chosen)
+        probs, texts = head.log_probs(states, target.head).exp(), labels.tolist()
         with torch.autocast("cpu", enabled=False):
+            read = reader(head, target)
             accepted = [
-                self._accepted(head, each, text)
+                self._accepted(read(each), text)
                 for each, text in zip(probs.cpu(), texts, strict=True)
             ]
         tokens = float(sum(depth + 1 for depth, _ in accepted))
         first = float(sum(right for _, right in accepted))
         return Judged(places, {"block_efficiency": tokens, "first_guess": first})
 
-    def _accepted(
-        self, head: nn.Module, probs: Float[Tensor, "frames symbols"], text: list[int]
-    ) -> tuple[int, bool]:
+    def _accepted(self, frames: Frames, text: list[int]) -> tuple[int, bool]:
         """Number of the text's tokens in the tree, and whether its first node is one of them."""
-        reads = Unmerged(probs, False) if self.loss_name == "ce" else Lattice(probs)
-        if self.pairwise:
-            assert isinstance(head, CtcHead)
-            reads = Chain(probs.log(), head.pairwise.cpu(), head.config.candidates)
-        tree = likeliest_prefixes(reads, NODES)
-        return _depth_of(text, tree), tree.token_list[1:2] == text[:1]
+        tree = likeliest_prefixes(frames, NODES)
+        return depth_of(text, tree), tree.token_list[1:2] == text[:1]
 
 
 @torch.no_grad()
-def _start_with_the_last(head: CtcHead) -> None:
-    """Let a head that joins several states begin with the last of them alone."""
-    width = head.config.sizes.hidden
-    head.fc.weight.zero_()
-    head.fc.weight[:, -width:] = torch.eye(width)
+def _start_as_linear_frames(head: CtcHead) -> None:
+    """Let layers and further states add nothing at first; a pairwise term does so by itself."""
+    if len(head.config.reads) > 1:
+        head.fc.weight.zero_()
+    for layer in (head, *head.deeper) if head.config.form == "layer" else ():
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
 
 
 @torch.no_grad()
@@ -214,7 +238,43 @@ def _start_from(head: CtcHead, target: TargetWeights) -> None:
             own[name].copy_(weight)
 
 
-def _depth_of(text: list[int], tree: DraftTree) -> int:
+def reader(head: CtcHead, target: TargetWeights) -> Callable[[Tensor], Frames]:
+    """A reader of a place's frames, given as probabilities, as the drafter reads them."""
+    if not head.config.pairwise:
+        alone = not head.config.has_blank
+        return lambda probs: Unmerged(probs, False) if alone else Lattice(probs)
+    embedded = functional.embedding(target.draft_tokens, target.embedding)
+    pairs = head.pairwise.pairs(
+        embedded.to(head.frame_weight.dtype),
+        lambda states: functional.linear(states, target.head.to(states.dtype)),
+    )
+    return lambda probs: Chain(probs.log(), pairs, head.config.candidates)
+
+
+def judged_places(
+    rows: PackedRows, target: TargetWeights, frames: int, every: int = JUDGED_EVERY
+) -> tuple[Bool[Tensor, "rows places"], Int[Tensor, "anchors depth"]]:
+    """Choose places to judge by: of greedy answers, or of all where none is greedy.
+
+    Args:
+        frames: places that are drafted at once.
+        every: of so many places one is judged.
+
+    Returns:
+        The places, and the tokens behind the root of each as places in the draft vocabulary, -1
+        where a token is none of it, or none of the answer.
+    """
+    labels, follows = _labels(rows, target, min(NODES, frames))
+    labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
+    possible = follows[..., 0]
+    if bool((possible & rows.is_greedy).any()):
+        possible &= rows.is_greedy
+    chosen = possible & ((possible.long().cumsum(-1) - 1) % every == 0)
+    return chosen, labels[chosen]
+
+
+def depth_of(text: list[int], tree: DraftTree) -> int:
+    """Number of a text's first tokens that a tree holds."""
     node = 0
     for depth, token in enumerate(text):
         node = next((n for n in tree.children[node] if tree.token_list[n] == token), -1)
@@ -250,11 +310,10 @@ def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "r
     return torch.zeros_like(possible).scatter(-1, best, True) & possible
 
 
-def _frames(
-    head: nn.Module, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
-) -> Float[Tensor, "anchors frames symbols"]:
-    """Log-probabilities of the frames at the chosen places, in their order."""
-    assert isinstance(head, CtcHead)
+def frame_states(
+    head: CtcHead, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
+) -> Float[Tensor, "anchors frames dim"]:
+    """States of the frames at the chosen places, in their order, as the output head reads them."""
     count, dtype = head.config.frames, head.frame_weight.dtype
     width = int(chosen.sum(-1).max())
     order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
@@ -271,20 +330,33 @@ def _frames(
     positions = torch.cat([rows.positions, at], dim=-1)
     born = head.born(anchors).flatten(1, 2)
     states = head(context, born, positions, PackedFrames(count, seen))
-    return head.log_probs(states.unflatten(1, (-1, count))[real], target.head)
+    return states.unflatten(1, (-1, count))[real]
 
 
 def _with_neighbours(
-    head: nn.Module,
-    log_probs: Float[Tensor, "anchors frames vocab"],
-    labels: Int[Tensor, "anchors places"],
-) -> Float[Tensor, "anchors frames vocab"]:
-    """The frames' distributions, each given the label of the frame before it."""
-    assert isinstance(head, CtcHead)
-    frames = log_probs.shape[1]
-    before = labels[:, : frames - 1].clamp(min=0)
-    terms = functional.pad(head.pairwise(before), (0, 0, 1, frames - 1 - before.shape[1]))
-    return (log_probs + terms.float()).log_softmax(-1)
+    head: CtcHead,
+    states: Float[Tensor, "anchors frames dim"],
+    rows: PackedRows,
+    target: TargetWeights,
+    chosen: Bool[Tensor, "rows places"],
+) -> Float[Tensor, "anchors frames dim"]:
+    """The frames' states, each but the first given the token of the frame before it."""
+    row, at = _places(chosen, states.shape[1])
+    at = at.clamp(max=rows.tokens.shape[1] - 1)
+    before = functional.embedding(rows.tokens[row, at][:, 1:], target.embedding)
+    terms = head.pairwise(before.to(head.frame_weight.dtype))
+    return states + functional.pad(terms, (0, 0, 1, 0)).to(states.dtype)
+
+
+def _places(
+    chosen: Bool[Tensor, "rows places"], count: int
+) -> tuple[Int[Tensor, "anchors {count}"], Int[Tensor, "anchors {count}"]]:
+    """Rows and places of the token before each frame's, the root being the first; they may lie
+    behind the end of a row.
+    """
+    row, place = chosen.nonzero().T
+    at = place[:, None] + 1 + torch.arange(count, device=place.device)
+    return row[:, None].expand_as(at), at
 
 
 def _target_laws(
@@ -293,10 +365,8 @@ def _target_laws(
     """The target's probabilities of the draft vocabulary from the root of each place on, and
     whether there is a place.
     """
-    row, place = chosen.nonzero().T
-    at = place[:, None] + 1 + torch.arange(depth, device=place.device)
+    row, at = _places(chosen, depth)
     known = at < rows.tokens.shape[1]
     at = at.clamp(max=rows.tokens.shape[1] - 1)
-    row = row[:, None].expand_as(at)
     logits = functional.linear(rows.final[row, at].to(target.head.dtype), target.head).float()
     return (logits - rows.log_normalizer[row, at, None].float()).exp(), known

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -26,10 +26,14 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Chain, Frames, Lattice, Prefix, Unmerged
+from draftwood.heads.lattice import Chain, Frames, Lattice, Pairs, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
 from draftwood.heads.native_side import native_frames
-from draftwood.heads.prefix_search import collapsed_alignments, likeliest_prefixes
+from draftwood.heads.prefix_search import (
+    collapsed_alignments,
+    likeliest_prefixes,
+    released_paths,
+)
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model
 from draftwood.native.frames import NativeFrames
@@ -40,7 +44,9 @@ from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 
-SEARCHES = ("prefix", "paper", "raw")
+Search = Literal["prefix", "paper", "released", "raw"]
+COLLAPSED = ("paper", "released")
+"""Searches that collapse raw paths, for which frames need a blank."""
 States = list[Float[Tensor, "nodes dim"]]
 """The target's states at the nodes of a pass, a tensor of each layer that the head reads."""
 
@@ -51,8 +57,9 @@ class CtcDrafter(Drafter):
 
     CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with a true blank and with frames in parallel,
     as the paper has it and its code has not. By default the tree holds the likeliest *prefixes*,
-    each of which sums over all its alignments. ``search="paper"`` collapses the likeliest
-    alignments instead, and ``search="raw"`` takes frame d for depth d, as Medusa does.
+    each of which sums over all its alignments. ``search="paper"`` collapses the likeliest raw paths
+    instead, ``search="released"`` the 63 of the released code, and ``search="raw"`` takes frame d
+    for depth d, as Medusa does.
 
     With a shape, children are drawn from the frames' own next-token distribution. It is known: a
     prefix's chances add up to those of its continuations and of its end; so rejection sampling
@@ -69,7 +76,7 @@ class CtcDrafter(Drafter):
         nodes: most draft tokens without a shape.
         depth: most levels without a shape; None for as many as there are frames.
         ranks: symbols of each frame that the paper's search combines.
-        alignments: that it looks at.
+        alignments: raw paths that it looks at, at most.
 
     Raises:
         ValueError: where the head is of another kind, or does not fit target or search.
@@ -89,11 +96,11 @@ class CtcDrafter(Drafter):
     trained: TrainedHead
     target: Model
     shape: Shape | None = None
-    search: Literal["prefix", "paper", "raw"] = "prefix"
+    search: Search = "prefix"
     nodes: int = 8
     depth: int | None = None
-    ranks: int = 4
-    alignments: int = 64
+    ranks: int = 10
+    alignments: int = 4096
     head: CtcHead = field(init=False, repr=False)
     vocabulary: DraftVocabulary = field(init=False, repr=False)
     native: NativeFrames | None = field(init=False, repr=False)
@@ -102,12 +109,13 @@ class CtcDrafter(Drafter):
         head = require_kind(self.trained.head, CtcHead, self.name)
         config, target = head.config, self.target
         positive("nodes, ranks and alignments", [self.nodes, self.ranks, self.alignments])
-        if self.search not in SEARCHES:
-            raise ValueError(f"search must be one of {', '.join(SEARCHES)}, got {self.search!r}")
-        if self.search == "paper" and (self.shape is not None or not config.has_blank):
+        if self.search not in get_args(Search):
+            known = ", ".join(get_args(Search))
+            raise ValueError(f"search must be one of {known}, got {self.search!r}")
+        if self.search in COLLAPSED and (self.shape is not None or not config.has_blank):
             raise ValueError(
-                "search 'paper' makes a tree of its own, of frames with a blank; leave the shape"
-                " out, or choose search 'prefix' or 'raw'"
+                f"search {self.search!r} makes a tree of its own, of frames with a blank; leave the"
+                " shape out, or choose search 'prefix' or 'raw'"
             )
         require_newest_state(config, target, self.name)
         tokens = self.trained.draft_tokens
@@ -131,7 +139,7 @@ class CtcDrafter(Drafter):
     def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
         """The distribution of texts that the frames are taken for."""
         if self.head.config.pairwise:
-            return Chain(probs.log(), self.head.pairwise, self.head.config.candidates)
+            return Chain(probs.log(), self._pairs, self.head.config.candidates)
         if self.search == "raw" or not self.head.config.has_blank:
             return Unmerged(probs, self.head.config.has_blank)
         return Lattice(probs)
@@ -145,10 +153,19 @@ class CtcDrafter(Drafter):
             tree = collapsed_alignments(
                 probs, self.nodes, self.ranks, self.alignments, max_draft_len=max_draft_len
             )
+        elif self.search == "released":
+            tree = released_paths(probs, self.nodes, max_draft_len=max_draft_len)
         else:
             tree = likeliest_prefixes(self.read(probs), self.nodes, max_draft_len=max_draft_len)
         tokens = [root, *(self._known[place] for place in tree.token_list[1:])]
         return DraftTree.of(tokens, tree.parent_list)
+
+    @cached_property
+    def _pairs(self) -> Pairs:
+        """The head's pairwise term, of the draft vocabulary's tokens."""
+        embedded = self.target.embeddings_and_head.embed(self.vocabulary.tokens)
+        term = self.head.pairwise
+        return term.pairs(embedded.to(self.head.frame_weight.dtype), self.vocabulary.logits)
 
     @cached_property
     def _known(self) -> list[int]:
@@ -158,19 +175,19 @@ class CtcDrafter(Drafter):
 
 @dataclass(frozen=True, eq=False)
 class CtcPaper(CtcDrafter):
-    """The paper's search: the likeliest alignments of frames, collapsed.
+    """The paper's search: a tree of raw paths through the frames, as wide as Medusa's, collapsed.
 
     CTC-drafter (Wen et al. 2024, arXiv:2412.00061).
 
     Example:
-        The text is 1 2 3 4 5, and the likeliest alignments are 6 6 - 7 and 6 - 8 8. Collapsed they
-        read 6 7 and 6 8, which share the node 6. The target says 6 after 5 and 8 after 6, then 9:
-        it keeps 6 8 and goes on with 9.
+        The text is 1 2 3 4 5, and the likeliest paths are 6, 6 6 - 7 and 6 - 8, where - is the
+        blank. Collapsed they read 6, 6 7 and 6 8, which share the node 6. The target says 6 after 5
+        and 8 after 6, then 9: it keeps 6 8 and goes on with 9.
     """
 
     name: ClassVar[str] = "ctc-paper"
     shape_type: ClassVar[type] = BestFirst
-    search: Literal["prefix", "paper", "raw"] = "paper"
+    search: Search = "paper"
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +201,7 @@ class CtcRaw(CtcDrafter):
     """
 
     name: ClassVar[str] = "ctc-raw"
-    search: Literal["prefix", "paper", "raw"] = "raw"
+    search: Search = "raw"
 
 
 class _CtcSession(DraftSession):

@@ -30,13 +30,13 @@ class CtcConfig:
         frames: places that it drafts at once.
         layers: decoder layers of the frames. Each gives the context keys and values of its own.
         reads: the target's layers whose inputs it reads; the number after the last one means the
-            state after the final norm. Several are normed and joined, as EAGLE-3 has it.
+            state after the final norm. Several are normed and joined, as EAGLE-3 has it, and what
+            comes of that is added to the last of them.
         reads_root: whether a row also reads the token at the next place, which for the newest row
             is the root of the draft tree.
         has_blank: whether a frame may emit a blank; without blanks, frame f drafts place f.
         window: newest rows of the context that a frame sees; None for all.
         pairwise: rank of the term between neighbouring frames' tokens; 0 for none.
-        vocabulary: tokens of the draft vocabulary, where there is a pairwise term.
         candidates: likeliest tokens of a frame that a pairwise term decides between.
     """
 
@@ -50,7 +50,6 @@ class CtcConfig:
     has_blank: bool = True
     window: int | None = None
     pairwise: int = 0
-    vocabulary: int = 0
     candidates: int = 16
 
     def __post_init__(self) -> None:
@@ -64,11 +63,10 @@ class CtcConfig:
             raise ValueError(
                 f"frames have at least one layer, and linear ones no more, got {self.layers}"
             )
-        if self.pairwise and (self.has_blank or self.vocabulary < 1 or self.candidates < 1):
+        if self.pairwise and (self.has_blank or self.candidates < 1):
             raise ValueError(
-                "a pairwise term needs frames without a blank, a draft vocabulary and at least one"
-                f" candidate, got has_blank {self.has_blank}, vocabulary {self.vocabulary} and"
-                f" candidates {self.candidates}"
+                "a pairwise term needs frames without a blank and at least one candidate, got"
+                f" has_blank {self.has_blank} and candidates {self.candidates}"
             )
         if self.window is not None and self.window < 1:
             raise ValueError(f"a frame sees at least one row, got a window of {self.window}")
@@ -109,16 +107,17 @@ class CtcHead(nn.Module):
         if config.has_blank:
             self.blank = nn.Parameter(torch.zeros(dim))
         if config.pairwise:
-            self.pairwise = PairwiseTerm(config.vocabulary, config.pairwise)
+            self.pairwise = PairwiseTerm(dim, config.pairwise)
 
     def combine(
         self, features: Float[Tensor, "... rows reads dim"]
     ) -> Float[Tensor, "... rows dim"]:
         """Combine the target's states of all layers that it reads into one."""
+        last = features[..., -1, :]
         if len(self.config.reads) == 1:
-            return features[..., 0, :]
+            return last
         parts = zip(self.fc_norm, features.unbind(-2), strict=True)
-        return self.fc(torch.cat([norm(part) for norm, part in parts], dim=-1))
+        return last + self.fc(torch.cat([norm(part) for norm, part in parts], dim=-1))
 
     def rows(
         self, states: Float[Tensor, "... rows dim"], embedded: Float[Tensor, "... rows dim"]
@@ -208,43 +207,3 @@ class CtcHead(nn.Module):
         oldest = 0 if self.config.window is None else max(0, last - self.config.window)
         seen[new:, oldest:] = True
         return seen
-
-
-class PackedFrames:
-    """Attention of a training batch: the frames of many rows of a text, each with its own context.
-
-    Frames see the context that ``seen`` names and the frames of their own row. The context's own
-    queries are not answered.
-
-    Args:
-        frames: of each row.
-        seen: which places of the context the frames of each row see.
-    """
-
-    def __init__(self, frames: int, seen: Bool[Tensor, "batch anchors context"]) -> None:
-        self.frames, self.seen = frames, seen
-
-    def __call__(
-        self,
-        layer: int,
-        query: Float[Tensor, "batch heads rows dim"],
-        key: Float[Tensor, "batch kv_heads rows dim"],
-        value: Float[Tensor, "batch kv_heads rows dim"],
-    ) -> Float[Tensor, "batch heads rows dim"]:
-        places, frames = self.seen.shape[-1], self.frames
-        groups = query.shape[1] // key.shape[1]
-        query = query[:, :, places:].unflatten(2, (-1, frames))
-        own = [each[:, :, places:].unflatten(2, (-1, frames)) for each in (key, value)]
-        own_key, own_value = (each.repeat_interleave(groups, dim=1) for each in own)
-        far_key, far_value = (
-            each[:, :, :places].repeat_interleave(groups, dim=1) for each in (key, value)
-        )
-        far = torch.einsum("bhafd,bhcd->bhafc", query, far_key)
-        far = far.masked_fill(~self.seen[:, None, :, None], -torch.inf)
-        near = torch.einsum("bhafd,bhagd->bhafg", query, own_key)
-        scores = torch.cat([far, near], dim=-1).float() * query.shape[-1] ** -0.5
-        far, near = scores.softmax(-1).to(value.dtype).split([places, frames], dim=-1)
-        mixed = torch.einsum("bhafc,bhcd->bhafd", far, far_value)
-        mixed = mixed + torch.einsum("bhafg,bhagd->bhafd", near, own_value)
-        unseen = mixed.new_zeros(*mixed.shape[:2], places, mixed.shape[-1])
-        return torch.cat([unseen, mixed.flatten(2, 3)], dim=2)

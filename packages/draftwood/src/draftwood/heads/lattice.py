@@ -14,7 +14,7 @@ Then P_pre(y) = sum_t pi_t(y_n) new_t(y) and P_end(y) = a_F(y) + b_F(y), and wha
 mixture of the frames: P_pre(yk) = sum_t (a + b)_{t-1}(y) pi_t(k), without a for k = y_n.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Protocol, runtime_checkable
@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -158,43 +159,84 @@ class Unmerged:
 
 
 class PairwiseTerm(nn.Module):
-    """Term of low rank that a token adds to the logits of the frame after it.
+    """Term of low rank that a token adds to the state of the frame after it.
 
     Frames side by side are independent of each other. DSpark adds such a Markov term and gains 16
-    to 18 % of accepted tokens. It begins as zero.
+    to 18 % of accepted tokens. It reads the target's embedding and is read by its output head, so
+    that what is learnt of a token serves those like it. It begins as zero.
 
     Args:
-        vocab: tokens of the draft vocabulary.
-        rank: entries of a token's vector.
+        dim: entries of a state.
+        rank: entries between.
     """
 
-    def __init__(self, vocab: int, rank: int) -> None:
+    def __init__(self, dim: int, rank: int) -> None:
         super().__init__()
-        self.before_embedding = nn.Parameter(torch.randn(vocab, rank) * rank**-0.5)
-        self.after_embedding = nn.Parameter(torch.zeros(vocab, rank))
+        self.before_proj = nn.Linear(dim, rank, bias=False)
+        self.after_proj = nn.Linear(rank, dim, bias=False)
+        nn.init.zeros_(self.after_proj.weight)
 
-    def forward(self, before: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch vocab"]:
-        """Terms of all tokens after these."""
-        return self.before_embedding[before] @ self.after_embedding.T
+    def forward(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Add to the states of the frames after these tokens, given by their embeddings."""
+        return self.after_proj(self._before(embedded))
+
+    @torch.no_grad()
+    def pairs(
+        self,
+        embedded: Float[Tensor, "vocab dim"],
+        logits: Callable[[Float[Tensor, "rank dim"]], Float[Tensor, "rank vocab"]],
+    ) -> "Pairs":
+        """Compute the term of all pairs of draft tokens.
+
+        Args:
+            embedded: the draft vocabulary's embedding.
+            logits: what the output head says of states.
+        """
+        after = logits(self.after_proj.weight.T.contiguous())
+        return Pairs(self._before(embedded).float().cpu(), after.float().cpu().T.contiguous())
+
+    def _before(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rank"]:
+        return self.before_proj(functional.rms_norm(embedded, embedded.shape[-1:]))
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A pairwise term of each token after each other, as products of two vectors.
+
+    Attributes:
+        before: vector of the token that is before.
+        after: vector of the token whose logit it adds to.
+    """
+
+    before: Float[Tensor, "vocab rank"]
+    after: Float[Tensor, "vocab rank"]
 
     def between(
         self, before: Int[Tensor, " one"], after: Int[Tensor, " other"]
     ) -> Float[Tensor, "one other"]:
         """Terms of some tokens after some others."""
-        return self.before_embedding[before] @ self.after_embedding[after].T
+        return self.before[before] @ self.after[after].T
+
+
+MOST_TERM = 60.0
+"""Largest term of a pair: its exponential is a number."""
 
 
 class Chain:
     """Frames without a blank, of which each knows the token of the frame before it.
 
     Only the ``candidates`` likeliest tokens of a frame can be drafted there, as in DFlash-2's
-    selector; among them the pairwise term decides as well. So the distribution after a prefix
-    depends on its length and its last token alone, sums to 1 over the candidates, and is known
-    exactly: rejection sampling from it keeps the target's distribution.
+    selector; among them the pairwise term decides as well. So what follows a prefix depends on its
+    length and its last token alone, and is known exactly: rejection sampling from it keeps the
+    target's distribution.
+
+    The other tokens keep the chance that the frame gives them, without a term. Otherwise a frame
+    that is sure of nothing would seem as sure as the first, and trees would grow deep in the place
+    of wide. With a term of zero the tree is that of the frames alone.
 
     Args:
-        logits: of the draft vocabulary in each frame.
-        term: of neighbouring tokens.
+        log_probs: of the draft vocabulary in each frame.
+        pairs: the term of neighbouring tokens.
         candidates: tokens of a frame.
     """
 
@@ -203,18 +245,18 @@ class Chain:
 
     @torch.no_grad()
     def __init__(
-        self, logits: Float[Tensor, "frames vocab"], term: PairwiseTerm, candidates: int = 16
+        self, log_probs: Float[Tensor, "frames vocab"], pairs: Pairs, candidates: int = 16
     ) -> None:
-        self.probs = logits.softmax(-1)
-        best = logits.topk(min(candidates, logits.shape[-1]), dim=-1)
-        self._tokens, self._vocab = best.indices, logits.shape[-1]
-        first = best.values[0].softmax(-1)[None]
-        between = [
-            term.between(self._tokens[frame - 1], self._tokens[frame]).float()
-            for frame in range(1, len(logits))
-        ]
-        later = [(best.values[frame + 1] + each).softmax(-1) for frame, each in enumerate(between)]
-        self._laws = [first, *later]  # of frame f: [candidates before, candidates]
+        self.probs = log_probs.exp()
+        best = log_probs.topk(min(candidates, log_probs.shape[-1]), dim=-1)
+        self._tokens, self._vocab = best.indices, log_probs.shape[-1]
+        known = best.values.exp()
+        others = (1.0 - known.sum(-1, keepdim=True)).clamp(min=0.0)
+        self._laws = [known[:1]]  # of frame f: [candidates before, candidates]
+        for frame in range(1, len(log_probs)):
+            terms = pairs.between(self._tokens[frame - 1], self._tokens[frame])
+            raised = known[frame] * terms.to(known.dtype).clamp(max=MOST_TERM).exp()
+            self._laws.append(raised / (raised.sum(-1, keepdim=True) + others[frame]))
         self._places = [
             {token: place for place, token in enumerate(row)} for row in self._tokens.tolist()
         ]
@@ -267,68 +309,6 @@ class Chain:
         weights = tuple(chance * (frame == depth) for frame in range(len(self._laws)))
         ends = chance * (depth == len(self._laws))
         return Prefix(token, chance, ends, weights, weights)
-
-
-LEAST = -1e30
-"""Logarithm of a probability of zero: finite, so that gradients are finite too."""
-
-
-def log_weights(
-    log_probs: Float[Tensor, "*batch frames symbols"], tokens: Int[Tensor, "*batch tokens"]
-) -> tuple[
-    Float[Tensor, "*batch prefixes frames"],
-    Float[Tensor, "*batch prefixes frames"],
-    Float[Tensor, "*batch prefixes"],
-    Float[Tensor, "*batch prefixes"],
-]:
-    """Logarithms of all prefixes of texts at once, differentiable.
-
-    A token's recursion over frames is linear, so it is one sum over the frames in which the token
-    may have begun.
-
-    Args:
-        log_probs: of each symbol in each frame; the blank is the last symbol.
-        tokens: of each text, any symbol but the blank.
-
-    Returns:
-        For every prefix, the empty one first: weights of the frames in what follows, the same for
-        another token like its last, P_pre and P_end.
-    """
-    blank = log_probs[..., -1]
-    before = torch.nn.functional.pad(blank.cumsum(-1), (1, 0))
-    weights = repeats = before[..., :-1]
-    found = [(weights, repeats, torch.zeros_like(before[..., 0]), before[..., -1])]
-    for place in range(tokens.shape[-1]):
-        token = tokens[..., place]
-        says = log_probs.gather(-1, token[..., None, None].expand(*blank.shape, 1))[..., 0]
-        again = (
-            (token == tokens[..., place - 1])
-            if place
-            else torch.zeros_like(token, dtype=torch.bool)
-        )
-        begins = torch.where(again[..., None], repeats, weights)
-        said = _accumulated(says, begins + says)
-        # a run of blanks begins one frame after the token was said
-        shifted = torch.nn.functional.pad(said[..., :-1], (1, 0), value=LEAST)
-        silent = _accumulated(blank, shifted + blank)
-        both = torch.logaddexp(said, silent)
-        weights, repeats = (
-            torch.nn.functional.pad(each[..., :-1], (1, 0), value=LEAST) for each in (both, silent)
-        )
-        found.append((weights, repeats, (begins + says).logsumexp(-1), both[..., -1]))
-    every = [torch.stack(each, dim=-1) for each in zip(*found, strict=True)]
-    return every[0].transpose(-1, -2), every[1].transpose(-1, -2), every[2], every[3]
-
-
-def _accumulated(
-    stays: Float[Tensor, "*batch frames"], enters: Float[Tensor, "*batch frames"]
-) -> Float[Tensor, "*batch frames"]:
-    """log x_t with x_t = exp(enters_t) + exp(stays_t) x_{t-1}, over all frames at once."""
-    total = stays.cumsum(-1)
-    frames = stays.shape[-1]
-    later = torch.ones(frames, frames, dtype=torch.bool, device=stays.device).triu(1)
-    paths = enters[..., None, :] + total[..., :, None] - total[..., None, :]
-    return paths.masked_fill(later, LEAST).logsumexp(-1)
 
 
 def collapsed(symbols: Sequence[int], blank: int) -> tuple[int, ...]:

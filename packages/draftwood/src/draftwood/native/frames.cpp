@@ -34,4 +34,10 @@ void draftwood_collapsed_alignments(const draftwood::Lattice* lattice, int32_t r
                                     int64_t alignments, draftwood::LatticeTree* tree) {
     draftwood::collapsed_alignments(*lattice, ranks, alignments, *tree);
 }
+
+void draftwood_collapsed_paths(const draftwood::Lattice* lattice, int64_t count,
+                               const int64_t* parents, const int64_t* ranks,
+                               draftwood::LatticeTree* tree) {
+    draftwood::collapsed_paths(*lattice, count, parents, ranks, *tree);
+}
 }

@@ -18,7 +18,8 @@ struct FrameHead {
     int32_t layers, frames;  // no layer: frames see the newest row alone
     int32_t reads;           // states of the target that a row is made of
     const Norm* norms;       // [reads], or null
-    Matrix combination;      // [hidden][reads * hidden]; without outputs the one state is the row
+    Matrix combination;      // [hidden][reads * hidden], of what is added to the last state; without
+                             // outputs nothing is
     int64_t target_vocabulary;
     Norm token_norm;          // of the token that a row reads; without a weight it reads none
     Matrix token_projection;  // [hidden][hidden]
@@ -90,7 +91,7 @@ private:
         if (head.combination.outputs)
             multiply_together(head.combination, joined, (int)count, threads,
                               [&](int row, int tile, Floats values) {
-                                  put_tile(row_at(frames + row), tile, width, values);
+                                  add_tile(row_at(frames + row), tile, width, values);
                               });
         if (head.token_norm.weight)
             multiply_together(head.token_projection, encoded, (int)count, threads,
@@ -99,13 +100,14 @@ private:
                               });
     }
 
-    // The states of a row: as they are, or encoded for what makes one of them.
+    // The states of a row: the last as it is, and all encoded for what is added to it.
     void read_states(const FusionInput& states, int64_t from, int64_t to, float* row) {
         const int width = decoder.hidden, reads = head.reads;
         float* all = head.combination.outputs ? row_of_floats(reads * width) : row;
         for (int i = 0; i < reads; i++) {
             float* state = all + i * width;
             read_state(states, i, from, width, state);
+            if (state != row && i + 1 == reads) std::copy(state, state + width, row);
             if (head.norms) normed(decoder, state, width, head.norms[i], false, state);
         }
         if (!are_finite(all, reads * width)) is_sound = false;

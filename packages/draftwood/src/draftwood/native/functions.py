@@ -75,6 +75,7 @@ int32 draftwood_medusa_logits(CMedusaHeads*, CFusionInput*, void*, int64, void*,
     int32)
 void draftwood_likeliest_prefixes(CLattice*, CLatticeTree*)
 void draftwood_collapsed_alignments(CLattice*, int32, int64, CLatticeTree*)
+void draftwood_collapsed_paths(CLattice*, int64, int64*, int64*, CLatticeTree*)
 """
 """Rows of a vocabulary come as address, number, distance and width; a softmax as address, width,
 temperature and sums.

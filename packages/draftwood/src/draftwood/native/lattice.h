@@ -2,8 +2,10 @@
 // the recursions).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "rows.h"
@@ -123,59 +125,104 @@ inline void likeliest_prefixes(const Lattice& lattice, LatticeTree& tree) {
     }
 }
 
-// One rank of each frame, the last of them above 0 at frame `last`.
-struct Alignment {
-    double chance;
-    std::vector<int> ranks;
-    int last;
-
-    // of equal products the smaller ranks go first
-    bool operator<(const Alignment& other) const {
-        if (chance != other.chance) return chance < other.chance;
-        return ranks != other.ranks ? ranks > other.ranks : last > other.last;
+// A tree of texts that raw paths say: a path takes a symbol of each frame from the first on, equal
+// neighbours are merged and blanks dropped (the transform of Wen et al. 2024, arXiv:2412.00061).
+// Paths of one text share its nodes.
+class CollapsedTree {
+public:
+    CollapsedTree(const Lattice& lattice, LatticeTree& tree)
+        : tree(tree), blank(lattice.symbols - 1) {
+        tree.nodes = 0;
     }
+
+    // A path: the node of its text, and its last symbol.
+    struct Path {
+        int64_t node, symbol;
+    };
+
+    // One symbol longer; its node is -1 where the tree has no room for it.
+    Path longer(const Path& path, int64_t symbol) {
+        const bool is_said = symbol != blank && symbol != path.symbol;
+        if (!is_said || depths[path.node] == tree.depth) return {path.node, symbol};
+        const auto found = known.find({path.node, symbol});
+        if (found != known.end()) return {found->second, symbol};
+        if (tree.nodes == tree.most) return {-1, symbol};
+        depths.push_back(depths[path.node] + 1);
+        const int64_t node = tree.add(symbol, path.node);
+        known[{path.node, symbol}] = node;
+        return {node, symbol};
+    }
+
+private:
+    LatticeTree& tree;
+    const int64_t blank;
+    std::vector<int32_t> depths{0};
+    std::map<std::pair<int64_t, int64_t>, int64_t> known;
 };
 
-// The likeliest alignments of the `ranks` likeliest symbols of each frame, each collapsed (Wen et
-// al. 2024, arXiv:2412.00061). At most so many alignments are tried.
-inline void collapsed_alignments(const Lattice& lattice, int ranks, int64_t alignments,
-                                 LatticeTree& tree) {
-    ranks = std::min(ranks, lattice.symbols), tree.nodes = 0;
+// The `ranks` likeliest symbols of each frame, [frames][ranks].
+inline std::vector<int64_t> likeliest_symbols(const Lattice& lattice, int ranks) {
     std::vector<int64_t> best((size_t)lattice.frames * ranks);
     for (int frame = 0; frame < lattice.frames; frame++)
         topk_of(lattice.probs + (int64_t)frame * lattice.symbols, lattice.symbols, ranks,
                 &best[(size_t)frame * ranks]);
-    const auto symbol = [&](int frame, int rank) { return best[(size_t)frame * ranks + rank]; };
-    std::priority_queue<Alignment> waiting;
-    const auto wait = [&](std::vector<int> of, int last) {
-        double chance = 1;
-        for (int frame = 0; frame < lattice.frames; frame++)
-            chance *= lattice.at(frame, symbol(frame, of[frame]));
-        waiting.push({chance, std::move(of), last});
+    return best;
+}
+
+// The likeliest raw paths through the `ranks` likeliest symbols of each frame, each collapsed, until
+// the tree is full or so many paths were looked at. Of equal paths the earlier found goes first.
+inline void collapsed_alignments(const Lattice& lattice, int ranks, int64_t alignments,
+                                 LatticeTree& tree) {
+    ranks = std::min(ranks, lattice.symbols);
+    const std::vector<int64_t> best = likeliest_symbols(lattice, ranks);
+    struct Open {
+        double chance, before;
+        int64_t number;
+        CollapsedTree::Path path;  // without the symbol of this rank
+        int frame, rank;
+
+        bool operator<(const Open& other) const {
+            return chance != other.chance ? chance < other.chance : number > other.number;
+        }
     };
-    std::map<std::vector<int64_t>, int> known{{{}, 0}};
-    wait(std::vector<int>(lattice.frames, 0), 0);
-    for (int64_t tried = 0; tried < alignments && !waiting.empty(); tried++) {
-        const Alignment next = waiting.top();
-        waiting.pop();
-        std::vector<int64_t> text;
-        int parent = 0;
-        for (int frame = 0; frame < lattice.frames; frame++) {
-            const int64_t said = symbol(frame, next.ranks[frame]);
-            const bool again = frame && said == symbol(frame - 1, next.ranks[frame - 1]);
-            if (again || said == lattice.symbols - 1 || (int)text.size() == tree.depth) continue;
-            text.push_back(said);
-            const auto [node, is_new] = known.try_emplace(text, 0);
-            if (is_new && tree.nodes == tree.most) return;
-            if (is_new) node->second = tree.add(said, parent);
-            parent = node->second;
-        }
-        for (int frame = next.last; frame < lattice.frames; frame++) {
-            if (next.ranks[frame] + 1 == ranks) continue;
-            std::vector<int> longer = next.ranks;
-            longer[frame]++;
-            wait(std::move(longer), frame);
-        }
+    std::priority_queue<Open> open;
+    int64_t number = 0;
+    const auto wait = [&](double before, const CollapsedTree::Path& path, int frame, int rank) {
+        if (frame == lattice.frames || rank == ranks) return;
+        const double chance = before * lattice.at(frame, best[frame * ranks + rank]);
+        if (chance > 0) open.push({chance, before, number++, path, frame, rank});
+    };
+    CollapsedTree collapsed(lattice, tree);
+    wait(1, {0, -1}, 0, 0);
+    for (int64_t tried = 0; tried < alignments && !open.empty(); tried++) {
+        const Open next = open.top();
+        open.pop();
+        const CollapsedTree::Path path =
+            collapsed.longer(next.path, best[next.frame * ranks + next.rank]);
+        if (path.node < 0) return;
+        wait(next.chance, path, next.frame + 1, 0);
+        wait(next.before, next.path, next.frame, next.rank + 1);
+    }
+}
+
+// A fixed tree of raw paths, collapsed: path i adds a rank of the next frame to path parents[i], -1
+// being the empty one.
+inline void collapsed_paths(const Lattice& lattice, int64_t count, const int64_t* parents,
+                            const int64_t* wanted, LatticeTree& tree) {
+    const int ranks = std::min<int>(1 + (int)*std::max_element(wanted, wanted + count),
+                                    lattice.symbols);
+    const std::vector<int64_t> best = likeliest_symbols(lattice, ranks);
+    CollapsedTree collapsed(lattice, tree);
+    struct Known {
+        CollapsedTree::Path path;
+        int frames;
+    };
+    std::vector<Known> known;
+    for (int64_t i = 0; i < count; i++) {
+        const Known above = parents[i] < 0 ? Known{{0, -1}, 0} : known[parents[i]];
+        known.push_back({{-1, -1}, above.frames + 1});
+        if (above.path.node < 0 || above.frames >= lattice.frames || wanted[i] >= ranks) continue;
+        known[i].path = collapsed.longer(above.path, best[above.frames * ranks + wanted[i]]);
     }
 }
 

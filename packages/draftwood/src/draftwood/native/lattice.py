@@ -30,15 +30,31 @@ def likeliest_prefixes(
 def collapsed_alignments(
     probs: np.ndarray, nodes: int, ranks: int, alignments: int, max_draft_len: int
 ) -> tuple[list[int], list[int]]:
-    """Find the trie of the most probable alignments, each collapsed; arguments and result as above.
+    """Find the tree of the most probable raw paths, each collapsed; arguments and result as above.
 
     Args:
         ranks: symbols of each frame that are combined.
-        alignments: largest number of them that is tried.
+        alignments: raw paths that are looked at, at most.
     """
     tree = _room(nodes, max_draft_len)
     lattice = _lattice(probs, has_blank=True, merges=True)
     library.library().draftwood_collapsed_alignments(lattice, ranks, alignments, tree)
+    return _found(tree)
+
+
+def collapsed_paths(
+    probs: np.ndarray, parents: list[int], ranks: list[int], nodes: int, max_draft_len: int
+) -> tuple[list[int], list[int]]:
+    """Find the tree of a fixed list of raw paths, each collapsed; arguments and result as above.
+
+    Args:
+        parents: of each path, the number of the path without its last frame; -1 for none.
+        ranks: of each path in its last frame, the likeliest symbol being 0.
+    """
+    tree = _room(nodes, max_draft_len)
+    lattice = _lattice(probs, has_blank=True, merges=True)
+    given = library.integers(parents), library.integers(ranks)
+    library.library().draftwood_collapsed_paths(lattice, len(ranks), *given, tree)
     return _found(tree)
 
 

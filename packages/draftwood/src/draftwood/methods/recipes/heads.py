@@ -49,7 +49,7 @@ RECIPES = (
     ),
     MethodSpec(
         "ctc-paper",
-        "the likeliest alignments of the same frames, collapsed as the paper has it",
+        "the likeliest raw paths through the same frames, collapsed as the paper has it",
         "Wen et al. 2024, arXiv:2412.00061",
         CtcPaper,
         None,
