@@ -38,8 +38,7 @@ def test_json_both_ways(protocol: Protocol) -> None:
 def test_cells_differ_and_plain_decoding_is_among_them(protocol: Protocol) -> None:
     cells = protocol.cells()
     assert len({cell.key for cell in cells}) == len(cells)
-    thrifty = isinstance(protocol, Rsd) and protocol.thrifty
-    assert any(cell.method == "plain" for cell in cells) is not thrifty
+    assert any(cell.method == "plain" for cell in cells)
 
 
 def test_every_budget_is_used_up() -> None:
@@ -159,7 +158,6 @@ def test_levels_of_shapes() -> None:
             lambda: Rsd(trained="medusa"),
             "drafters of kind 'medusa' do not; take one of: ctc",
         ),
-        (lambda: Rsd(trained="lm", thrifty=True), "leave out --thrifty to draw the trees"),
         (lambda: Rsd(budgets=(7,)), "budgets are of 6, 10, 14, 21, 30, got 7"),
         (lambda: Axes(vary="mood"), "drafter, shape, verifier or pair, not 'mood'"),  # type: ignore[arg-type]
         (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),

@@ -45,6 +45,7 @@ class Settings:
             p-value is told.
         bound_prompts: on how many prompts the greatest possible acceptance is computed.
         bound_tokens: over how many tokens of each.
+        leave_out: ids of prompts that are not asked.
 
     Raises:
         ValueError: for numbers out of range.
@@ -65,6 +66,7 @@ class Settings:
     law_samples: int = 1000
     bound_prompts: int = 1
     bound_tokens: int = 8
+    leave_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         least = {
@@ -118,9 +120,10 @@ class Rsd:
         lengths: draft lengths, in levels.
         budgets: drafted tokens; of ``BUDGET_SHAPES``.
         breadth: siblings at the root, chains or beams at fixed length.
-        thrifty: compute only the nodes that are read, many prompts in one forward pass; nothing is
+        thrifty: compute only the nodes that are read, many texts in one forward pass; nothing is
             timed then.
         trained: kind of the trained drafter that draws the trees; None takes a draft model.
+        chosen: keys of the only configurations to measure beside plain decoding; empty for all.
     """
 
     name: ClassVar[str] = "rsd"
@@ -133,13 +136,10 @@ class Rsd:
         default_factory=lambda: Settings(temperatures=(1.0,), max_new_tokens=64)
     )
     trained: str | None = None
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self._trained_drafter() is not None and self.thrifty:
-            raise ValueError(
-                "what is thrifty runs a draft model over many prompts at once; leave out --thrifty"
-                " to draw the trees from a trained drafter"
-            )
+        self._trained_drafter()
         for budget in self.budgets:
             if budget not in BUDGET_SHAPES:
                 raise ValueError(
@@ -184,8 +184,9 @@ class Rsd:
                     )
                     found[cell.key] = cell
         drafter = self._trained_drafter()
-        ordered = [replace(cell, drafter=drafter) for cell in sorted(found.values(), key=urgency)]
-        return ordered if self.thrifty else [Configuration(PLAIN), *ordered]
+        known = [each for each in found.values() if not self.chosen or each.key in self.chosen]
+        ordered = [replace(cell, drafter=drafter) for cell in sorted(known, key=urgency)]
+        return [Configuration(PLAIN), *ordered]
 
     def _trained_drafter(self) -> type[Drafter] | None:
         """Trained drafter that draws the trees in place of a draft model."""
