@@ -13,11 +13,12 @@ from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need
-from draftwood.heads.folder import open_folder, shipped_for
+from draftwood.heads.folder import StoredHead, open_folder, shipped_for
 from draftwood.heads.native_eagle import why_not
 from draftwood.heads.trained import TrainedHead
+from draftwood.loading.hub import blocks_of, described
 from draftwood.loading.models import load_model
-from draftwood.loading.names import DEFAULT_MODEL
+from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import given_resources, require_there
 from draftwood.models.model import Model
@@ -100,7 +101,7 @@ class ModelSet:
             require_draft_model(drafts.model)
         opened = _opened(drafts), _indexed(datastore)  # before weights are loaded
         if isinstance(target, str) and isinstance(drafts.head, str):
-            opened[0].head.require_sizes_in(target)
+            _require_target(opened[0].head, target)
         plain = cls(*_target(target, tokenizer, curve, tp, **how), how=how)
         return plain.with_drafts(*opened, ahead)
 
@@ -260,6 +261,20 @@ def _target(
         name, calibration = name or type(model).__name__, Calibration(target, curve=curve)
     prior = StoredPrior(target, usual_text(tokenizer), calibration.folder)
     return target, tokenizer, name, calibration, prior
+
+
+def _require_target(head: StoredHead, target: str) -> None:
+    """Refuse a head of another model by what is known of that without its weights.
+
+    Of a model on the hub only the settings are fetched.
+    """
+    head.require_name(target, BUILTIN_NAMES)
+    folder = Path(target).expanduser()
+    if folder.is_file():
+        folder = blocks_of(target) or folder
+    elif target not in BUILTIN_NAMES:
+        folder = described(target)
+    head.require_sizes_in(folder, target)
 
 
 def _indexed(datastore: "str | Path | StoredIndex | None") -> "StoredIndex | None":
