@@ -1,13 +1,19 @@
 """Protocols go to JSON and back, and list the cells they promise."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.missing import HEADS, RUNS, commands
+from benchmarks.missing import HEADS, RUNS, commands, keep_card
 from draftwood import methods
+from draftwood.heads.folder import save
+from draftwood.loading.models import model_for
 from draftwood.methods.measured import measured_speeds
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_medusa
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood_bench.plan.protocols import (
     Axes,
@@ -76,6 +82,20 @@ def test_every_method_is_measured_by_some_run() -> None:
     for run in RUNS:
         assert commands(dict.fromkeys(HEADS, "somewhere"))[run.name][-1].endswith(run.name)
     assert not {"medusa", "hydra"} & commands({}).keys()  # no package brings these heads
+
+
+def test_heads_that_no_package_brings_count_by_their_cards(tmp_path: Path) -> None:
+    target = model_for(tiny_llama(0, layers=4))
+    trained: Any = tiny_medusa(target)
+    folder = save(tmp_path / "medusa-300k", trained, "# 300k tokens, seed 0")
+    keep_card("medusa", folder, tmp_path / "results")
+    kept = tmp_path / "results" / "medusa" / "card.md"
+    assert kept.read_text() == "# 300k tokens, seed 0\n"
+    with pytest.raises(ValueError, match="holds a head of medusa; name one of hydra"):
+        keep_card("hydra", folder, tmp_path / "results")
+    (folder / "card.md").unlink()
+    with pytest.raises(ValueError, match="so nobody could train it again"):
+        keep_card("medusa", folder, tmp_path / "results")
 
 
 def test_rsd_has_several_shapes_of_a_budget() -> None:

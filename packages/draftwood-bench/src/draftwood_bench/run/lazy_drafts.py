@@ -5,17 +5,21 @@ them, so each child is the one that a whole draft has. Beams of a level compete,
 are drafted whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, overload
 
-from draftwood.drafters import DraftRequest, DraftSession, VerifiedTree
-from draftwood.drafters.draft_model import DraftModel, as_read_by
+from draftwood.drafters.draft_model import (
+    DraftDistributions,
+    DraftModel,
+    ProbsBuffer,
+    as_read_by,
+)
+from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import extend_in_chunks
 from draftwood.models.session import PooledSession
-from draftwood.native.logit_rows import LogitRow, LogitRows
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Independent, Shape, Widths
@@ -28,6 +32,17 @@ def widths_of(shape: Shape | None) -> Widths | None:
         return Widths((shape.chains,) + (1,) * (shape.length - 1), "independent")
     plain = type(shape) is Widths and shape.budget is None and shape.draw != "greedy-plus-one"
     return shape if plain and isinstance(shape, Widths) else None
+
+
+def text_of(tree: Any, path: Sequence[int]) -> list[int]:
+    """The tokens of nodes."""
+    return [tree.token_list[node] for node in path]
+
+
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Count the tokens that both begin with."""
+    both = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +62,8 @@ class _LazyDrafts(DraftSession):
 
     def __init__(self, drafter: DraftModel, request: DraftRequest, widths: Widths) -> None:
         self.widths, self.rng = widths, request.rng
-        sampler = request.sampler.for_drafting()
-        assert isinstance(sampler, Sampling)
-        self.temperature, self.vocab = sampler.temperature, request.target.model.vocab_size
+        self.sampler, vocab = request.sampler.for_drafting(), request.target.model.vocab_size
+        self.vocab, self.memory = vocab, ProbsBuffer(1, vocab)
         self.session: Any = request.start(drafter.drafting.model)
         self.late: list[int] = []  # in the text, not yet in the cache
         self.tree: LazyTree | None = None
@@ -73,6 +87,7 @@ class _LazyDrafts(DraftSession):
         if first is not None and isinstance(first.session, PooledSession):
             first.session.fork(self.session, min(first.session.length, len(self.late)))
             self.late = self.late[self.session.length :]
+        self.context = context
         most, limit = context.max_draft_len, self.session.model.context_length
         if limit is not None:
             most = min(most, limit - self.session.length - len(self.late))
@@ -84,27 +99,26 @@ class _LazyDrafts(DraftSession):
         output = extend_in_chunks(self.session, late)
         widths, self.late = self.widths.widths[:most], []
         self.tree = LazyTree(root, widths, self.widths.draw, self)
-        self.tree.take(0, self.rows(output.logits))
+        self.tree.take(0, self.rows(output.logits, self.tree))
         return self.tree
 
-    def rows(self, logits: Any) -> LogitRows:
-        """The distribution of one node."""
-        return LogitRows(logits[:, : self.vocab], self.temperature, self.vocab)
+    def rows(self, logits: Any, tree: Any) -> Any:
+        """The distribution after one node, as logits."""
+        laws = DraftDistributions(self.sampler, self.context, self.vocab, self.memory)
+        return laws.rows_after(logits, tree, 0, self.widths)
 
-    def read(self, node: int) -> LogitRows:
+    def read(self, node: int) -> Any:
         """Run a node, and those above it that are not in the cache."""
         assert self.tree is not None
         wanted = self.tree.path_to(node)
         known = self._keep(wanted[:-1])
-        missing = [self.tree.token_list[each] for each in wanted[known:]]
-        tokens = as_read_by(self.session.model, missing)
+        tokens = as_read_by(self.session.model, text_of(self.tree, wanted[known:]))
         self.path = wanted
-        return self.rows(self.session.extend(tokens, keep="last").logits)
+        return self.rows(self.session.extend(tokens, keep="last").logits, self.tree)
 
     def _keep(self, path: Sequence[int]) -> int:
         """Drop the nodes of the cache that are not on a path; gives how many are."""
-        both = zip(self.path, path, strict=False)
-        known = len(list(takewhile(lambda pair: pair[0] == pair[1], both)))
+        known = shared(text_of(self.tree, self.path), text_of(self.tree, path))
         if known < len(self.path):
             self.session.rewind(len(self.path) - known)
         self.path = self.path[:known]
@@ -134,7 +148,7 @@ class LazyTree:
             level = list(range(start, len(self.parent_list)))
         self.uniforms = _uniforms(source.rng if source else None, self.widths)
         self.tokens: dict[int, int] = {0: root}
-        self.known: dict[int, LogitRows] = {}
+        self.known: dict[int, Any] = {}  # distributions
         self.token_list = _Tokens(self)
         self.rows = _Rows(self)
 
@@ -169,14 +183,14 @@ class LazyTree:
     def to(self, device: object) -> "LazyTree":
         return self
 
-    def row(self, node: int) -> LogitRows:
+    def row(self, node: int) -> Any:
         """The distribution after a node, which is run if it was not."""
         if node not in self.known:
             assert self.source is not None
             self.take(node, self.source.read(node))
         return self.known[node]
 
-    def take(self, node: int, rows: LogitRows) -> None:
+    def take(self, node: int, rows: Any) -> None:
         """Draw the children of a node."""
         self.known[node] = rows
         children, uniforms = self.children[node], self.uniforms[node]
@@ -223,25 +237,14 @@ class _Tokens(Sequence[int]):
         return len(self.tree)
 
 
-class _Rows(Sequence[LogitRow]):
+class _Rows(Sequence[Any]):
     """Rows by node."""
 
     def __init__(self, tree: LazyTree) -> None:
         self.tree = tree
 
-    @overload
-    def __getitem__(self, node: int) -> LogitRow: ...
-
-    @overload
-    def __getitem__(self, node: slice) -> list[LogitRow]: ...
-
-    def __getitem__(self, node: int | slice) -> LogitRow | list[LogitRow]:
-        if isinstance(node, slice):
-            return [self[each] for each in range(*node.indices(len(self)))]
-        return LogitRow(self.tree.row(node), 0)
+    def __getitem__(self, node: Any) -> Any:
+        return self.tree.row(node).each()[0]
 
     def __len__(self) -> int:
         return len(self.tree.widths)
-
-    def __iter__(self) -> Iterator[LogitRow]:
-        return (self[node] for node in range(len(self)))

@@ -8,15 +8,15 @@ is run once. The texts are those of ordinary decoding; times mean nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 import torch
 
-from draftwood.drafters import Drafter, DraftSession, Nothing
+from draftwood import engine
+from draftwood.drafters import Nothing
 from draftwood.drafters.draft_model import DraftModel
+from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.resources import Resources
 from draftwood.engine import ModelInput, Options, run_all
-from draftwood.engine.sequence import Sequence as TextUnderWay
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import (
@@ -34,10 +34,12 @@ from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
-from draftwood_bench.run.lazy_drafts import LazyDraftModel
+from draftwood_bench.run.lazy_drafts import LazyDraftModel, shared, text_of
 
 TOGETHER = 48
 """Texts under way at once; more hold memory, and their rows cost no less."""
+
+_TREE = DraftTree.of([0], [-1])
 
 States = Mapping[int, torch.Tensor]
 """Hidden states by layer, each [nodes dim]."""
@@ -63,7 +65,7 @@ def decode_together(
     """
     model = SharedPasses(target, first=False) if whole_trees else LazyNodes(target)
     texts = [
-        TextUnderWay(model, drafters.of(cell, not whole_trees), cell.rule, prompt, own)
+        engine.Sequence(model, drafters.of(cell, not whole_trees), cell.rule, prompt, own)
         for cell, own in zip(cells, options, strict=True)
     ]
     drafted = next((each for each in cells if each.tree is not None), None)
@@ -71,7 +73,7 @@ def decode_together(
         first = None
         if drafted is not None and not whole_trees:
             drafter = drafters.of(drafted, lazily=False)
-            first = TextUnderWay(model, drafter, drafted.rule, prompt, options[0])
+            first = engine.Sequence(model, drafter, drafted.rule, prompt, options[0])
             _begin(first)
         try:
             return _written(texts, None if first is None else first.draft)
@@ -80,14 +82,14 @@ def decode_together(
                 first.close()
 
 
-def _begin(text: TextUnderWay) -> None:
+def _begin(text: engine.Sequence) -> None:
     """Run the prompt of a text, and let it draft once, so that others may copy its rows."""
     while text.root < 0:
         text.commit(text.target.forward(text.plan()), 0.0)
     text.plan()
 
 
-def _written(texts: Sequence[TextUnderWay], first: DraftSession | None) -> list[list[Step]]:
+def _written(texts: Sequence[engine.Sequence], first: DraftSession | None) -> list[list[Step]]:
     """Write the texts, so many at a time; the drafters' sessions copy the prompt from ``first``."""
     found: list[list[Step]] = [[] for _ in texts]
     waiting = iter(enumerate(texts))
@@ -105,7 +107,7 @@ def _written(texts: Sequence[TextUnderWay], first: DraftSession | None) -> list[
 
 def _to_keep(step: Step) -> Step:
     """The step without its tree, whose rows take megabytes."""
-    return step if step.tree is None else replace(step, tree=DraftTree.of([0], [-1]), path=())
+    return step if step.tree is None else replace(step, tree=_TREE, path=())
 
 
 class Drafters:
@@ -209,7 +211,8 @@ class LazySession(PooledSession):
 class RowsOnDemand:
     """Logits by node; reading one runs it.
 
-    Missing nodes between it and the last path are run too.
+    Missing nodes between it and the last path are run too. Siblings that hold one token are one
+    place of the text, so what counts of a path is its tokens.
 
     Args:
         layers: whose hidden states are wanted.
@@ -221,7 +224,7 @@ class RowsOnDemand:
     def __init__(self, session: LazySession, tree: DraftTree, layers: Sequence[int] = ()) -> None:
         self.session, self.tree = session, tree
         self.path: list[int] = []  # nodes in the cache after the committed tokens
-        self.hidden = _StatesOnDemand(len(tree), layers)
+        self.hidden = _StatesOnDemand(tree, layers)
 
     def __len__(self) -> int:
         return len(self.tree)
@@ -232,11 +235,10 @@ class RowsOnDemand:
     def __getitem__(self, rows: slice) -> torch.Tensor:
         wanted = [0, *self.tree.path_to(rows.start)]
         self.keep(wanted[: min(self._shared_with(wanted), len(wanted) - 1)])
-        nodes = wanted[len(self.path) :]
-        missing = [self.tree.token_list[node] for node in nodes]
+        text, known = text_of(self.tree, wanted), len(self.path)
         self.path = wanted
-        output = self.session.extend(missing, keep="last", hidden=self.hidden.layers)
-        self.hidden.take(nodes, output.hidden)
+        output = self.session.extend(text[known:], keep="last", hidden=self.hidden.layers)
+        self.hidden.take(text, known, output.hidden)
         return output.logits
 
     def keep(self, path: Sequence[int]) -> None:
@@ -254,32 +256,30 @@ class RowsOnDemand:
         self.path = list(path)
 
     def _shared_with(self, path: Sequence[int]) -> int:
-        """Number of nodes that both paths begin with."""
-        return len(
-            list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False)))
-        )
+        """Number of tokens that both paths begin with."""
+        return shared(text_of(self.tree, self.path), text_of(self.tree, path))
 
 
 class _StatesOnDemand(Mapping[int, torch.Tensor]):
     """Hidden states by layer; rows of nodes that nobody read are 0."""
 
-    def __init__(self, nodes: int, layers: Sequence[int]) -> None:
-        self.nodes, self.layers = nodes, tuple(layers)
-        self._known: list[tuple[list[int], States]] = []
+    def __init__(self, tree: DraftTree, layers: Sequence[int]) -> None:
+        self.tree, self.layers = tree, tuple(layers)
+        self._known: dict[tuple[int, ...], tuple[States, int]] = {}  # by the tokens up to a node
 
-    def take(self, nodes: list[int], states: States) -> None:
-        """Take note of nodes that were run."""
-        if self.layers:
-            self._known.append((nodes, states))
+    def take(self, text: Sequence[int], known: int, states: States) -> None:
+        """Take note of nodes that were run: the last ones of a path."""
+        for place in range(known, len(text) if self.layers else known):
+            self._known[tuple(text[: place + 1])] = states, place - known
 
     def __getitem__(self, layer: int) -> torch.Tensor:
         if layer not in self.layers:
             raise KeyError(layer)
-        known = [(nodes, states[layer]) for nodes, states in self._known]
-        found = known[0][1].new_zeros(self.nodes, known[0][1].shape[-1])
-        for nodes, rows in known:
-            found[nodes] = rows
-        return found
+        paths = ([0, *self.tree.path_to(node)] for node in range(len(self.tree)))
+        found = [self._known.get(tuple(text_of(self.tree, path))) for path in paths]
+        rows = [None if each is None else each[0][layer][each[1]] for each in found]
+        (one, *_) = [row for row in rows if row is not None]  # the root always is
+        return torch.stack([torch.zeros_like(one) if row is None else row for row in rows])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.layers)
