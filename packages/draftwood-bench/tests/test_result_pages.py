@@ -98,6 +98,8 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     bound = rows(trees.memory_bound("grid-eagle", "0", "budget"))
     assert bound[0] == ["speculative", "1.00 [1.00, 1.00]"]  # 2.0 over a pass and four levels
     assert trees.memory_bound("rsd-lm", "0", "budget") == MISSING
+    assert trees.asked("grid-eagle") == "n = 3 prompts (3 of all)"
+    assert trees.asked("rsd-lm") == MISSING
 
 
 def test_a_choice_keeps_rows_and_columns() -> None:

@@ -1,5 +1,7 @@
 """Recursive Speculative Decoding: block efficiency by budget, and which orderings hold."""
 
+from collections import Counter
+
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency
@@ -131,6 +133,17 @@ def scores(name: str, temperature: str) -> str:
     found = measured(name)
     table = quality_table(found.records, float(temperature)) if found else None
     return table.markdown() if table and table.rows else MISSING
+
+
+def asked(name: str) -> str:
+    """Number of prompts of a run, by category."""
+    found = measured(name)
+    if found is None:
+        return MISSING
+    prompts = {record.prompt: record.category for record in found.records}
+    counts = Counter(prompts.values())
+    told = ", ".join(f"{count} of {category}" for category, count in counts.items())
+    return f"n = {len(prompts)} prompts ({told})"
 
 
 def _order(key: tuple[str, str]) -> int:
