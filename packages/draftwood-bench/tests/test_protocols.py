@@ -64,6 +64,13 @@ def test_trained_drafters_draw_the_trees_of_rsd() -> None:
     assert all(cell.lossless for cell in cells)
 
 
+def test_trees_that_are_deeper_than_a_head_drafts_are_left_out() -> None:
+    whole, some = Rsd(trained="ctc").cells(), Rsd(trained="ctc", levels=6).cells()
+    left_out = {cell.key for cell in whole} - {cell.key for cell in some}
+    assert {cell.tree.depth for cell in whole if cell.tree and cell.key in left_out} > {7, 30}
+    assert max(cell.tree.depth for cell in some if cell.tree) == 6
+
+
 def test_a_tree_is_for_methods_that_can_draw_it() -> None:
     cells = SpecBench(("auto", "rsd-s"), tree="2x3").cells()
     assert {cell.method: cell.shape for cell in cells} == {

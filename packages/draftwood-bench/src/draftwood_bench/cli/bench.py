@@ -137,9 +137,10 @@ def rsd(
 
     head = given["names"].drafts.head
     kind = None if head is None else open_folder(head).config.kind
+    levels = given["names"].drafts.levels
 
     def make(settings: "Settings") -> Rsd:
-        whole = Rsd(methods, lengths, budgets, breadth, thrifty, settings, kind)
+        whole = Rsd(*(methods, lengths, budgets, breadth, thrifty, settings, kind), levels=levels)
         return whole if timed_from is None else _timed_from(timed_from, whole, given["names"])
 
     _run(context, make, given)

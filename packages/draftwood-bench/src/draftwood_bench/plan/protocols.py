@@ -124,6 +124,8 @@ class Rsd:
             timed then.
         trained: kind of the trained drafter that draws the trees; None takes a draft model.
         chosen: keys of the only configurations to measure beside plain decoding; empty for all.
+        levels: most levels that the trained drafter drafts; deeper trees are left out. None for no
+            limit.
     """
 
     name: ClassVar[str] = "rsd"
@@ -137,6 +139,7 @@ class Rsd:
     )
     trained: str | None = None
     chosen: tuple[str, ...] = ()
+    levels: int | None = None
 
     def __post_init__(self) -> None:
         self._trained_drafter()
@@ -184,9 +187,14 @@ class Rsd:
                     )
                     found[cell.key] = cell
         drafter = self._trained_drafter()
-        known = [each for each in found.values() if not self.chosen or each.key in self.chosen]
-        ordered = [replace(cell, drafter=drafter) for cell in sorted(known, key=urgency)]
+        known = sorted(filter(self._is_asked, found.values()), key=urgency)
+        ordered = [replace(cell, drafter=drafter) for cell in known]
         return [Configuration(PLAIN), *ordered]
+
+    def _is_asked(self, cell: Configuration) -> bool:
+        depth = 0 if cell.tree is None else cell.tree.depth
+        fits = self.levels is None or depth <= self.levels
+        return fits and (not self.chosen or cell.key in self.chosen)
 
     def _trained_drafter(self) -> type[Drafter] | None:
         """Trained drafter that draws the trees in place of a draft model."""
