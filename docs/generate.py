@@ -143,6 +143,7 @@ def fields() -> dict[str, Callable[..., str]]:
         "efficiencies": trees.efficiencies,
         "memory-bound": trees.memory_bound,
         "over-chains": trees.trees_over_chains,
+        "in-seconds": trees.in_seconds,
         "scores": trees.scores,
         "asked": trees.asked,
         "claims": trees.claims,

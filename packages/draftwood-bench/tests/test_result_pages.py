@@ -102,6 +102,19 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     assert trees.asked("rsd-lm") == MISSING
 
 
+def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    beams = {"shape": "StochasticBeam(width=3, depth=2, budget=None)", "at": "length 2"}
+    drawn = [record("rsd-s", prompt, runs=5, cell="rsd-s", **beams) for prompt in "123"]
+    found = run([*PLAIN, *drawn])
+    monkeypatch.setattr(trees, "measured", lambda name: found if name == "timed-eagle" else None)
+    (row,) = rows(trees.in_seconds())
+    assert row[:3] == ["SmolLM2 + EAGLE head", "0", "rsd-s"]
+    assert row[3].startswith("length 2: ")
+    assert row[4] == "2.00 [2.00, 2.00]"
+    monkeypatch.setattr(trees, "measured", lambda name: None)
+    assert trees.in_seconds() == MISSING
+
+
 def test_a_choice_keeps_rows_and_columns() -> None:
     found = [{"a": "one x", "b": "1", "c": "2"}, {"a": "two", "b": "3", "c": "4"}]
     table = Choice("", ("c", "a", "absent"), has("a", "one")).of(found)

@@ -4,11 +4,12 @@ from collections import Counter
 
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
-from draftwood_bench.records.statistics import block_efficiency
+from draftwood_bench.records.statistics import block_efficiency, summaries
 from draftwood_bench.report.best_shapes import best_shape, held_out
 from draftwood_bench.report.orderings import orderings, per_pass, seconds
 from draftwood_bench.report.scores import quality_table
-from draftwood_bench.report.table import Table
+from draftwood_bench.report.table import Table, labelled
+from draftwood_bench.report.tables import speed_up, tokens_per_run
 
 PAIRS = {
     "rsd": "TinyLlama",
@@ -122,6 +123,22 @@ def trees_over_chains() -> str:
     columns = (PER_PASS, IN_SECONDS)
     rows = [(*key, *(found.get(column, "") for column in columns)) for key, found in cells.items()]
     head = ("pair", "trees over chains", "T", "at", *columns)
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def in_seconds() -> str:
+    """Tokens per second over plain decoding's, of each method's best length and shapes."""
+    rows = []
+    for name, timed in TIMED.items():
+        found = measured(timed)
+        for each in summaries(found.records, found.run) if found else ():
+            if each.shape is not None and each.speed_up is not None:
+                shape = f"{each.at}: {labelled(each.shape)}"
+                speed, passes = speed_up(each, each.speed_up), tokens_per_run(each)
+                rows.append(
+                    (PAIRS[name], f"{each.temperature:g}", each.method, shape, speed, passes)
+                )
+    head = ("pair", "T", "method", "tree", "over plain", "tokens/pass")
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
