@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -75,6 +75,21 @@ bench-rsd-trained: $(READY)  ## the same with the trained drafters that come wit
 			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
 			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
 			--output $(BENCH)/benchmarks/results/rsd-$$drafter || exit 1; done
+
+GRID = --max-new-tokens 64 --max-prompt-tokens 500 --law-prompts 0 --bound-prompts 0
+METHODS = speculative,block,spectr,spectr + traversal,specinfer,specinfer + traversal,rsd-c,rsd-c + traversal,rsd-s,rsd-s + traversal
+OF_eagle = --draft-model smollm2-135m-eagle --prompts gsm8k,en-de,mbpp,xsum
+OF_stories = --model tinyllama-1.1b --draft-model stories-15m --prompts stories,gsm8k,en-de,xsum
+OF_coder = --model qwen2.5-coder-1.5b --draft-model qwen2.5-coder-0.5b --prompts mbpp,gsm8k,en-de,xsum
+
+bench-grid: $(READY)  ## RSD's experiments at every length and budget, three pairs (a night; resumable)
+	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --thrifty --temperature 0.3,0.6,1 \
+		--methods "$(METHODS)" --per-category 18 --output $(BENCH)/benchmarks/results/grid-$(pair) &&) true
+
+bench-timed: $(READY)  ## seconds of what was best there, on other prompts (an hour and a half; resumable)
+	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --temperature 0.3,1 --budgets 10,30 \
+		--timed-from $(BENCH)/benchmarks/results/grid-$(pair) --methods speculative,spectr,specinfer,rsd-c,rsd-s \
+		--per-category 2 $(if $(filter eagle,$(pair)),--rounds 3) --output $(BENCH)/benchmarks/results/timed-$(pair) &&) true
 
 bench-rest: $(READY)  ## methods that no other target measures (ten minutes; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m

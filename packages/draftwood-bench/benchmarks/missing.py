@@ -7,6 +7,10 @@
 All methods of a run answer a prompt, and plain decoding with them, before any sees the next one;
 greedily and at temperature 1. Methods that draw from a draft model draw from the EAGLE head here,
 which stands in for it; those that run a second model themselves are measured with TinyLlama.
+
+Medusa's and Hydra's heads are in no package: `python -m benchmarks.training.drafters` trains them
+at equal data. Their folders' names stand beside the figures, so let them say the amount of data
+(medusa-300k); their cards, which tell data, recipe and command, are kept with the records.
 """
 
 import argparse
@@ -19,7 +23,9 @@ from pathlib import Path
 
 from benchmarks.common.json_lines import RESULTS
 from benchmarks.common.processes import ROOT
+from draftwood.heads.folder import CARD
 from draftwood.heads.places import shipped
+from draftwood.methods.drafts import Drafts
 
 SPEC_BENCH = ("--prompts", "spec-bench", "--per-category", "1")
 STORIES = ("--model", "tinyllama-1.1b", "--prompts", "stories", "--limit", "8")
@@ -77,6 +83,25 @@ HEADS = ("medusa", "hydra")
 """Runs whose heads do not come with draftwood, as long as no package brings them."""
 
 
+def keep_card(name: str, folder: Path, results: Path = RESULTS) -> None:
+    """Keep the card of a head that no package brings beside the records of its run.
+
+    Args:
+        name: of the run, which is its head's method.
+
+    Raises:
+        ValueError: for a head of another method, and one whose training nobody can repeat.
+    """
+    found = Drafts(head=str(folder)).drafter
+    if found != name:
+        raise ValueError(f"{folder} holds a head of {found}; name one of {name} with --{name}")
+    card = folder / CARD
+    if not card.is_file():
+        raise ValueError(f"{folder} has no {CARD}, so nobody could train it again; train one")
+    (results / name).mkdir(parents=True, exist_ok=True)
+    (results / name / CARD).write_text(card.read_text(encoding="utf-8"), encoding="utf-8")
+
+
 def commands(given: Mapping[str, str | None]) -> dict[str, list[str]]:
     """Commands of the runs whose drafts are there, by run.
 
@@ -109,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print(f"draftwood {shlex.join(chosen[run.name])}", flush=True)
         if not asked.list:
+            if run.name in given:
+                keep_card(run.name, Path(given[run.name]))
             program = [sys.executable, "-c", COMMAND, *chosen[run.name]]
             code = subprocess.run(program, cwd=ROOT, check=False).returncode
             if code:

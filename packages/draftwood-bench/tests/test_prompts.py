@@ -6,6 +6,8 @@ import pytest
 
 from draftwood_bench.plan.prompts import DATA_SETS, Prompt, load_prompts
 
+NAMES = ("a1", "a2", "a3", "b1", "b2")
+
 
 def test_the_shipped_set_is_complete() -> None:
     found = load_prompts("built-in").prompts
@@ -35,6 +37,14 @@ def test_every_form_of_a_line(tmp_path: Path) -> None:
         "assistant",
         "user",
     ]
+
+
+def test_prompts_are_left_out_before_they_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    lines = (f'{{"id": "{name}", "category": "{name[0]}", "prompt": "x"}}' for name in NAMES)
+    file.write_text("\n".join(lines))
+    found = load_prompts(str(file), per_category=1, leave_out=("a1", "b1")).prompts
+    assert [prompt.id for prompt in found] == ["a2", "b2"]
 
 
 def test_several_sets_make_one(tmp_path: Path) -> None:

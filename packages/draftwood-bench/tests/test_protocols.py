@@ -1,13 +1,19 @@
 """Protocols go to JSON and back, and list the cells they promise."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.missing import HEADS, RUNS, commands
+from benchmarks.missing import HEADS, RUNS, commands, keep_card
 from draftwood import methods
+from draftwood.heads.folder import save
+from draftwood.loading.models import model_for
 from draftwood.methods.measured import measured_speeds
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_medusa
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood_bench.plan.protocols import (
     Axes,
@@ -38,8 +44,7 @@ def test_json_both_ways(protocol: Protocol) -> None:
 def test_cells_differ_and_plain_decoding_is_among_them(protocol: Protocol) -> None:
     cells = protocol.cells()
     assert len({cell.key for cell in cells}) == len(cells)
-    thrifty = isinstance(protocol, Rsd) and protocol.thrifty
-    assert any(cell.method == "plain" for cell in cells) is not thrifty
+    assert any(cell.method == "plain" for cell in cells)
 
 
 def test_every_budget_is_used_up() -> None:
@@ -57,6 +62,13 @@ def test_trained_drafters_draw_the_trees_of_rsd() -> None:
     assert {cell.drafts_with for cell in cells} == {methods.recipe("lm-rsd").drafter}
     assert [cell.shape for cell in cells] == [cell.shape for cell in Rsd().cells()[1:]]
     assert all(cell.lossless for cell in cells)
+
+
+def test_trees_that_are_deeper_than_a_head_drafts_are_left_out() -> None:
+    whole, some = Rsd(trained="ctc").cells(), Rsd(trained="ctc", levels=6).cells()
+    left_out = {cell.key for cell in whole} - {cell.key for cell in some}
+    assert {cell.tree.depth for cell in whole if cell.tree and cell.key in left_out} > {7, 30}
+    assert max(cell.tree.depth for cell in some if cell.tree) == 6
 
 
 def test_a_tree_is_for_methods_that_can_draw_it() -> None:
@@ -77,6 +89,20 @@ def test_every_method_is_measured_by_some_run() -> None:
     for run in RUNS:
         assert commands(dict.fromkeys(HEADS, "somewhere"))[run.name][-1].endswith(run.name)
     assert not {"medusa", "hydra"} & commands({}).keys()  # no package brings these heads
+
+
+def test_heads_that_no_package_brings_count_by_their_cards(tmp_path: Path) -> None:
+    target = model_for(tiny_llama(0, layers=4))
+    trained: Any = tiny_medusa(target)
+    folder = save(tmp_path / "medusa-300k", trained, "# 300k tokens, seed 0")
+    keep_card("medusa", folder, tmp_path / "results")
+    kept = tmp_path / "results" / "medusa" / "card.md"
+    assert kept.read_text() == "# 300k tokens, seed 0\n"
+    with pytest.raises(ValueError, match="holds a head of medusa; name one of hydra"):
+        keep_card("hydra", folder, tmp_path / "results")
+    (folder / "card.md").unlink()
+    with pytest.raises(ValueError, match="so nobody could train it again"):
+        keep_card("medusa", folder, tmp_path / "results")
 
 
 def test_rsd_has_several_shapes_of_a_budget() -> None:
@@ -159,7 +185,6 @@ def test_levels_of_shapes() -> None:
             lambda: Rsd(trained="medusa"),
             "drafters of kind 'medusa' do not; take one of: ctc",
         ),
-        (lambda: Rsd(trained="lm", thrifty=True), "leave out --thrifty to draw the trees"),
         (lambda: Rsd(budgets=(7,)), "budgets are of 6, 10, 14, 21, 30, got 7"),
         (lambda: Axes(vary="mood"), "drafter, shape, verifier or pair, not 'mood'"),  # type: ignore[arg-type]
         (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),

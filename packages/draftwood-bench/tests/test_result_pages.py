@@ -73,17 +73,46 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
         for method, runs in (("rsd-c", 5), ("rsd-s", 4))
         for prompt in "123"
     ]
-    monkeypatch.setattr(trees, "measured", lambda name: run(records) if name != "rsd-lm" else None)
+    found = run(records, draft_ratio=0.25)
+    known = ("rsd", "rsd-eagle", "grid-eagle", "timed-eagle")
+    monkeypatch.setattr(trees, "measured", lambda name: found if name in known else None)
     assert rows(trees.claims()) == [
         ["rsd-s >= rsd-c", "TinyLlama, length", "1.250 (1 of 1, 1 : 0)"],
         ["rsd-s >= rsd-c", "TinyLlama, budget", "1.250 (1 of 1, 1 : 0)"],
         ["rsd-s >= rsd-c", "EAGLE head, budget", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head, length", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head, budget", "1.250 (1 of 1, 1 : 0)"],
     ]
     assert rows(trees.efficiencies("rsd", "0", "budget"))[1][:2] == [
         "rsd-s",
         "2.50 [2.50, 2.50]",
     ]
     assert trees.efficiencies("rsd-lm", "0", "budget") == MISSING
+    assert trees.trees_over_chains() == trees.scores("grid-eagle", "0") == MISSING
+    chains = [replace(each, method="speculative", draft_steps=4) for each in records[:3]]
+    found.records.extend([replace(each, at="budget 6") for each in chains])  # type: ignore[attr-defined]
+    over = rows(trees.trees_over_chains())
+    first = ["SmolLM2 + EAGLE head", "rsd-s over speculative", "0", "budget 6"]
+    assert over[0] == [*first, "1.25 [1.25, 1.25]", "1.25 [1.25, 1.25]"]
+    assert len(over) == 2
+    bound = rows(trees.memory_bound("grid-eagle", "0", "budget"))
+    assert bound[0] == ["speculative", "1.00 [1.00, 1.00]"]  # 2.0 over a pass and four levels
+    assert trees.memory_bound("rsd-lm", "0", "budget") == MISSING
+    assert trees.asked("grid-eagle") == "n = 3 prompts (3 of all)"
+    assert trees.asked("rsd-lm") == MISSING
+
+
+def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    beams = {"shape": "StochasticBeam(width=3, depth=2, budget=None)", "at": "length 2"}
+    drawn = [record("rsd-s", prompt, runs=5, cell="rsd-s", **beams) for prompt in "123"]
+    found = run([*PLAIN, *drawn])
+    monkeypatch.setattr(trees, "measured", lambda name: found if name == "timed-eagle" else None)
+    (row,) = rows(trees.in_seconds())
+    assert row[:3] == ["SmolLM2 + EAGLE head", "0", "rsd-s"]
+    assert row[3].startswith("length 2: ")
+    assert row[4] == "2.00 [2.00, 2.00]"
+    monkeypatch.setattr(trees, "measured", lambda name: None)
+    assert trees.in_seconds() == MISSING
 
 
 def test_a_choice_keeps_rows_and_columns() -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency
-from draftwood_bench.report.best_shapes import best_shape, held_out
+from draftwood_bench.report.best_shapes import best_shape, held_out, worth_timing
+from draftwood_bench.report.orderings import orderings, seconds
+from draftwood_bench.report.scores import beside_plain, quality_table
 from draftwood_bench.report.tables import category_table, rsd_tables
 from making import record, run_info
 
@@ -66,3 +68,74 @@ def test_a_category_says_how_many_prompts_it_has() -> None:
     ]
     head = category_table(records, run_info(), 0.0).head
     assert head == ("method", "sums (n = 2)", "tales (n = 1)")
+
+
+def lengths(runs: dict[int, int], method: str = "rsd-c", temperature: float = 1.0) -> list[Record]:
+    """A record of 11 tokens for each length, in so many runs."""
+    return [
+        record(
+            method,
+            runs=count,
+            cell=f"{method} | length {length}",
+            at=f"length {length}",
+            draft_steps=length,
+            temperature=temperature,
+        )
+        for length, count in runs.items()
+    ]
+
+
+def test_worth_timing_is_what_pays_after_drafting() -> None:
+    """A longer draft with hardly fewer passes loses to its own price."""
+    records = lengths({2: 5, 5: 4})
+    assert worth_timing(records, None) == ["rsd-c | length 5"]
+    assert worth_timing(records, 0.3) == ["rsd-c | length 2"]  # 2.0 / 1.6 against 2.5 / 2.5
+    assert worth_timing([*records, *lengths({2: 8, 5: 2}, temperature=0.3)], 0.3) == [
+        *("rsd-c | length 2", "rsd-c | length 5"),
+    ]
+    shapes = cells({"(2, 1)": (2, 3), "(3,)": (6, 7)})
+    assert worth_timing(shapes, 0.3) == ["(2, 1)"]
+
+
+def timed(method: str, rates: tuple[float, ...]) -> list[Record]:
+    return [
+        record(
+            method,
+            f"p{number}",
+            cell=method,
+            at="budget 6",
+            temperature=1.0,
+            stats={"tokens": 11, "target_runs": 5, "tokens_per_second": rate},
+        )
+        for number, rate in enumerate(rates)
+    ]
+
+
+def test_trees_stand_beside_the_chain_in_seconds() -> None:
+    records = [*timed("rsd-s", (12.0, 12.0)), *timed("speculative", (10.0, 10.0))]
+    (row,) = [row for row in seconds(records).rows if row[0] == "rsd-s over speculative"]
+    assert row[1:] == ("1", "budget 6", "1.20 [1.20, 1.20]")
+    claims = {row[0] for row in orderings(records).rows}
+    assert claims == {"rsd-s >= speculative"}
+    assert seconds(cells({"(3,)": (6, 7)})).rows == ()
+
+
+def scored(method: str, values: tuple[float, ...]) -> list[Record]:
+    quality = [{"name": "BLEU", "value": value} for value in values]
+    return [
+        record(method, f"p{number}", temperature=1.0, quality=each)
+        for number, each in enumerate(quality)
+    ]
+
+
+def test_quality_stands_beside_plain_decoding_with_an_interval() -> None:
+    records = [*scored("plain", (10.0, 30.0)), *scored("rsd-s", (12.0, 32.0))]
+    found = beside_plain(records, "rsd-s", "BLEU")
+    assert found is not None
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+    table = quality_table(records, 1.0)
+    assert table.rows == (
+        ("plain", "20.00 [10.00, 30.00]", ""),
+        ("rsd-s", "22.00 [12.00, 32.00]", "+2.00 [+2.00, +2.00]"),
+    )
+    assert beside_plain(scored("rsd-s", (1.0,)), "rsd-s", "BLEU") is None

@@ -1,14 +1,28 @@
 """Recursive Speculative Decoding: block efficiency by budget, and which orderings hold."""
 
+from collections import Counter
+
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
-from draftwood_bench.records.statistics import block_efficiency
+from draftwood_bench.records.statistics import block_efficiency, summaries
 from draftwood_bench.report.best_shapes import best_shape, held_out
-from draftwood_bench.report.orderings import orderings
-from draftwood_bench.report.table import Table
+from draftwood_bench.report.orderings import orderings, per_pass, seconds
+from draftwood_bench.report.scores import quality_table
+from draftwood_bench.report.table import Table, labelled
+from draftwood_bench.report.tables import speed_up, tokens_per_run
 
-PAIRS = {"rsd": "TinyLlama", "rsd-eagle": "EAGLE head", "rsd-lm": "draft LM"}
+PAIRS = {
+    "rsd": "TinyLlama",
+    "rsd-eagle": "EAGLE head",
+    "rsd-lm": "draft LM",
+    "grid-eagle": "SmolLM2 + EAGLE head",
+    "grid-stories": "TinyLlama + stories-15m",
+    "grid-coder": "coder 1.5B + 0.5B",
+}
 """Runs, and what pairs of target and drafter they measured."""
+ONE_LENGTH = ("rsd-eagle", "rsd-lm")
+TIMED = {"grid-eagle": "timed-eagle", "grid-stories": "timed-stories", "grid-coder": "timed-coder"}
+"""Runs in seconds of what the others found best."""
 METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
 
 
@@ -54,8 +68,8 @@ def claims() -> str:
         found = measured(name)
         for row in orderings(found.records).rows if found else ():
             claim, temperature, where, holds, clearly, against, mean = row
-            if where == "fixed length" and name != "rsd":
-                continue  # a single length
+            if where == "fixed length" and name in ONE_LENGTH:
+                continue
             counts = f"{holds}, {clearly.split()[0]} : {against.split()[0]}"
             place = f"{PAIRS[name]}, {where.removeprefix('fixed ')}"
             cells.setdefault((claim, place), {})[temperature] = f"{mean} ({counts})"
@@ -66,6 +80,87 @@ def claims() -> str:
     ]
     head = ("claim", "pair, fixed", *(f"T = {temperature}" for temperature in known))
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def memory_bound(name: str, temperature: str, kind: str) -> str:
+    """Memory-bound speed-up by method, of the shape that is best by it; as ``efficiencies``."""
+    found = measured(name)
+    ratio = found.run.draft_ratio if found else None
+    if found is None or ratio is None:
+        return MISSING
+    records = [
+        record
+        for record in found.records
+        if record.temperature == float(temperature) and record.at.startswith(f"{kind} ")
+    ]
+    sizes = sorted({int(record.at.split()[1]) for record in records})
+    rows = [
+        (method, *(_bound_cell(records, method, f"{kind} {size}", ratio) for size in sizes))
+        for method in sorted(dict.fromkeys(record.method for record in records), key=_place)
+    ]
+    head = (f"MBSU, T = {temperature}", *(f"{kind} {size}" for size in sizes))
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def _bound_cell(records: list[Record], method: str, at: str, ratio: float) -> str:
+    best = best_shape(records, method, at, ratio)
+    known = block_efficiency(best) if best else None
+    if best is None or known is None:
+        return ""
+    price = 1 + (best[0].draft_steps or 0) * ratio
+    return f"{known.value / price:.2f} [{known.low / price:.2f}, {known.high / price:.2f}]"
+
+
+def trees_over_chains() -> str:
+    """Trees over the chain at equal budget, in tokens per pass and in seconds, for each pair."""
+    cells: dict[tuple[str, ...], dict[str, str]] = {}
+    for name, timed in TIMED.items():
+        for column, run in ((PER_PASS, name), (IN_SECONDS, timed)):
+            found = measured(run)
+            made = {PER_PASS: per_pass, IN_SECONDS: seconds}[column]
+            for what, temperature, at, ratio in made(found.records).rows if found else ():
+                cells.setdefault((PAIRS[name], what, temperature, at), {})[column] = ratio
+    columns = (PER_PASS, IN_SECONDS)
+    rows = [(*key, *(found.get(column, "") for column in columns)) for key, found in cells.items()]
+    head = ("pair", "trees over chains", "T", "at", *columns)
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def in_seconds() -> str:
+    """Tokens per second over plain decoding's, of each method's best length and shapes."""
+    rows = []
+    for name, timed in TIMED.items():
+        found = measured(timed)
+        for each in summaries(found.records, found.run) if found else ():
+            if each.shape is not None and each.speed_up is not None:
+                shape = f"{each.at}: {labelled(each.shape)}"
+                speed, passes = speed_up(each, each.speed_up), tokens_per_run(each)
+                rows.append(
+                    (PAIRS[name], f"{each.temperature:g}", each.method, shape, speed, passes)
+                )
+    head = ("pair", "T", "method", "tree", "over plain", "tokens/pass")
+    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+PER_PASS, IN_SECONDS = "tokens per pass", "tokens per second"
+
+
+def scores(name: str, temperature: str) -> str:
+    """Quality by method beside plain decoding's."""
+    found = measured(name)
+    table = quality_table(found.records, float(temperature)) if found else None
+    return table.markdown() if table and table.rows else MISSING
+
+
+def asked(name: str) -> str:
+    """Number of prompts of a run, by category."""
+    found = measured(name)
+    if found is None:
+        return MISSING
+    prompts = {record.prompt: record.category for record in found.records}
+    counts = Counter(prompts.values())
+    told = ", ".join(f"{count} of {category}" for category, count in counts.items())
+    return f"n = {len(prompts)} prompts ({told})"
 
 
 def _order(key: tuple[str, str]) -> int:

@@ -153,6 +153,8 @@ def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_p
     assert "MBSU" in result.stdout
     assert "tokens per second" not in result.stdout
     here = {record.key: record for record in read_records(whole)}
+    first_turns = [record for record in here.values() if record.turn == 0]
+    assert len(read_records(thrifty)) == 2 * len(first_turns)
     for record in read_records(thrifty):
         if record.temperature:
             assert record.token_ids == here[record.key].token_ids
@@ -167,6 +169,35 @@ def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_p
     )
     added = read_records(thrifty)[before:]
     assert {record.method for record in added} == {"spectr"}  # a thrifty run may grow
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_best_is_timed_on_other_prompts(
+    target: str, draft: str, prompts: str, tmp_path: Path
+) -> None:
+    grid, timed = tmp_path / "grid", tmp_path / "timed"
+    sizes = ("--lengths", "2,3", "--budgets", "6")
+    chosen = ("--draft-model", draft, "--methods", "rsd-s,speculative", *sizes)
+    two = ("--category", "second")
+    result = run("bench", "rsd", *chosen, *options(target, prompts, grid), *two, "--thrifty")
+    assert result.exit_code == 0, result.output
+    result = run(
+        *("bench", "rsd", *chosen, *options(target, prompts, timed)),
+        *("--timed-from", str(grid), "--bound-prompts", "0"),
+    )
+    assert result.exit_code == 0, result.output
+    records = read_records(timed)
+    assert {record.prompt for record in records} == {"a"}  # the others chose
+    kept = {(record.method, record.at.split()[0], record.cell) for record in records}
+    assert len(kept) == 5  # plain, and of both methods one length and one shape
+    assert all(record.stats["tokens_per_second"] for record in records)
+    for wrong, words in (
+        ((*chosen, "--thrifty"), "--thrifty times nothing"),
+        (("--draft-model", target, "--methods", "rsd-s"), "holds records of .*, not of"),
+        ((*chosen, "--temperature", "0.5"), "has no records of these methods"),
+    ):
+        given = ("--timed-from", str(grid), *options(target, prompts, tmp_path / "no"))
+        assert re.search(words, refused("bench", "rsd", *wrong, *given))
 
 
 def test_axes_and_load(target: str, draft: str, prompts: str, tmp_path: Path) -> None:

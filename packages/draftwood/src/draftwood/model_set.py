@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
@@ -13,7 +14,8 @@ from draftwood.heads.folder import StoredHead, shipped_for
 from draftwood.heads.packed import why_not
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import load_draft_model, load_target
-from draftwood.loading.names import DEFAULT_MODEL
+from draftwood.loading.hub import blocks_of, described
+from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
@@ -84,7 +86,7 @@ class ModelSet:
         names.require()
         opened = names.opened()  # before weights are loaded
         if isinstance(names.model, str) and isinstance(opened.drafts.head, StoredHead):
-            opened.drafts.head.require_sizes_in(names.model)
+            _require_target(opened.drafts.head, names.model)
         loaded = load_target(names.model, tokenizer, names.tp, **names.how)
         costs = Calibration(loaded.model, loaded.folder, loaded.dtype, curve)
         prior = StoredPrior(loaded.model, usual_text(loaded.tokenizer), costs.folder)
@@ -204,3 +206,17 @@ class ModelSet:
         """True if ``auto`` can draft with an EAGLE head for this target."""
         config: Any = head.head.config
         return isinstance(self.model, NativeModel) and why_not(config) is None
+
+
+def _require_target(head: StoredHead, target: str) -> None:
+    """Refuse a head of another model by what is known of that without its weights.
+
+    Of a model on the hub only the settings are fetched.
+    """
+    head.require_name(target, BUILTIN_NAMES)
+    folder = Path(target).expanduser()
+    if folder.is_file():
+        folder = blocks_of(target) or folder
+    elif target not in BUILTIN_NAMES:
+        folder = described(target)
+    head.require_sizes_in(folder, target)

@@ -1,11 +1,15 @@
 """`draftwood check --bisect` names the part in which a fault was planted, and none without one."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command import refused, run
+from draftwood.drafters.head_rows import EagleText
+from draftwood.heads import folder
+from draftwood.loading.models import load_model
 from draftwood.models import decoder
 from draftwood.models.native import weights
 from draftwood.native import library
@@ -13,6 +17,7 @@ from draftwood.native.matrix import Matrix
 from draftwood.native.step import NativeStep, StepCaller
 from draftwood.testing import bisect
 from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER
+from draftwood.testing.heads import tiny_eagle
 
 PROMPT = "Repeat: abc abc abc"
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
@@ -130,6 +135,27 @@ def test_tiles_are_switched_off_and_on_again(target: str, monkeypatch: pytest.Mo
     assert code == 0
     assert changes(report)["AMX tiles"] is False
     assert forced == [NEVER, AUTOMATIC]
+
+
+def test_heads_of_the_library_are_switched_off(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = tiny_eagle(load_model(target, "float32").model)
+    head = str(folder.save(tmp_path / "eagle", trained, "# Learnt nothing"))
+    drafted, begin = list[int](), EagleText._begin
+
+    def counted(text: EagleText, root: int) -> Any:
+        drafted.append(root)
+        return begin(text, root)
+
+    monkeypatch.setattr(EagleText, "_begin", counted)
+    given = ("--model", target, "--dtype", "float32", "--methods", "eagle", "--draft-model", head)
+    report, code = bisected(*given)
+    assert code == 0
+    assert changes(report)["native heads"] is False
+    assert drafted  # by PyTorch, in one of the texts
+    report, _ = bisected("--model", target)
+    assert changes(report)["native heads"] is None  # auto has no other
 
 
 def test_one_method_at_a_time() -> None:

@@ -117,6 +117,17 @@ def test_a_missing_or_unused_draft_model_is_refused_alike(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("model", ["tinyllama-1.1b", "qwen2.5-coder-0.5b"])
+@pytest.mark.parametrize("name", ["eagle", "rsd-s", "auto"])
+def test_a_named_head_of_another_named_model_is_refused_before_anything_is_fetched(
+    name: str, model: str
+) -> None:
+    given = ("--method", name, "--draft-model", "smollm2-135m-eagle", "--model", model)
+    assert printed("generate", "hi", *given).endswith(
+        f"was trained for smollm2-135m, not for {model}; take a drafter of this model, or train one"
+    )
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if "head" not in methods.spec(n).uses])
 def test_a_missing_or_unused_head_is_refused_alike(name: str, head: str, tmp_path: Path) -> None:
     needed = "head" in needs(name)

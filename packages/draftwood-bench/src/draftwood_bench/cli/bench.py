@@ -1,7 +1,8 @@
 """`draftwood bench`: measure methods by a protocol, and show the tables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,8 @@ from draftwood_bench.cli.options import (
 from draftwood_bench.cli.show import show, tell, told_progress, typed
 
 if TYPE_CHECKING:
-    from draftwood_bench.plan.protocols import Protocol
+    from draftwood.model_names import ModelNames
+    from draftwood_bench.plan.protocols import Protocol, Rsd, Settings
 
 BUDGETS = "6,10,14,21,30"
 
@@ -93,7 +95,15 @@ def spec_bench(
 @click.option(
     "--thrifty",
     is_flag=True,
-    help="Block efficiency alone, many prompts in one run; nothing is timed.",
+    help="Block efficiency alone, many texts in one pass; nothing is timed.",
+)
+@click.option(
+    "--timed-from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help=(
+        "Records of a thrifty run: time the best length and shapes there, on prompts that are not"
+        " among its own."
+    ),
 )
 @run_options("1", 64)
 @click.pass_context
@@ -104,6 +114,7 @@ def rsd(
     budgets: tuple[int, ...],
     breadth: int,
     thrifty: bool,
+    timed_from: Path | None,
     **given: Any,
 ) -> None:
     """The protocol of Recursive Speculative Decoding (Jeon et al. 2024, arXiv:2402.14160).
@@ -115,18 +126,54 @@ def rsd(
     \b
     Example:
       draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --output runs/rsd
-      draftwood bench rsd --draft-model smollm2-135m-lm --output runs/rsd-lm
+      draftwood bench rsd --draft-model smollm2-135m-lm --thrifty --output runs/all
+      draftwood bench rsd --draft-model smollm2-135m-lm --timed-from runs/all --output runs/timed
     """
     _check(methods, given)
+    if thrifty and timed_from is not None:
+        raise ValueError("--thrifty times nothing; leave it out beside --timed-from")
     from draftwood_bench.plan.protocols import Rsd
 
     head = given["names"].opened().drafts.head
     kind = None if head is None else head.config.kind
-    _run(
-        context,
-        lambda settings: Rsd(methods, lengths, budgets, breadth, thrifty, settings, kind),
-        given,
-    )
+    levels = given["names"].drafts.levels
+
+    def make(settings: "Settings") -> Rsd:
+        whole = Rsd(*(methods, lengths, budgets, breadth, thrifty, settings, kind), levels=levels)
+        return whole if timed_from is None else _timed_from(timed_from, whole, given["names"])
+
+    _run(context, make, given)
+
+
+def _timed_from(folder: Path, whole: "Rsd", names: "ModelNames") -> "Rsd":
+    """Narrow a protocol to what was best in the records of a thrifty run, on other prompts.
+
+    Raises:
+        ValueError: for records of other models, and where none of them is of the protocol.
+    """
+    from draftwood_bench.plan.models import Models
+    from draftwood_bench.records.files import read_records, read_run
+    from draftwood_bench.report.best_shapes import worth_timing
+
+    before, models = read_run(folder), Models(**asdict(names))
+    there = (before.model, before.draft_model, before.drafter)
+    asked = (models.model, models.recorded["draft_model"], models.recorded["drafter"])
+    if there != asked:
+        told = (" + ".join(filter(None, each)) for each in (there, asked))
+        raise ValueError("{} holds records of {}, not of {}".format(folder, *told))
+    keys = {cell.key for cell in whole.cells()}
+    records = read_records(folder)
+    here = [
+        record
+        for record in records
+        if record.cell in keys and record.temperature in whole.settings.temperatures
+    ]
+    chosen = worth_timing(here, before.draft_ratio)
+    if not chosen:
+        raise ValueError(f"{folder} has no records of these methods, sizes and temperatures")
+    seen = tuple(dict.fromkeys(record.prompt for record in records))
+    settings = replace(whole.settings, leave_out=seen)
+    return replace(whole, chosen=tuple(chosen), settings=settings)
 
 
 @bench.command(short_help="Another drafter, shape or verifier, everything else as it was.")

@@ -106,8 +106,8 @@ RSD_METHODS: dict[str, tuple[str, str]] = {
     **{name: (name, name) for name in ("speculative", "block", "spectr", "specinfer")},
     **{name: (name, name) for name in ("rsd-c", "rsd-s")},
     "rsd-c + greedy-plus-one": ("greedy-plus-one", "greedy-plus-one"),
-    "rsd-c + traversal": ("rsd-c", "traversal"),
-    "rsd-s + traversal": ("rsd-s", "traversal"),
+    **{f"{name} + traversal": (name, "traversal") for name in ("spectr", "specinfer")},
+    **{f"{name} + traversal": (name, "traversal") for name in ("rsd-c", "rsd-s")},
 }
 
 

@@ -5,7 +5,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -71,6 +71,7 @@ def load_prompts(
     per_category: int | None = None,
     categories: Sequence[str] = (),
     limit: int | None = None,
+    leave_out: Collection[str] = (),
 ) -> PromptSet:
     """A set by name, or the prompts of a JSONL file; several with commas between.
 
@@ -79,6 +80,7 @@ def load_prompts(
         per_category: most prompts of each category, the first of the file.
         categories: only these.
         limit: most prompts in all.
+        leave_out: ids of prompts that do not count.
 
     Raises:
         OSError: for a file or data folder that is not there.
@@ -87,7 +89,8 @@ def load_prompts(
     names = [source] if Path(source).is_file() else source.split(",")
     sets = [_one_set(each.strip()) for each in names]
     notes = dict.fromkeys(each.note for each in sets if each.note)
-    prompts = tuple(prompt for each in sets for prompt in each.prompts)
+    every = (prompt for each in sets for prompt in each.prompts)
+    prompts = tuple(prompt for prompt in every if prompt.id not in leave_out)
     found = PromptSet(source, prompts, "; ".join(notes))
     return _chosen(found, per_category, categories, limit)
 

@@ -45,6 +45,7 @@ class Settings:
             p-value is told.
         bound_prompts: on how many prompts the greatest possible acceptance is computed.
         bound_tokens: over how many tokens of each.
+        leave_out: ids of prompts that are not asked.
 
     Raises:
         ValueError: for numbers out of range.
@@ -65,6 +66,7 @@ class Settings:
     law_samples: int = 1000
     bound_prompts: int = 1
     bound_tokens: int = 8
+    leave_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         least = {
@@ -118,9 +120,12 @@ class Rsd:
         lengths: draft lengths, in levels.
         budgets: drafted tokens; of ``BUDGET_SHAPES``.
         breadth: siblings at the root, chains or beams at fixed length.
-        thrifty: compute only the nodes that are read, many prompts in one forward pass; nothing is
+        thrifty: compute only the nodes that are read, many texts in one forward pass; nothing is
             timed then.
         trained: kind of the trained drafter that draws the trees; None takes a draft model.
+        chosen: keys of the only configurations to measure beside plain decoding; empty for all.
+        levels: most levels that the trained drafter drafts; deeper trees are left out. None for no
+            limit.
     """
 
     name: ClassVar[str] = "rsd"
@@ -133,13 +138,11 @@ class Rsd:
         default_factory=lambda: Settings(temperatures=(1.0,), max_new_tokens=64)
     )
     trained: str | None = None
+    chosen: tuple[str, ...] = ()
+    levels: int | None = None
 
     def __post_init__(self) -> None:
-        if self._trained_drafter() is not None and self.thrifty:
-            raise ValueError(
-                "what is thrifty runs a draft model over many prompts at once; leave out --thrifty"
-                " to draw the trees from a trained drafter"
-            )
+        self._trained_drafter()
         for budget in self.budgets:
             if budget not in BUDGET_SHAPES:
                 raise ValueError(
@@ -184,8 +187,14 @@ class Rsd:
                     )
                     found[cell.key] = cell
         drafter = self._trained_drafter()
-        ordered = [replace(cell, drafter=drafter) for cell in sorted(found.values(), key=urgency)]
-        return ordered if self.thrifty else [Configuration(PLAIN), *ordered]
+        known = sorted(filter(self._is_asked, found.values()), key=urgency)
+        ordered = [replace(cell, drafter=drafter) for cell in known]
+        return [Configuration(PLAIN), *ordered]
+
+    def _is_asked(self, cell: Configuration) -> bool:
+        depth = 0 if cell.tree is None else cell.tree.depth
+        fits = self.levels is None or depth <= self.levels
+        return fits and (not self.chosen or cell.key in self.chosen)
 
     def _trained_drafter(self) -> type[Drafter] | None:
         """Trained drafter that draws the trees in place of a draft model."""

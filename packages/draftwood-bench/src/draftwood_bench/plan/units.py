@@ -1,7 +1,7 @@
 """Units of work, each measured at one moment so that its parts can be compared."""
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from draftwood_bench.plan.configurations import PLAIN, Configuration
@@ -18,8 +18,8 @@ class Unit:
     """One piece of a run.
 
     Attributes:
-        kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: one cell on all prompts in
-            shared forward passes, not timed; ``load``: one cell on all prompts, several at once.
+        kind: ``turns``: every cell on one prompt, in turns; ``thrifty``: every cell on one prompt
+            in shared forward passes, not timed; ``load``: one cell on all prompts, several at once.
         cells: what is measured.
         prompts: prompts, each with its number in the set.
         temperature: 0 is greedy.
@@ -44,6 +44,13 @@ class Unit:
     def key(self, cell: str, turn: int = 0) -> Key:
         """Record key of a configuration for a turn of the first prompt."""
         return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
+
+    def left(self, done: Container[Key]) -> "Unit":
+        """What is to be measured yet: all of a unit whose cells are measured at one moment."""
+        if self.kind != "thrifty":
+            return self
+        cells = tuple(cell for cell in self.cells if self.key(cell.key) not in done)
+        return replace(self, cells=cells)
 
     def lacks(self, cell: str, done: Container[Key]) -> bool:
         """True if a configuration lacks first-prompt turns that plain decoding has answered."""

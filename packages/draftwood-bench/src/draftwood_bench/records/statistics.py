@@ -256,6 +256,11 @@ def pooled_ratio(pairs: Pairs, terms: RatioTerms) -> Estimate | None:
     )
 
 
+def difference(values: np.ndarray) -> Estimate:
+    """Mean of one value for each prompt, with its interval."""
+    return _with_interval(float(values.mean()), values[_draws(len(values))].mean(1), len(values))
+
+
 def median_ratio(pairs: Pairs, terms: RatioTerms) -> Estimate | None:
     """Median over prompts of the ratio on each prompt, with its interval.
 

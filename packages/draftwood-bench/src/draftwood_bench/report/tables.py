@@ -13,6 +13,8 @@ from draftwood_bench.records.statistics import (
 )
 from draftwood_bench.report.best_shapes import best_shape, held_out
 from draftwood_bench.report.figure_tables import FIGURE_TABLES
+from draftwood_bench.report.orderings import seconds
+from draftwood_bench.report.scores import quality_table
 from draftwood_bench.report.table import Table, labelled, marked, number, of_passes, short
 
 
@@ -151,7 +153,9 @@ def rsd_tables(records: Sequence[Record], run: RunInfo) -> list[Table]:
             )
             plain = [r for r in records if r.temperature == temperature and r.method == "plain"]
             found += _other_figures(where, [*plain, *here], run, kind)
-    return found
+        found.append(quality_table(records, temperature))
+    found.append(seconds(records))
+    return [table for table in found if table.rows]
 
 
 def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:

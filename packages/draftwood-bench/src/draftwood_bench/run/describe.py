@@ -13,6 +13,7 @@ import torch
 
 from draftwood.costs.curve import Curve
 from draftwood.heads import folder as heads
+from draftwood.heads.trained import TrainedHead
 from draftwood.loading.weights import WeightsFolder
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
@@ -60,13 +61,30 @@ def describe(
             },
             "digest": digest(prompts),
         },
-        draft_ratio=None
-        if models.drafts.model is None
-        else size_ratio(models.drafts.model, models.model, models.dtype),
+        draft_ratio=_draft_ratio(bench),
         weights=weights["weights"],
         draft_weights=weights["draft_weights"],
         drafter_weights=weights["drafter_weights"],
     )
+
+
+def _draft_ratio(bench: Workbench) -> float | None:
+    """Size of the draft model, or of the head that stands in for it, over the target's."""
+    models = bench.models
+    if models.drafts.model is not None:
+        return size_ratio(models.drafts.model, models.model, models.dtype)
+    head = bench.plain.models.head
+    target = None if bench.folder is None else matrix_sizes(bench.folder)
+    return None if head is None or not target else head_size(head) / target
+
+
+def head_size(trained: TrainedHead) -> int:
+    """Count the weights of a head that a level reads, output rows of its draft vocabulary too."""
+    state = trained.head.state_dict()
+    own = sum(weight.numel() for weight in state.values())
+    config: Any = trained.head.config
+    rows = 0 if "lm_head.weight" in state else len(trained.draft_tokens) * config.sizes.hidden
+    return own + rows
 
 
 def here(device: torch.device) -> dict[str, Any]:

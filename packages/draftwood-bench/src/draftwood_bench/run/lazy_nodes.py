@@ -2,67 +2,160 @@
 
 The engine, the drafters and the verifiers are the library's own. A node is run when its
 distribution is asked for, so a rule that walks from the root costs as much as plain decoding, and
-one that starts at the leaves what it looks at. The sequences under way share one pass. The texts
-are those of ordinary decoding; times mean nothing.
+one that starts at the leaves what it looks at. The texts under way share one pass, and their prompt
+is run once. The texts are those of ordinary decoding; times mean nothing.
 """
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import takewhile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
+from draftwood import engine
 from draftwood.drafters import Nothing
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.engine import ModelInput, Options, generate
+from draftwood.drafters.drafter import Drafter, DraftSession
+from draftwood.drafters.resources import Resources
+from draftwood.engine import ModelInput, Options, run_all
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
-from draftwood.models.model import Ability, ForwardInput, ModelOutput, ModelSession
+from draftwood.models.model import (
+    Ability,
+    ForwardInput,
+    ModelOutput,
+    ModelSession,
+    PromptInput,
+)
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses
+from draftwood.shapes import Shape
 from draftwood.stats import Step
 from draftwood.together import raise_first, run_together
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
+from draftwood_bench.run.lazy_drafts import LazyDraftModel, shared, text_of
+
+TOGETHER = 48
+"""Texts under way at once; more hold memory, and their rows cost no less."""
+
+_TREE = DraftTree.of([0], [-1])
+
+States = Mapping[int, torch.Tensor]
+"""Hidden states by layer, each [nodes dim]."""
 
 
 def decode_together(
     target: CachedModel,
-    draft: CachedModel,
-    cell: Configuration,
-    prompts: Sequence[Sequence[int]],
+    drafters: "Drafters",
+    cells: Sequence[Configuration],
+    prompt: Sequence[int],
     options: Sequence[Options],
     whole_trees: bool = False,
 ) -> list[list[Step]]:
-    """Decode every prompt plainly or by a method with a draft model.
-
-    Return the steps of each; their times mean nothing.
+    """Decode a prompt by several configurations; return the steps of each, untimed.
 
     Args:
         target: the model whose texts they are.
-        draft: another one, of the same vocabulary.
-        cell: which shape and verifier; without a shape nothing is drafted.
-        prompts: token ids.
-        options: for each prompt.
-        whole_trees: run every node of every tree.
+        drafters: on a draft model or a head of it.
+        cells: shapes and verifiers; without a shape nothing is drafted.
+        prompt: token ids.
+        options: of each configuration.
+        whole_trees: draft and run every node of every tree, and the prompt for every text.
     """
     model = SharedPasses(target, first=False) if whole_trees else LazyNodes(target)
-    drafter = Nothing() if cell.tree is None else DraftModel(SharedPasses(draft), cell.tree)
-
-    def text(number: int) -> list[Step]:
-        return list(generate(model, drafter, cell.rule, prompts[number], options[number]))
-
+    texts = [
+        engine.Sequence(model, drafters.of(cell, not whole_trees), cell.rule, prompt, own)
+        for cell, own in zip(cells, options, strict=True)
+    ]
+    drafted = next((each for each in cells if each.tree is not None), None)
     with torch.no_grad():
-        found = run_together([partial(text, number) for number in range(len(prompts))])
-    return raise_first(found)
+        first = None
+        if drafted is not None and not whole_trees:
+            drafter = drafters.of(drafted, lazily=False)
+            first = engine.Sequence(model, drafter, drafted.rule, prompt, options[0])
+            _begin(first)
+        try:
+            return _written(texts, None if first is None else first.draft)
+        finally:
+            if first is not None:
+                first.close()
+
+
+def _begin(text: engine.Sequence) -> None:
+    """Run the prompt of a text, and let it draft once, so that others may copy its rows."""
+    while text.root < 0:
+        text.commit(text.target.forward(text.plan()), 0.0)
+    text.plan()
+
+
+def _written(texts: Sequence[engine.Sequence], first: DraftSession | None) -> list[list[Step]]:
+    """Write the texts, so many at a time; the drafters' sessions copy the prompt from ``first``."""
+    found: list[list[Step]] = [[] for _ in texts]
+    waiting = iter(enumerate(texts))
+
+    def write_some() -> None:
+        for number, text in waiting:
+            text.open()
+            if first is not None:
+                text.draft.follow(first)
+            found[number] = [_to_keep(step) for _, step in run_all([text])]
+
+    raise_first(run_together([write_some] * min(TOGETHER, len(texts))))
+    return found
+
+
+def _to_keep(step: Step) -> Step:
+    """The step without its tree, whose rows take megabytes."""
+    return step if step.tree is None else replace(step, tree=_TREE, path=())
+
+
+class Drafters:
+    """Drafters on one draft model or head, whose sessions may copy from each other.
+
+    Args:
+        target: the model whose texts they draft for.
+        draft: another one, of the same vocabulary, or a trained head.
+    """
+
+    def __init__(self, target: CachedModel, draft: CachedModel | TrainedHead) -> None:
+        self.target, self.draft = target, draft
+        self.base = None if isinstance(draft, TrainedHead) else DraftModel(SharedPasses(draft))
+        self._made: dict[tuple[Shape | None, bool], Drafter] = {}
+
+    def of(self, cell: Configuration, lazily: bool) -> Drafter:
+        """The drafter of a configuration.
+
+        Args:
+            lazily: a draft model runs what is read of a tree alone.
+        """
+        key = cell.tree, lazily
+        if key not in self._made:
+            self._made[key] = self._make(cell, LazyDraftModel if lazily else DraftModel)
+        return self._made[key]
+
+    def _make(self, cell: Configuration, kind: type[DraftModel]) -> Drafter:
+        if cell.tree is None:
+            return Nothing()
+        if self.base is None:
+            assert isinstance(self.draft, TrainedHead)
+            given = Resources(self.target, head=self.draft, shape=cell.tree)
+            return cell.drafts_with.build(given)
+        made = kind(self.base.model, cell.tree)
+        vars(made)["drafting"] = self.base.drafting  # sessions are copied within one model alone
+        return made
 
 
 class LazyNodes(SharedPasses):
-    """Target that runs a node when its distribution is read. It has no other abilities."""
+    """Target that runs a node when its distribution is read, and a prompt once.
+
+    Its one ability is to give hidden states.
+    """
 
     def __init__(self, inner: CachedModel) -> None:
         super().__init__(inner, first=False)
-        self.abilities: frozenset[Ability] = frozenset()
+        self.abilities: frozenset[Ability] = inner.abilities & {"hidden"}
+        self._prompts: dict[PromptKey, tuple[PooledSession, ModelOutput]] = {}
 
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
@@ -70,19 +163,40 @@ class LazyNodes(SharedPasses):
     def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
-            return super().forward(inputs)
+            return [self._appended(each) for each in inputs]
         for each in trees:
             require_layers(self, each.layers)  # type: ignore[arg-type]
-        return [ModelOutput(each.session.read(each.tree)) for each in trees]  # type: ignore[arg-type,attr-defined]
+        return [each.session.read(each.tree, each.hidden) for each in trees]  # type: ignore[arg-type,attr-defined]
+
+    def _appended(self, given: ModelInput) -> ModelOutput:
+        """Append tokens; the first ones of a text may have been run for another one."""
+        assert isinstance(given, PromptInput)
+        session = given.session
+        assert isinstance(session, PooledSession)
+        begins, key = session.length == 0, (tuple(given.tokens), given.keep, given.hidden)
+        if begins and key in self._prompts:
+            known, output = self._prompts[key]
+            known.fork(session)
+            return output
+        (output,) = super().forward([given])
+        if begins:
+            known = PooledSession(self)  # type: ignore[arg-type]
+            PooledSession.fork(session, known)
+            self._prompts[key] = known, output
+        return output
+
+
+PromptKey = tuple[tuple[int, ...], str, tuple[int, ...]]
+"""The tokens, and what was asked of them: logits, and hidden states by layer."""
 
 
 class LazySession(PooledSession):
     """One sequence, whose cache holds the path that is being read."""
 
-    def read(self, tree: DraftTree) -> "RowsOnDemand":
-        """The logits of this tree, which are not computed yet."""
-        self.rows = RowsOnDemand(self, tree)
-        return self.rows
+    def read(self, tree: DraftTree, hidden: Sequence[int] = ()) -> ModelOutput:
+        """The logits and states of this tree, which are not computed yet."""
+        self.rows = RowsOnDemand(self, tree, hidden)
+        return ModelOutput(self.rows, self.rows.hidden)  # type: ignore[arg-type]
 
     def commit(self, path: Sequence[int]) -> None:
         self.rows.keep(path)
@@ -97,12 +211,20 @@ class LazySession(PooledSession):
 class RowsOnDemand:
     """Logits by node; reading one runs it.
 
-    Missing nodes between it and the last path are run too.
+    Missing nodes between it and the last path are run too. Siblings that hold one token are one
+    place of the text, so what counts of a path is its tokens.
+
+    Args:
+        layers: whose hidden states are wanted.
+
+    Attributes:
+        hidden: states of the nodes that were run.
     """
 
-    def __init__(self, session: LazySession, tree: DraftTree) -> None:
+    def __init__(self, session: LazySession, tree: DraftTree, layers: Sequence[int] = ()) -> None:
         self.session, self.tree = session, tree
         self.path: list[int] = []  # nodes in the cache after the committed tokens
+        self.hidden = _StatesOnDemand(tree, layers)
 
     def __len__(self) -> int:
         return len(self.tree)
@@ -113,9 +235,11 @@ class RowsOnDemand:
     def __getitem__(self, rows: slice) -> torch.Tensor:
         wanted = [0, *self.tree.path_to(rows.start)]
         self.keep(wanted[: min(self._shared_with(wanted), len(wanted) - 1)])
-        missing = [self.tree.token_list[node] for node in wanted[len(self.path) :]]
+        text, known = text_of(self.tree, wanted), len(self.path)
         self.path = wanted
-        return self.session.extend(missing, keep="last").logits
+        output = self.session.extend(text[known:], keep="last", hidden=self.hidden.layers)
+        self.hidden.take(text, known, output.hidden)
+        return output.logits
 
     def keep(self, path: Sequence[int]) -> None:
         """Drop all nodes that were read after this part of the path.
@@ -132,7 +256,33 @@ class RowsOnDemand:
         self.path = list(path)
 
     def _shared_with(self, path: Sequence[int]) -> int:
-        """Number of nodes that both paths begin with."""
-        return len(
-            list(takewhile(lambda pair: pair[0] == pair[1], zip(self.path, path, strict=False)))
-        )
+        """Number of tokens that both paths begin with."""
+        return shared(text_of(self.tree, self.path), text_of(self.tree, path))
+
+
+class _StatesOnDemand(Mapping[int, torch.Tensor]):
+    """Hidden states by layer; rows of nodes that nobody read are 0."""
+
+    def __init__(self, tree: DraftTree, layers: Sequence[int]) -> None:
+        self.tree, self.layers = tree, tuple(layers)
+        self._known: dict[tuple[int, ...], tuple[States, int]] = {}  # by the tokens up to a node
+
+    def take(self, text: Sequence[int], known: int, states: States) -> None:
+        """Take note of nodes that were run: the last ones of a path."""
+        for place in range(known, len(text) if self.layers else known):
+            self._known[tuple(text[: place + 1])] = states, place - known
+
+    def __getitem__(self, layer: int) -> torch.Tensor:
+        if layer not in self.layers:
+            raise KeyError(layer)
+        paths = ([0, *self.tree.path_to(node)] for node in range(len(self.tree)))
+        found = [self._known.get(tuple(text_of(self.tree, path))) for path in paths]
+        rows = [None if each is None else each[0][layer][each[1]] for each in found]
+        (one, *_) = [row for row in rows if row is not None]  # the root always is
+        return torch.stack([torch.zeros_like(one) if row is None else row for row in rows])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)

@@ -12,7 +12,7 @@ from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.plan.units import Key, PeerSystem, Unit
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.identity import distribution_test
-from draftwood_bench.run.quality import quality
+from draftwood_bench.run.quality import quality, score
 from draftwood_bench.run.recording import identity, record
 from draftwood_bench.run.workbench import Answer, Workbench
 
@@ -161,30 +161,28 @@ def _peer_record(
 
 
 def _lazily(bench: Workbench, unit: Unit, worker: str) -> list[Record]:
-    """One configuration on all prompts, in shared passes; stats without seconds."""
-    (cell,) = unit.cells
-    prompts = [bench.encode(prompt) for _, prompt in unit.prompts]
-    seeds = [unit.seed(bench.settings.seed, number) for number, _ in unit.prompts]
-    plain: list[list[int]] = []
+    """All configurations on a prompt, in shared passes; stats without seconds."""
+    ((number, prompt),) = unit.prompts
+    tokens, seed = bench.encode(prompt), unit.seed(bench.settings.seed, number)
+    plain: list[int] | None = None
     if unit.temperature == 0.0:
-        plain = [
-            bench.tokens_of(steps)
-            for steps in bench.together(Configuration(PLAIN), prompts, 0.0, seeds)
-        ]
+        (steps,) = bench.together([Configuration(PLAIN)], tokens, 0.0, seed)
+        plain = bench.tokens_of(steps)
     found = []
-    for place, steps in enumerate(bench.together(cell, prompts, unit.temperature, seeds)):
-        number, prompt = unit.prompts[place]
+    texts = bench.together(unit.cells, tokens, unit.temperature, seed)
+    for cell, steps in zip(unit.cells, texts, strict=True):
         token_ids = bench.tokens_of(steps)
-        stats = {**Stats.of(steps).as_json(), "seconds": None, "tokens_per_second": None}
-        same = {}
-        if plain:
-            same = identity(bench, bench.plain.model, prompts[place], plain[place], token_ids)
+        text = bench.text(token_ids)
+        same: dict = {}
+        if plain is not None:
+            same = identity(bench, bench.plain.model, tokens, plain, token_ids)
         more = {
             "token_ids": token_ids,
-            "text": bench.text(token_ids),
-            "stats": stats,
+            "text": text,
+            "stats": {**Stats.of(steps).as_json(), "seconds": None, "tokens_per_second": None},
+            "quality": score(prompt, text),
             "worker": worker,
             **same,
         }
-        found.append(record(bench, cell, unit, number, prompt, 0, prompts[place], **more))
+        found.append(record(bench, cell, unit, number, prompt, 0, tokens, **more))
     return found

@@ -22,17 +22,24 @@ def quality(
         tokens: of the prompt.
         answer: tokens of the answer.
     """
-    if prompt.answer is not None:
-        return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
-    if prompt.reference is not None:
-        name, score = SCORES.get(prompt.category, ("ROUGE-L", rouge_l))
-        return {"name": name, "value": round(score(text, prompt.reference), 4)}
+    if (known := score(prompt, text)) is not None:
+        return known
     if not answer:
         return None
     return {
         "name": "log-likelihood per token",
         "value": round(log_likelihood(model, tokens, answer), 4),
     }
+
+
+def score(prompt: Prompt, text: str) -> dict | None:
+    """Compare an answer with the prompt's number or reference; None where it has neither."""
+    if prompt.answer is not None:
+        return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
+    if prompt.reference is not None:
+        name, scored = SCORES.get(prompt.category, ("ROUGE-L", rouge_l))
+        return {"name": name, "value": round(scored(text, prompt.reference), 4)}
+    return None
 
 
 def last_number(text: str) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood_bench.plan.prompts import PromptSet
-from draftwood_bench.plan.protocols import as_json, listed
+from draftwood_bench.plan.protocols import PROTOCOLS, as_json, from_json, listed, measurement
 from draftwood_bench.records.files import RunInfo, Writer, read_run, write_run
 from draftwood_bench.run.describe import commit, describe, digest, digests, now
 from draftwood_bench.run.workbench import Workbench
@@ -101,6 +101,8 @@ def _begin(start: Start) -> RunInfo:
 def _difference(start: Start, before: RunInfo) -> str | None:
     """Describe the first difference between two starts and its cure; None if the run may go on."""
     there = {name: getattr(before, name) for name in start.what}
+    if "options" in there:
+        there["options"] = _with_defaults(before.options)
     known = _flat({**there, "peers": list(before.peers)})
     for name, value in _flat(start.what).items():
         if name not in start.growing and (found := known.get(name)) != value:
@@ -118,6 +120,15 @@ def _difference(start: Start, before: RunInfo) -> str | None:
                 " --output"
             )
     return None
+
+
+def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of an earlier version, with those that came since at their defaults."""
+    read = from_json if options.get("protocol") in PROTOCOLS else measurement
+    try:
+        return as_json(read(options))
+    except ValueError:
+        return options
 
 
 def _grown(before: dict[str, Any], now: dict[str, Any], growing: frozenset[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ What is missing is measured, unit by unit, and written at once.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,10 +12,10 @@ from dataclasses import replace
 from draftwood import methods
 from draftwood_bench.peers.systems import System, require_known
 from draftwood_bench.plan.configurations import PLAIN
-from draftwood_bench.plan.order import Order, Progress, _in_turns
+from draftwood_bench.plan.order import Order, Progress
 from draftwood_bench.plan.prompts import Prompt, PromptSet, load_prompts
 from draftwood_bench.plan.protocols import Load, Protocol, timed
-from draftwood_bench.plan.units import Key, PeerSystem, Unit
+from draftwood_bench.plan.units import Key, PeerSystem, Unit, UnitKind
 from draftwood_bench.records.files import TREE, Record, RunInfo, read_run, writing
 from draftwood_bench.run.measure import measure
 from draftwood_bench.run.peers import asked, missed, named_peers, under_way
@@ -39,7 +40,11 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
     cells = protocol.cells()
     _check(order)
     chosen = load_prompts(
-        settings.prompts, settings.per_category, settings.categories, settings.limit
+        settings.prompts,
+        settings.per_category,
+        settings.categories,
+        settings.limit,
+        settings.leave_out,
     )
     with writing(order.output) as writer:
         bench = Workbench(order.models, settings)
@@ -52,8 +57,9 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         )
         peers = named_peers(order, bench, info)
         writer.done |= info.given_up
-        left = [unit for unit in units if not writer.done.issuperset(unit.keys)]
-        left += missed([unit for unit in units if unit not in left], peers, writer.done)
+        left = [unit.left(writer.done) for unit in units if not writer.done.issuperset(unit.keys)]
+        whole = [unit for unit in units if writer.done.issuperset(unit.keys)]
+        left += missed(whole, peers, writer.done)
         progress.begin(len(units), len(units) - len(left))
         if left:
             with _measuring(order, bench, left, writer.done, peers, info, progress) as found:
@@ -74,15 +80,26 @@ def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Itera
     """The units of a protocol in their order."""
     cells, settings = tuple(protocol.cells()), protocol.settings
     for turn in range(settings.rounds):
-        if _in_turns(protocol):
-            for prompt in prompts:
+        if isinstance(protocol, Load):
+            for cell in cells:
                 for temperature in settings.temperatures:
-                    yield Unit("turns", cells, (prompt,), temperature, turn)
+                    yield Unit("load", (cell,), tuple(prompts), temperature, turn)
             continue
-        kind = "load" if isinstance(protocol, Load) else "thrifty"
-        for cell in cells:
+        kind: UnitKind = "turns" if timed(protocol) else "thrifty"
+        # what is not timed may be stopped anywhere, and then holds as many prompts of each category
+        for prompt in prompts if kind == "turns" else by_turns(prompts):
             for temperature in settings.temperatures:
-                yield Unit(kind, (cell,), tuple(prompts), temperature, turn)
+                yield Unit(kind, cells, (prompt,), temperature, turn)
+
+
+def by_turns(prompts: Sequence[tuple[int, Prompt]]) -> list[tuple[int, Prompt]]:
+    """The first prompt of each category, then the second of each, and so on."""
+    places: Counter[str] = Counter()
+    order = []
+    for number, prompt in prompts:
+        order.append((places[prompt.category], number, prompt))
+        places[prompt.category] += 1
+    return [(number, prompt) for _, number, prompt in sorted(order, key=lambda each: each[0])]
 
 
 def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tuple[PromptSet, str]:
@@ -171,13 +188,22 @@ def _measuring(
         peers: Sequence[PeerSystem] = ()
         if chosen:
             peers = stack.enter_context(under_way(order, bench, chosen, left, done, info, progress))
-        if left[0].kind == "turns":
-            cells = dict.fromkeys(cell for unit in left for cell in unit.cells)
-            a_token = bench.warm_up(list(cells), bench.encode(left[0].prompts[0][1]))
-            hours = _hours(a_token, bench.settings.max_new_tokens, left)
-            if hours >= WORTH_TELLING:
-                progress.say(f"this takes up to {hours:.1f} hours; started again, it goes on")
+        hours = _hours_left(bench, left)
+        if hours >= WORTH_TELLING:
+            progress.say(f"this takes up to {hours:.1f} hours; started again, it goes on")
         yield (_measured(bench, unit, asked(unit, peers, done), done) for unit in left)
+
+
+def _hours_left(bench: Workbench, left: Sequence[Unit]) -> float:
+    """Try what is left for a few tokens, and tell how long it takes; 0 for loads."""
+    prompt, most = bench.encode(left[0].prompts[0][1]), bench.settings.max_new_tokens
+    if left[0].kind == "turns":
+        cells = dict.fromkeys(cell for unit in left for cell in unit.cells)
+        return _hours(bench.warm_up(list(cells), prompt), most, left)
+    if left[0].kind == "thrifty":
+        a_token = bench.try_thrifty(left[0].cells, prompt) / len(left[0].cells)
+        return a_token * most * sum(len(unit.cells) for unit in left) / 3600
+    return 0.0
 
 
 def _hours(a_token: float, most_tokens: int, left: Sequence[Unit]) -> float:

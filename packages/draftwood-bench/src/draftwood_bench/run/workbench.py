@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from draftwood.costs.curve import Curve
 from draftwood.engine import Options, generate
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model
 from draftwood.sampling import Sampling
@@ -24,6 +25,9 @@ from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.plan.protocols import Settings
 from draftwood_bench.run.identity import root_bound
+
+if TYPE_CHECKING:
+    from draftwood_bench.run.lazy_nodes import Drafters
 
 WARM_UP_TOKENS = 8
 
@@ -53,7 +57,6 @@ class Workbench:
         self.models, self.settings = models, settings
         self._built: dict[str, LanguageModel] = {}
         self._plain_texts: dict[tuple[int, ...], list[int]] = {}
-        self._together: dict[str, list[list[Step]]] = {}
         if models.threads is not None:
             torch.set_num_threads(models.threads)
 
@@ -64,10 +67,12 @@ class Workbench:
         return LanguageModel.of(replace(self.models.load(), takes_shipped=False), PLAIN)
 
     @property
-    def draft(self) -> Model:
-        """The draft model; that there is one was seen to before the run."""
-        assert self.plain.models.draft_model is not None
-        return self.plain.models.draft_model
+    def draft(self) -> Model | TrainedHead:
+        """The draft model, or the head that stands in for it; one was seen to before the run."""
+        models = self.plain.models
+        found = models.draft_model or models.head
+        assert found is not None
+        return found
 
     @property
     def tokenizer(self) -> Any:
@@ -146,36 +151,45 @@ class Workbench:
         )
         return Answer(made.token_ids, made.text, made.stats, time.perf_counter() - since)
 
-    def options(self, temperature: float, seed: int, ends: frozenset[int]) -> Options:
-        """The same request for the engine itself."""
+    def options(
+        self, temperature: float, seed: int, ends: frozenset[int], tokens: int | None = None
+    ) -> Options:
+        """The same request for the engine itself, or one for fewer tokens."""
         stops = frozenset() if self.settings.ignore_eos else ends
-        return Options(
-            Sampling(temperature), self.settings.max_new_tokens, stops, seed, self.settings.exact
-        )
+        most = tokens or self.settings.max_new_tokens
+        return Options(Sampling(temperature), most, stops, seed, self.settings.exact)
 
     def together(
         self,
-        cell: Configuration,
-        prompts: Sequence[Sequence[int]],
+        cells: Sequence[Configuration],
+        prompt: Sequence[int],
         temperature: float,
-        seeds: Sequence[int],
+        seed: int,
+        tokens: int | None = None,
     ) -> list[list[Step]]:
-        """The steps of a configuration on many prompts in shared passes.
+        """The steps of configurations on a prompt in shared passes.
 
-        Greedy plain texts are written once.
+        Those of one tree and verifier write one text.
+
+        Args:
+            tokens: most of each; None takes the settings'.
         """
         from draftwood_bench.run.lazy_nodes import decode_together
 
-        key = repr((cell.key, temperature, prompts))
-        if key in self._together:
-            return self._together[key]
-        options = [self.options(temperature, seed, self.plain.end_tokens) for seed in seeds]
-        steps = decode_together(
-            _pooled(self.plain.model), _pooled(self.draft), cell, prompts, options
-        )
-        if cell.method == PLAIN:
-            self._together[key] = steps
-        return steps
+        target = _pooled(self.plain.model)
+        different = {(cell.tree, cell.rule): cell for cell in cells}
+        options = [self.options(temperature, seed, self.plain.end_tokens, tokens)] * len(different)
+        made = decode_together(target, self._drafters, [*different.values()], prompt, options)
+        known = dict(zip(different, made, strict=True))
+        return [known[cell.tree, cell.rule] for cell in cells]
+
+    @cached_property
+    def _drafters(self) -> "Drafters":
+        """What drafts where nothing is timed."""
+        from draftwood_bench.run.lazy_nodes import Drafters
+
+        draft = self.draft if isinstance(self.draft, TrainedHead) else _pooled(self.draft)
+        return Drafters(_pooled(self.plain.model), draft)
 
     def tokens_of(self, steps: Sequence[Step]) -> list[int]:
         return [token for step in steps for token in step.tokens]
@@ -195,6 +209,13 @@ class Workbench:
             lm.generate(tokens, max_new_tokens=WARM_UP_TOKENS, exact=self.settings.exact, seed=0)
             seconds += (time.perf_counter() - begun) / WARM_UP_TOKENS
         return seconds
+
+    def try_thrifty(self, cells: Sequence[Configuration], prompt: Sequence[int]) -> float:
+        """Seconds that a token of all of these texts takes; what is loaded late is loaded first."""
+        self.together(cells[:2], prompt, 1.0, 0, WARM_UP_TOKENS)
+        begun = time.perf_counter()
+        self.together(cells, prompt, 1.0, 0, WARM_UP_TOKENS)
+        return (time.perf_counter() - begun) / WARM_UP_TOKENS
 
     def plain_text(self, tokens: Sequence[int]) -> list[int]:
         """The greedy text of plain decoding, for comparisons outside any timing."""

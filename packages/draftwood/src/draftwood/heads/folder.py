@@ -4,7 +4,7 @@ The target's embedding and output head are not stored.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,32 @@ class StoredHead:
         head.load_state_dict(weights, assign=True)
         return TrainedHead(head.eval().requires_grad_(False), tokens, self.target)
 
-    def require_sizes_in(self, model: str) -> None:
+    def require_name(self, model: str, known: Collection[str]) -> None:
+        """Refuse a model by its name, where it and the head's target are both known by name.
+
+        Args:
+            known: names that mean one model each.
+
+        Raises:
+            ValueError: naming both.
+        """
+        if {model, self.target.name} <= {*known} and model != self.target.name:
+            raise ValueError(
+                f"the drafter was trained for {self.target.name}, not for {model}; take a drafter"
+                " of this model, or train one"
+            )
+
+    def require_sizes_in(self, folder: Path, model: str) -> None:
         """Refuse a model's folder whose config.json says other sizes, before weights are loaded.
+
+        Args:
+            model: its name, for the error.
 
         Raises:
             ValueError: as ``TargetFingerprint.require``.
         """
         try:
-            says = json.loads((Path(model).expanduser() / CONFIG).read_text(encoding="utf-8"))
+            says = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
             hidden, layers = says["hidden_size"], says["num_hidden_layers"]
         except (OSError, ValueError, KeyError, TypeError):
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ AUTOMATIC, NEVER = -1, 0
 
 INSTEAD = {
     "native steps": "drafting and verifying in Python, forward passes as before",
+    "native heads": "heads in PyTorch",
     "trained head": "the other sources of auto",
     "drafting": "plain decoding",
     "AMX tiles": "vector instructions",
@@ -125,6 +127,14 @@ class _Road:
         if not isinstance(model, NativeModel):
             raise NothingToSwitchError("the model does not run natively")
         return SharedPasses(model), self.lm.method
+
+    def _no_native_heads(self) -> tuple[Model, Method]:
+        method = self.lm.method
+        if getattr(method.drafter, "native", None) is None:
+            raise NothingToSwitchError(f"{method.name} drafts with no head that PyTorch runs too")
+        drafter = copy(method.drafter)
+        object.__setattr__(drafter, "native", None)
+        return self.lm.model, replace(method, drafter=drafter)
 
     def _no_trained_head(self) -> tuple[Model, Method]:
         method = self.lm.method
