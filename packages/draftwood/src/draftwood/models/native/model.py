@@ -23,6 +23,7 @@ from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
 from draftwood.native.cache_types import stored_as
 from draftwood.native.clock import PhaseClock
+from draftwood.native.drawn_trees import Rule
 from draftwood.native.formats import INTEGERS, CacheType, Products
 from draftwood.native.threads import threads
 
@@ -219,9 +220,11 @@ class NativeModel(DecoderModel[BlockPool]):
         run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
 
-    def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
+    def stepper(
+        self, session: PooledSession, key: int, temperature: float, rule: Rule
+    ) -> NativeStepper:
         """Implements ``models.step.StepModel``."""
-        return NativeStepper(session, key, temperature)
+        return NativeStepper(session, key, temperature, rule)
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""
