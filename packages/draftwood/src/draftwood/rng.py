@@ -16,7 +16,9 @@ arXiv:1903.06059) and costs less on a CPU.
 import math
 import random
 from array import array
+from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -53,16 +55,18 @@ class Rng:
         )
         self._key = self._uniforms.getrandbits(64)
         self._place = 0  # draws so far
+        self._coming = deque[float]()  # uniform numbers that were looked at before their turn
 
     @property
     def state(self) -> tuple[object, int, int]:
         """All that further acts depend on: equal states, equal acts."""
-        return self._uniforms.getstate(), self._key, self._place
+        return (self._uniforms.getstate(), tuple(self._coming)), self._key, self._place
 
     @state.setter
     def state(self, state: tuple[Any, int, int]) -> None:
-        uniforms, self._key, self._place = state
+        (uniforms, coming), self._key, self._place = state
         self._uniforms.setstate(uniforms)
+        self._coming = deque(coming)
 
     def copy(self) -> "Rng":
         """Copy whose next acts are the same."""
@@ -72,13 +76,17 @@ class Rng:
 
     def uniform(self) -> float:
         """A number in [0, 1) with 53 random bits."""
-        return self._uniforms.random()
+        return self._coming.popleft() if self._coming else self._uniforms.random()
+
+    def coming(self, count: int) -> list[float]:
+        """Look at the uniform numbers that come next, which stay to come."""
+        while len(self._coming) < count:
+            self._coming.append(self._uniforms.random())
+        return list(islice(self._coming, count))
 
     def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
         """Independent standard exponential numbers, 64-bit, on the CPU."""
-        return _table(
-            [-math.log(1.0 - self._uniforms.random()) for _ in range(rows * columns)], columns
-        )
+        return _table([-math.log(1.0 - self.uniform()) for _ in range(rows * columns)], columns)
 
     def accept(self, probability: float) -> bool:
         """True with this probability; values above 1 count as 1."""
@@ -146,9 +154,11 @@ class Rng:
         """
         return self._key, self._place
 
-    def skip(self, draws: int) -> None:
-        """Count draws that were made elsewhere of these numbers."""
+    def skip(self, draws: int, uniforms: int = 0) -> None:
+        """Count what was used elsewhere: draws of these numbers, and uniforms that were coming."""
         self._place += draws
+        for _ in range(uniforms):
+            self._coming.popleft()
 
     def _place_key(self, ahead: int) -> tuple[int, int]:
         """Two words for a draw: SplitMix64 (Steele et al. 2014)."""
@@ -187,14 +197,14 @@ class Rng:
         if not self.noise:
             found = rows.likeliest(count if distinct else 1)
             return found if distinct else found.repeated(count)
-        uniforms = [self._uniforms.random() for _ in range(len(rows) * count)]
+        uniforms = [self.uniform() for _ in range(len(rows) * count)]
         return rows.drawn(uniforms, count, distinct)
 
     def _invert(
         self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool
     ) -> Int[Tensor, "rows {count}"]:
         """Tokens at which the cumulative weight exceeds a uniform's share of the total."""
-        uniforms = [self._uniforms.random() for _ in range(len(probs) * count)]
+        uniforms = [self.uniform() for _ in range(len(probs) * count)]
         return sample_inverse_cdf(probs, _table(uniforms, count), distinct)
 
 

@@ -13,17 +13,29 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.drafters.ahead import BranchingSession
-from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Need, VerifiedTree
+from draftwood.drafters.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    VerifiedTree,
+    native_tree,
+)
 from draftwood.drafters.resources import Resources, needed
 from draftwood.models.drafting import DraftingModel, DraftTokens
 from draftwood.models.model import Model, extend_in_chunks
+from draftwood.models.native import NativeModel
+from draftwood.models.session import PooledSession
+from draftwood.models.shared import SharedPasses
+from draftwood.native.drawn_trees import DraftModelText, DrawnTrees
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp
+from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
 from draftwood.shapes.base import grow_sound
-from draftwood.shapes.shape import RowsAfter, takes_logits
+from draftwood.shapes.shape import RowsAfter, drawn_shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 STAND_IN = (
@@ -31,6 +43,9 @@ STAND_IN = (
     # 0 is one too
     0
 )
+
+MOST_LATE = 32
+"""Tokens of the text that the library takes in with the root; more come in chunks before."""
 
 BRANCHES = 16
 """Trees whose rows a session that has branches keeps in memory at once."""
@@ -94,12 +109,15 @@ class _DraftModelSession(BranchingSession):
         self.first: _DraftModelSession | None = None  # runs the prompt for this one too
         self.go_on: Callable[[], None] = _always
         self.newest: Float[Tensor, "1 draft_vocab"] | None = None  # logits after the last root
+        self.proposed: DraftTree | None = None
+        self.ran = 0  # nodes of it whose keys and values the cache has
+        self.native_draft = _native_draft(config, self)
 
     def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_DraftModelSession":
         other = copy(self)
         other.rng, other.go_on = rng, go_on
         other.session, other.late = self.session.fork(), list(self.late)
-        other.tokens = self.tokens.copied()
+        other.tokens, other.proposed = self.tokens.copied(), None
         self.memory.kept = BRANCHES  # which is also that of the branches
         return other
 
@@ -116,7 +134,9 @@ class _DraftModelSession(BranchingSession):
         """Logits of the draft vocabulary after the nodes from one on."""
         self.go_on()
         known, hidden = self._known_tree(tree), self.tokens.hidden
-        return self.tokens.logits(self.session.forward(known, first, hidden))
+        output = self.session.forward(known, first, hidden)
+        self.ran = len(tree)
+        return self.tokens.logits(output)
 
     def close(self) -> None:
         self.session.close()
@@ -135,7 +155,7 @@ class _DraftModelSession(BranchingSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self._copy_prompt()
-        self.newest = None
+        self.newest = self.proposed = None
         max_draft_len, limit = context.max_draft_len, self.session.model.context_length
         if limit is not None:  # past its own context a draft model only drafts wildly
             max_draft_len = min(max_draft_len, limit - self.session.length - len(self.late))
@@ -149,7 +169,7 @@ class _DraftModelSession(BranchingSession):
         output = extend_in_chunks(self.session, late, self.tokens.hidden)
         self.newest = first_logits = self.tokens.logits(output)
         self.session.rewind(1)
-        self.late = []
+        self.late, self.ran = [], 1
         support = self.tokens.support
         laws = DraftDistributions(self.sampler, context, self.vocab, self.memory, support)
 
@@ -157,11 +177,58 @@ class _DraftModelSession(BranchingSession):
             logits = first_logits if first == 0 else self._below(tree, first)
             return laws.rows_after(logits, tree, first, self.shape)
 
-        return grow_sound(self.shape, root, expand, self.rng, max_draft_len)
+        self.proposed = grow_sound(self.shape, root, expand, self.rng, max_draft_len)
+        return self.proposed
 
     def update(self, verified: VerifiedTree) -> None:
-        self.late += verified.tokens
+        is_own = self.proposed is not None and verified.tree is self.proposed
+        self._keep(verified.path, verified.tokens, self.ran if is_own else 0)
         self.tokens.follow(verified.tokens)
+
+    def _keep(self, path: Sequence[int], tokens: Sequence[int], ran: int) -> None:
+        """Keep nodes of the tree that became text.
+
+        Models of the library give a row the same bits in a tree and behind a text, so that what ran
+        need not run again.
+        """
+        kept = [node for node in path if node < ran] if _native_model(self.session.model) else []
+        if kept:
+            self.session.commit(kept)
+        self.late += tokens[len(kept) :]
+        self.proposed = None
+
+    def native(self, context: Context) -> NativeDraft | None:
+        """Passes that texts share are run by Python, as is the end of a draft model's context."""
+        draft = self.native_draft
+        if draft is None or draft.drawn is None or context.shared.rows:
+            return None
+        self._copy_prompt()
+        text, session, limit = draft.drawn.source, self.session, self.session.model.context_length
+        assert isinstance(text, DraftModelText)
+        assert isinstance(session, PooledSession)
+        places = 1 + len(self.late) + draft.most
+        if limit is not None and session.length + places > limit:
+            return None
+        late, self.newest = as_read_by(session.model, self.late), None
+        if len(late) > MOST_LATE:
+            extend_in_chunks(session, late)
+            self.late = late = []
+        blocks = session.reserve(1 + len(late) + draft.most)
+        text.prepare(session.slot, blocks, session.length, late)
+        return draft
+
+    def commit_native(self, step: NativeStep) -> DraftTree:
+        draft = self.native_draft
+        assert draft is not None
+        assert draft.drawn is not None
+        text, session = draft.drawn.source, self.session
+        assert isinstance(text, DraftModelText)
+        assert isinstance(session, PooledSession)
+        if text.ran:
+            session.went_on(len(self.late), text.ran)
+            self.late = []
+        self._keep(step.path, [step.tokens[node] for node in step.path], text.ran)
+        return native_tree(step, draft)
 
     def _known_tree(self, tree: DraftTree) -> DraftTree:
         """The tree as the draft model reads it.
@@ -175,6 +242,25 @@ class _DraftModelSession(BranchingSession):
             if known >= self.vocab
             else replace(tree, tokens=tree.tokens.where(tree.tokens < known, STAND_IN))
         )
+
+
+def _native_model(model: Model) -> NativeModel | None:
+    """The model that the library runs, behind passes that calls share too."""
+    inner = model.inner if isinstance(model, SharedPasses) else model
+    return inner if isinstance(inner, NativeModel) else None
+
+
+def _native_draft(config: DraftModel, session: _DraftModelSession) -> NativeDraft | None:
+    """Let the library draw the trees; None where Python does."""
+    model, shape, sampler = _native_model(session.session.model), config.shape, session.sampler
+    drawn = drawn_shape(shape)
+    if model is None or drawn is None or session.tokens.support is not None:
+        return None
+    if not isinstance(sampler, Sampling):
+        return None
+    text = DraftModelText(model.structure, model.layers, session.vocab, STAND_IN)
+    trees = DrawnTrees(text, drawn, sampler.temperature, session.rng.noise)
+    return NativeDraft(trees.costs, drawn=trees)
 
 
 def _always() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from draftwood.drafters.resources import Need, Resources
 from draftwood.models.verified import DraftRequest, VerifiedTree
+from draftwood.native.drawn_trees import kept_chances
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
@@ -147,3 +148,16 @@ class Drafter(ABC):
     @abstractmethod
     def start(self, request: DraftRequest) -> DraftSession:
         """A session for one request."""
+
+
+def native_tree(step: "NativeStep", draft: "NativeDraft | None") -> DraftTree:
+    """The tree of a whole step, for reports.
+
+    Args:
+        draft: what it was drafted with.
+    """
+    trees = None if draft is None else draft.drawn
+    if trees is None or len(step.tokens) == 1:
+        return DraftTree.of(step.tokens, step.parents)
+    rows = kept_chances(step.tokens, step.parents, step.chances)
+    return DraftTree.of(step.tokens, step.parents, trees.shape.draw, rows=rows)

@@ -3,22 +3,30 @@
 from typing import Any
 
 from draftwood.drafters.draft_vocabulary import HeadDrafter
-from draftwood.drafters.drafter import DraftRequest, DraftSession, Reads, VerifiedTree
+from draftwood.drafters.drafter import (
+    DraftRequest,
+    DraftSession,
+    Reads,
+    VerifiedTree,
+    native_tree,
+)
 from draftwood.drafters.head_rows import HeadText, NodeLogits
 from draftwood.heads.native_text import NativeText
+from draftwood.native.drawn_trees import DrawnTrees
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import MAX_RANKS
 from draftwood.native.step import NativeDraft, NativeStep
-from draftwood.sampling import Context, Sampler
+from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
-from draftwood.shapes.shape import Shape
+from draftwood.shapes.shape import Shape, drawn_shape
 from draftwood.tree import DraftTree
 
 
 class HeadDrafts(DraftSession):
     """Grows the trees of one text with a trained head.
 
-    Where the library runs the head, and makes whole steps, it grows best-first trees by itself.
+    Where the library runs the head, and makes whole steps, it grows best-first trees by itself, and
+    draws those that it can draw.
 
     Args:
         drafter: its settings.
@@ -59,16 +67,28 @@ class HeadDrafts(DraftSession):
         return self.text.level(tree, first)
 
     def native(self, context: Context) -> NativeDraft | None:
-        shape = self.drafter.shape
-        if self._native is None and isinstance(self.text, NativeText) and children_of(shape):
-            assert isinstance(shape, BestFirst)
-            self._copy_prompt()
-            drafting = self.text.drafting(shape.size, shape.depth, shape.width, shape.floor)
-            self._native = NativeDraft(drafting.costs, hidden=self.reads.hidden, head=drafting)
+        if self._native is None and isinstance(self.text, NativeText):
+            self._native = self._handed_over(self.text)
         return self._native
 
+    def _handed_over(self, text: NativeText) -> NativeDraft | None:
+        """Leave the text to the library, where it grows such trees."""
+        shape, hidden = self.drafter.shape, self.reads.hidden
+        if children_of(shape):
+            assert isinstance(shape, BestFirst)
+            self._copy_prompt()
+            drafting = text.drafting(shape.size, shape.depth, shape.width, shape.floor)
+            return NativeDraft(drafting.costs, hidden=hidden, head=drafting)
+        drawn, sampler = drawn_shape(shape), self.sampler
+        if drawn is None or not isinstance(sampler, Sampling):
+            return None
+        self._copy_prompt()
+        drafting = text.drafting(drawn.nodes, shape.depth, 1)
+        trees = DrawnTrees(drafting, drawn, sampler.temperature, self.rng.noise)
+        return NativeDraft(trees.costs, hidden=hidden, drawn=trees)
+
     def commit_native(self, step: NativeStep) -> DraftTree:
-        return DraftTree.of(step.tokens, step.parents)
+        return native_tree(step, self._native)
 
     def _copy_prompt(self) -> None:
         """Take over the rows that were run for another request with the same prompt."""

@@ -227,6 +227,24 @@ class PooledSession(InProcess):
         self._ran, self._layers = count, ALL_LAYERS
         return CacheSlice(self.slot, self.length, count)
 
+    def reserve(self, count: int) -> int:
+        """Address of the table of blocks, with room for so many places behind the text.
+
+        For a caller who runs tokens and nodes there, and then tells ``went_on``.
+        """
+        self._require_open("reserve")
+        pool = self.model.pool
+        assert isinstance(pool, BlockPool)
+        with pool.lock:
+            pool.cover([CacheSlice(self.slot, self._length, count)])
+            return pool.address_of(self.slot)
+
+    def went_on(self, tokens: int, nodes: int) -> None:
+        """Take note of tokens that were appended for good, and of nodes that were run behind them
+        through all layers.
+        """
+        self._length, self._ran, self._layers = self._length + tokens, nodes, ALL_LAYERS
+
     def commit(self, path: Sequence[int]) -> None:
         self._require_open("commit")
         ran = self._ran_through(ALL_LAYERS)

@@ -1,5 +1,6 @@
 // What drafting.py and step.py call.
 #include "blocks.h"
+#include "draft_model_levels.h"
 #include "foreign.h"
 #include "frames.h"
 #include "head.h"
@@ -116,6 +117,21 @@ void draftwood_head_drafting_learn(HeadDrafting* drafting, const int64_t* tokens
     drafting->learn({tokens, nullptr, count, path.data(), count, nullptr, nullptr, 0, hidden});
 }
 
+// What drafts the levels of drawn trees: a head, or a draft model, which is freed by itself.
+LevelDrafter* draftwood_head_levels(HeadDrafting* drafting) { return drafting; }
+
+LevelDrafter* draftwood_model_levels_new(DraftModelText* text) {
+    return new DraftModelLevels(*text);
+}
+
+void draftwood_model_levels_free(LevelDrafter* levels) { delete levels; }
+
+DrawnTrees* draftwood_drawn_new(const DrawnShape* shape, LevelDrafter* drafter) {
+    return new DrawnTrees(*shape, *drafter);
+}
+
+void draftwood_drawn_free(DrawnTrees* drawn) { delete drawn; }
+
 // A step of each of several texts. `beside` holds the layers to run, other sequences for the same
 // pass (there may be none), and where the states of all rows go: the others' first, then those of
 // the steps in their order. `places`: where each text goes on. Returns what draftwood_run does.
@@ -144,7 +160,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(Head),       sizeof(Successors),   sizeof(HeadTree),
                              sizeof(CacheShape), sizeof(FrameHead),    sizeof(MedusaHeads),
                              sizeof(Lattice),    sizeof(LatticeTree),
-                             sizeof(HeadDraftingSettings)};
+                             sizeof(HeadDraftingSettings), sizeof(DrawnShape),
+                             sizeof(DraftModelText)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

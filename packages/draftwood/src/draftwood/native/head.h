@@ -102,6 +102,8 @@ public:
 
     int64_t committed() const { return rows; }
 
+    const Head& of() const { return head; }
+
     // Forget the rows from this one on, and what was drafted.
     void keep(int64_t count) {
         has_state = has_state && count >= rows;
@@ -126,7 +128,7 @@ public:
         for (int64_t i = 0; i < count; i++)
             if (!is_token(tokens[i])) return (int32_t)i;
         nodes.clear();
-        states.resize(decoder.hidden), logits.resize(decoder.vocabulary);
+        states.resize(decoder.hidden), newest = 0, reserve_logits(1);
         for (int64_t first = 0; first < count; first += MOST_TOGETHER) {
             const int64_t some = std::min(MOST_TOGETHER, count - first);
             take_some(features, tokens, first, some, first + some == count, run);
@@ -153,7 +155,8 @@ public:
         const int64_t width = decoder.hidden, all = before + count;
         for (int64_t i = 0; i < count; i++)
             nodes.push_back({parents[i], parents[i] < 0 ? 0 : nodes[parents[i]].depth + 1});
-        states.resize((1 + all) * width), logits.resize(count * decoder.vocabulary);
+        states.resize((1 + all) * width), newest = keeps_levels ? newest + 1 : 0;
+        reserve_logits(count);
         sees.assign(count * all, 0), positions.clear(), origins.clear();
         for (int64_t i = 0; i < count; i++) {
             for (int64_t node = before + i; node >= 0; node = nodes[node].parent)
@@ -213,6 +216,9 @@ public:
         put(all, tree);
     }
 
+    // Whether each level has logits of its own, which stay until the next take().
+    bool keeps_levels = false;
+
 private:
     static constexpr int64_t MOST_TOGETHER = 256;  // rows of a pass
 
@@ -231,7 +237,9 @@ private:
     int64_t rows = 0;      // committed
     bool has_state = false;  // of the last of them
     std::vector<Drafted> nodes;
-    std::vector<float> states, logits;  // of the last committed row and the drafted; of a call
+    std::vector<float> states;  // of the last committed row and the drafted
+    std::vector<std::vector<float>> logits{1};  // of calls
+    size_t newest = 0;                          // of these
     std::vector<std::vector<Floats>> blocks;  // of the cache
     std::vector<uint8_t*> table;
     std::vector<uint32_t> tokens_of_draws;
@@ -282,8 +290,13 @@ private:
         input.sequences = sequences, input.tokens = tokens, input.positions = positions.data();
         input.attention = input.mlp = every.data(), input.hidden = nothing.data();
         input.sees = seen;
-        input.logits = logits.data(), input.only_keys = only_keys, input.fused = &fused;
+        input.logits = logits[newest].data(), input.only_keys = only_keys, input.fused = &fused;
         run(decoder, input);
+    }
+
+    void reserve_logits(int64_t count) {
+        if (logits.size() <= newest) logits.resize(1 + newest);
+        logits[newest].resize(count * decoder.vocabulary);
     }
 
     // Room for so many rows.
@@ -301,11 +314,11 @@ private:
     template <class Pass>
     void rank(int64_t count, Successors& found, const Pass& run) {
         const int64_t first = nodes.empty() ? 0 : 1 + (int64_t)nodes.size() - count;
-        found.logits = logits.data(), found.states = &states[first * decoder.hidden];
+        found.logits = logits[newest].data(), found.states = &states[first * decoder.hidden];
         if (!found.ranks) return;
         run.each(count, [&](int64_t i) {
             const int64_t depth = nodes.empty() ? 0 : nodes[first - 1 + i].depth + 1;
-            rank_row(&logits[i * decoder.vocabulary], found.place + depth, found, i * found.ranks);
+            rank_row(&logits[newest][i * decoder.vocabulary], found.place + depth, found, i * found.ranks);
         });
     }
 

@@ -1,7 +1,8 @@
-// Trees that a trained head drafts alone, the likeliest first: the native steps of its own methods
-// (native/head_drafting.py).
+// Drafts of a trained head in whole steps: trees of its likeliest nodes, or the levels of a drawn
+// tree (native/head_drafting.py).
 #pragma once
 
+#include "drawn_trees.h"
 #include "late_rows.h"
 
 namespace draftwood {
@@ -16,7 +17,7 @@ struct HeadDraftingSettings {
     float least_log_prob;                      // likewise
 };
 
-class HeadDrafting {
+class HeadDrafting final : public LevelDrafter {
 public:
     explicit HeadDrafting(const HeadDraftingSettings& settings)
         : settings(settings), late(settings.layers, settings.reads, settings.width) {}
@@ -27,7 +28,7 @@ public:
                  int64_t* parents, double* chances) {
         is_broken = false;
         tokens[0] = root, parents[0] = -1, chances[0] = 1;
-        if (std::min(most, room) < 1 || (settings.reads && !late.count())) return 1;
+        if (std::min(most, room) < 1 || !is_ready()) return 1;
         log_probs.resize(1 + most);
         HeadTree tree{};
         tree.max_nodes = (int32_t)std::min<int64_t>(settings.nodes, most);
@@ -46,7 +47,18 @@ public:
         return 1 + tree.nodes;
     }
 
-    void learn(const VerifiedTree& verified) {
+    bool is_ready() const override { return !settings.reads || late.count(); }
+
+    LevelLogits level(const int64_t* tokens, const int64_t* parents, int64_t size, int64_t first,
+                      int32_t threads) override {
+        const int32_t odd = first ? go_on(tokens, parents, size, first, threads)
+                                  : begin(tokens[0], threads);
+        const Head& head = settings.session->of();
+        const int64_t width = head.decoder->vocabulary;
+        return {odd < 0 ? settings.found->logits : nullptr, width, width, head.draft_tokens};
+    }
+
+    void learn(const VerifiedTree& verified) override {
         if (settings.reads && !verified.hidden) return late.forget(late.count());
         late.add(verified, verified.length + late.count());
     }
@@ -58,6 +70,24 @@ private:
     const HeadDraftingSettings settings;
     LateRows late;
     std::vector<float> log_probs;
+    std::vector<int64_t> above;
+
+    int32_t begin(int64_t root, int32_t threads) {
+        settings.session->keeps_levels = true;
+        return late.take(root, [&](const FusionInput& fused, const int64_t* rows, int64_t count) {
+            return draftwood_head_take(settings.session, &fused, rows, count, settings.found,
+                                       threads);
+        });
+    }
+
+    // The root has no row among the drafted ones.
+    int32_t go_on(const int64_t* tokens, const int64_t* parents, int64_t size, int64_t first,
+                  int32_t threads) {
+        above.clear();
+        for (int64_t node = first; node < size; node++) above.push_back(parents[node] - 1);
+        return draftwood_head_level(settings.session, above.data(), tokens + first, size - first,
+                                    settings.found, threads);
+    }
 };
 
 }  // namespace draftwood

@@ -51,6 +51,7 @@ class HeadDrafting:
         self._session = session  # in memory as long as the handle
         free = self._library.draftwood_head_drafting_free
         weakref.finalize(self, free, self.handle).atexit = False
+        self.levels: int = self._library.draftwood_head_levels(self.handle)
         self.costs = Costs([0.0] * (1 + nodes), [0.0] * (1 + nodes))
 
     def learn(self, tokens: Sequence[int], states: Mapping[int, int]) -> None:

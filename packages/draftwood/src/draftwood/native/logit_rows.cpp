@@ -64,9 +64,7 @@ double draftwood_sum_without(const float* logits, int64_t size, float temperatur
                                   places, count);
 }
 
-// weights [size] becomes what is left of it where `factor` times the weights of q are taken away;
-// gives its sum. `first`, unless it is null, is a row of logits whose weights are taken for it.
-// Place i of q stands for token `tokens[i]`, or for token i; `spared` tokens lose nothing.
+// As take_away says. `first`, unless it is null, is a row of logits.
 double draftwood_take_away(float* weights, int64_t size, const float* first, int64_t first_size,
                            float first_temperature, const double* first_sums, const float* q,
                            int64_t q_size, float q_temperature, const double* q_sums,
@@ -76,16 +74,7 @@ double draftwood_take_away(float* weights, int64_t size, const float* first, int
     const draftwood::Softmax taken = softmax_of(q, q_size, q_temperature, q_sums);
     draftwood::Softmax begun{};
     if (first) begun = softmax_of(first, first_size, first_temperature, first_sums);
-    std::vector<float> kept(count);
-    for (int64_t i = 0; i < count; i++)
-        kept[i] = first ? (float)begun.weight(spared[i]) : weights[spared[i]];
-    const draftwood::Softmax* start = first ? &begun : nullptr;
-    double total = tokens ? rest.subtract(start, taken, (float)factor, tokens)
-                          : rest.subtract(start, taken, (float)factor);
-    for (int64_t i = 0; i < count; i++) {
-        total += kept[i] - weights[spared[i]];
-        weights[spared[i]] = kept[i];
-    }
-    return total;
+    return draftwood::take_away(rest, first ? &begun : nullptr, taken, tokens, factor, spared,
+                                count);
 }
 }

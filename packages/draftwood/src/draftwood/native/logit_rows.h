@@ -44,7 +44,7 @@ struct Softmax {
     }
     // of one place; 0 for what is never drawn, so the bound is a little higher
     double weight(int64_t place) const {
-        const double score = (double)(logits[place] - most) * inverse;
+        const double score = ((double)logits[place] - most) * inverse;
         return score > LOWEST ? std::exp(score) : 0;
     }
     void fill(int64_t from, float* block) const {
@@ -158,5 +158,23 @@ private:
         std::memcpy(weights + i, &values, std::min<int64_t>(LANES, size - i) * sizeof(float));
     }
 };
+
+// What is left where `factor` times the weights of q are taken away; gives its sum. `first`, unless
+// it is null, stands for the weights before. Place i of q stands for token `tokens[i]`, or for token
+// i; `spared` tokens lose nothing.
+inline double take_away(const Remainder& rest, const Softmax* first, const Softmax& q,
+                        const int64_t* tokens, double factor, const int64_t* spared,
+                        int64_t count) {
+    std::vector<float> kept(count);
+    for (int64_t i = 0; i < count; i++)
+        kept[i] = first ? (float)first->weight(spared[i]) : rest.weights[spared[i]];
+    double total = tokens ? rest.subtract(first, q, (float)factor, tokens)
+                          : rest.subtract(first, q, (float)factor);
+    for (int64_t i = 0; i < count; i++) {
+        total += kept[i] - rest.weights[spared[i]];
+        rest.weights[spared[i]] = kept[i];
+    }
+    return total;
+}
 
 }  // namespace draftwood

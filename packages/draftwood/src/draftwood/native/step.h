@@ -1,5 +1,6 @@
-// Steps of texts: draft, run, match and learn. The same as Sequence does piece by piece
-// (engine/executors/native.py), with the sources of merging.h and the rule of verifiers/match.py.
+// Steps of texts: draft, run, verify and learn. The same as Sequence does piece by piece
+// (engine/executors/native.py), with the sources of merging.h or trees drawn from a model's rows, and
+// the rules of verifiers/match.py and of verdicts.h.
 #pragma once
 
 #include <chrono>
@@ -7,25 +8,30 @@
 #include "head_drafting.h"
 #include "merging.h"
 #include "network.h"
+#include "verdicts.h"
 
 namespace draftwood {
 
 // CStep of structures.py.
 struct Step {
     Drafting* drafting;  // of several sources, or
-    HeadDrafting* head;  // of a trained head alone; both null draft nothing and learn nothing
+    HeadDrafting* head;  // of a trained head alone, or
+    DrawnTrees* drawn;   // drawn from it or from a draft model; all null draft and learn nothing
+    const double* uniforms;  // of the request, as many as a drawn tree and its verdict may take
     const double *costs, *slopes;  // of a step with 0, 1, 2, ... draft tokens, as for `grow`
     double others;                  // likewise
     int64_t room, root, most;       // `most` draft tokens; with 0 nothing is grown
     int64_t ranks;                  // likeliest successors of each node that are learnt; 0: none
     uint64_t key, place;            // of the request, and of its next draw
     int32_t is_drawn;               // else the likeliest tokens are taken
+    int32_t rule;                   // of verdicts.h, for drawn trees; others are matched
     float temperature, temperature_of_ranks;
     // what came of it; [1 + most] each
     int64_t *tokens, *parents, *path;
     double* chances;
     uint64_t* proposers;  // as of draftwood_drafting_proposers
     int64_t nodes, kept, next_token;
+    int64_t draws, uniforms_used;  // of the request
     int64_t is_head_broken;  // whether the head said NaN, and so nothing was drafted
     const float* broken;  // a row of logits of which no token can be drawn, else null
     double draft_seconds, target_seconds, verify_seconds;
@@ -53,8 +59,9 @@ public:
     // The tree that emits most tokens a second; see Budget.best.
     void draft(int32_t threads) {
         Lap lap;
-        step.broken = nullptr, step.kept = 0, step.is_head_broken = 0;
-        if (step.head) grow_alone(threads);
+        step.broken = nullptr, step.kept = 0, step.is_head_broken = 0, step.uniforms_used = 0;
+        if (step.drawn) grow_drawn(threads);
+        else if (step.head) grow_alone(threads);
         else grow(threads);
         step.draft_seconds = lap();
     }
@@ -86,6 +93,15 @@ public:
         std::fill(step.proposers, step.proposers + step.nodes, 0);
     }
 
+    void grow_drawn(int32_t threads) {
+        Uniforms uniforms(step.uniforms);
+        step.nodes = step.drawn->grow(step.root, step.most, step.room, uniforms, threads,
+                                      step.tokens, step.parents, step.chances);
+        step.uniforms_used = uniforms.used();
+        step.is_head_broken = step.drawn->is_broken;
+        std::fill(step.proposers, step.proposers + step.nodes, 0);
+    }
+
     // Which nodes each node sees, and how deep it lies: [nodes nodes] and [nodes].
     void relate(uint8_t* sees, int64_t* depths) const {
         for (int64_t i = 0; i < step.nodes; i++) {
@@ -99,6 +115,12 @@ public:
         }
     }
 
+    void verify(const float* logits) {
+        if (step.drawn) judge(logits);
+        else match(logits), step.draws = step.kept;
+        step.broken = step.next_token < 0 ? logits + step.path[step.kept - 1] * vocabulary : nullptr;
+    }
+
     // The target's own draws, as long as the tree holds them.
     void match(const float* logits) {
         for (int64_t node = 0; node >= 0; node = child_of(node, step.next_token)) {
@@ -106,19 +128,31 @@ public:
             const PlaceKey key = place_key(step.key, step.place + step.kept);
             step.path[step.kept++] = node;
             step.next_token = gumbel_argmax_of_logits(row, vocabulary, step.temperature, key);
-            if (step.next_token < 0) {
-                step.broken = row;
-                return;
-            }
+            if (step.next_token < 0) return;
         }
+    }
+
+    // By the rule that belongs to how the tree was drawn.
+    void judge(const float* logits) {
+        Uniforms uniforms(step.uniforms + step.uniforms_used);
+        const Judged tree{*step.drawn, step.tokens, step.parents, step.nodes,
+                          logits,      vocabulary,  step.temperature};
+        Verifier verifier(tree, uniforms, step.key, step.place);
+        const Verdict verdict = verifier.judge((Rule)step.rule);
+        step.uniforms_used += uniforms.used(), step.draws = verifier.draws;
+        step.next_token = verdict.next_token;
+        for (int64_t node = verdict.node; node >= 0; node = step.parents[node])
+            step.path[step.kept++] = node;
+        std::reverse(step.path, step.path + step.kept);
     }
 
     // `each(count, act)` acts on 0 to count - 1, with threads.
     template <class Each>
     void learn(const float* logits, const float* const* hidden, Each each) {
-        if (step.head)
-            return step.head->learn({step.tokens, step.parents, step.nodes, step.path, step.kept,
-                                     nullptr, nullptr, 0, hidden});
+        const VerifiedTree alone{step.tokens, step.parents, step.nodes, step.path, step.kept,
+                                 nullptr,     nullptr,      0,          hidden};
+        if (step.drawn) return step.drawn->learn(alone);
+        if (step.head) return step.head->learn(alone);
         if (!step.drafting) return;
         const int64_t ranks = std::min<int64_t>(step.ranks, vocabulary);
         std::vector<int64_t> successors(step.nodes * ranks);
@@ -202,7 +236,7 @@ public:
             step.target_seconds = share * step.nodes;
             Stepper stepper(step, vocabulary);
             Lap lap;
-            stepper.match(own + first[i] * vocabulary);
+            stepper.verify(own + first[i] * vocabulary);
             step.verify_seconds = lap();
             if (step.broken) return;
             std::vector<const float*> hidden(beside.layers + 1, nullptr);

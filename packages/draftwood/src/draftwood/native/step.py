@@ -1,6 +1,7 @@
 """Whole steps of texts in one call of the library; see step.h."""
 
 import math
+from collections.abc import Sequence
 from ctypes import addressof, c_float
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.native import structures
+from draftwood.native import library, structures
 from draftwood.native.drafting import Costs, Drafting
+from draftwood.native.drawn_trees import RULES, DrawnTrees, Rule
 from draftwood.native.head_drafting import HeadDrafting
 
 
@@ -23,6 +25,7 @@ class NativeDraft:
         drafting: of the request; None drafts and learns nothing, unless a head does.
         head: trained head that drafts alone, in the place of ``drafting``; it makes trees of any
             size, whatever the costs are.
+        drawn: trees drawn from such a head or from a draft model, likewise.
         ranks: likeliest successors that are learnt of each node; 0 learns the path alone.
         temperature: of their probabilities.
         hidden: layers whose hidden states are handed out; layer i is the input of decoder layer i.
@@ -36,11 +39,17 @@ class NativeDraft:
     hidden: tuple[int, ...] = ()
     others: float = 0.0
     head: HeadDrafting | None = None
+    drawn: DrawnTrees | None = None
 
     @property
     def most(self) -> int:
         """Draft tokens."""
         return 0 if self.costs is None else len(self.costs.tokens) - 1
+
+    @property
+    def uniforms(self) -> int:
+        """Most uniform numbers that a step takes."""
+        return 0 if self.drawn is None else self.drawn.shape.uniforms
 
 
 class NativeStep(NamedTuple):
@@ -48,10 +57,13 @@ class NativeStep(NamedTuple):
 
     Attributes:
         tokens, parents: of the tree's nodes.
-        chances: of acceptance that each had, all its ancestors included.
+        chances: of acceptance that each had, all its ancestors included; of a drawn tree that of
+            the token in the row that it was drawn from.
         proposers: of each node as bits; see ``Drafting.proposers``.
         path: nodes that are now text, the root included.
         next_token: drawn behind them.
+        draws: single draws that the step made.
+        uniforms: uniform numbers that it took.
         seconds: by phase.
         undrawable: logits behind the last node of the path where they leave no token to draw, and
             so no step was made; else None.
@@ -64,6 +76,8 @@ class NativeStep(NamedTuple):
     proposers: list[int]
     path: list[int]
     next_token: int
+    draws: int
+    uniforms: int
     seconds: dict[str, float]
     undrawable: Float[Tensor, " vocab"] | None = None
     is_head_broken: bool = False
@@ -75,18 +89,29 @@ class StepCaller:
     Args:
         key: of the request's noise.
         temperature: 0 takes the likeliest tokens.
+        rule: by which nodes of drawn trees are kept.
     """
 
-    def __init__(self, key: int, temperature: float) -> None:
+    def __init__(self, key: int, temperature: float, rule: Rule = "match") -> None:
         self.structure = structures.CStep(
-            key=key, is_drawn=temperature > 0.0, temperature=temperature
+            key=key,
+            is_drawn=temperature > 0.0,
+            temperature=temperature,
+            rule=RULES.index(rule),
         )
         self.address = addressof(self.structure)
         self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
         self._costs = self._alone
         self._told: Costs | None = None  # that the structure points to
 
-    def prepare(self, draft: NativeDraft, root: int, place: int, max_draft_len: int) -> None:
+    def prepare(
+        self,
+        draft: NativeDraft,
+        root: int,
+        place: int,
+        max_draft_len: int,
+        uniforms: Sequence[float] = (),
+    ) -> None:
         """Set up the next step.
 
         Args:
@@ -94,6 +119,7 @@ class StepCaller:
             root: the newest token.
             place: number of the next draw.
             max_draft_len: most draft tokens in a row.
+            uniforms: the request's next ones, as many as a drawn tree takes.
         """
         step, costs = self.structure, draft.costs or self._alone
         self._costs = costs
@@ -103,6 +129,9 @@ class StepCaller:
             step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
         step.drafting = None if draft.drafting is None else draft.drafting.handle
         step.head = None if draft.head is None else draft.head.handle
+        step.drawn = None if draft.drawn is None else draft.drawn.handle
+        self._uniforms = library.doubles(uniforms)
+        step.uniforms = addressof(self._uniforms) if uniforms else None
         step.room, step.root, step.place, step.others = max_draft_len, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
 
@@ -130,6 +159,8 @@ class StepCaller:
             costs.proposers[:size],
             costs.path[:kept],
             step.next_token,
+            step.draws,
+            step.uniforms_used,
             {
                 "draft": step.draft_seconds,
                 "target": step.target_seconds,

@@ -174,14 +174,16 @@ class CStep(Structure):
     """See step.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("drafting", "head", "costs", "slopes")),
+        *((name, c_void_p) for name in ("drafting", "head", "drawn", "uniforms")),
+        *((name, c_void_p) for name in ("costs", "slopes")),
         ("others", c_double),
         *((name, c_int64) for name in ("room", "root", "most", "ranks")),
         *((name, c_uint64) for name in ("key", "place")),
-        ("is_drawn", c_int32),
+        *((name, c_int32) for name in ("is_drawn", "rule")),
         *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
         *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
-        *((name, c_int64) for name in ("nodes", "kept", "next_token", "is_head_broken")),
+        *((name, c_int64) for name in ("nodes", "kept", "next_token")),
+        *((name, c_int64) for name in ("draws", "uniforms_used", "is_head_broken")),
         ("broken", c_void_p),
         *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
     )
@@ -227,6 +229,28 @@ class CHeadDraftingSettings(Structure):
         ("width", c_int64),
         *((name, c_int32) for name in ("reads", "nodes", "depth", "level_width")),
         ("least_log_prob", c_float),
+    )
+
+
+class CDrawnShape(Structure):
+    """See drawn_trees.h."""
+
+    _fields_ = (
+        ("widths", POINTER(c_int32)),
+        *((name, c_int32) for name in ("levels", "is_beam", "is_distinct", "is_noisy")),
+        ("temperature", c_float),
+    )
+
+
+class CDraftModelText(Structure):
+    """See draft_model_levels.h."""
+
+    _fields_ = (
+        ("decoder", POINTER(CDecoder)),
+        ("blocks", c_void_p),
+        ("late", POINTER(c_int64)),
+        *((name, c_int64) for name in ("slot", "length", "num_late", "layers")),
+        *((name, c_int64) for name in ("target_vocabulary", "stand_in", "ran")),
     )
 
 
@@ -279,6 +303,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
-    CHeadDraftingSettings,
+    *(CHeadDraftingSettings, CDrawnShape, CDraftModelText),
 )
 """In the order of ``draftwood_structure_size``."""

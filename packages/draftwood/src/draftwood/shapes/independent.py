@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.native.drawn_trees import DrawnShape
 from draftwood.rng import Rng
 from draftwood.shapes.base import within
 from draftwood.shapes.shape import ExpandLogits
@@ -47,6 +48,10 @@ class Independent:
     @property
     def _widths(self) -> Widths:
         return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
+
+    @property
+    def drawn_shape(self) -> DrawnShape | None:
+        return self._widths.drawn_shape
 
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED

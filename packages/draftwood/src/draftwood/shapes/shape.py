@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
@@ -63,3 +64,12 @@ def takes_logits(shape: Shape) -> bool:
     another way.
     """
     return vars(type(shape)).get("takes_logits", False)
+
+
+def drawn_shape(shape: Shape) -> DrawnShape | None:
+    """The shape as the library draws it; None where Python does.
+
+    A subclass has to say so again, in a property ``drawn_shape``.
+    """
+    has_one = "drawn_shape" in vars(type(shape))
+    return getattr(shape, "drawn_shape") if has_one else None  # noqa: B009

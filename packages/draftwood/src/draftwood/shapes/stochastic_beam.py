@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.shapes.base import Picked, grow_by_levels, within
@@ -63,6 +64,10 @@ class StochasticBeam:
     @property
     def label(self) -> str:
         return f"stochastic-beam {self.width}x{self.depth}{within(self.budget)}"
+
+    @property
+    def drawn_shape(self) -> DrawnShape:
+        return DrawnShape((self.width,) * self.depth, self.nodes, beam=True)
 
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.shapes.base import Picked, as_probs, grow_by_levels, within
@@ -58,6 +59,12 @@ class Widths:
     def label(self) -> str:
         how = "" if self.draw == "distinct" else f", {self.draw}"
         return f"widths {'-'.join(map(str, self.widths))}{within(self.budget)}{how}"
+
+    @property
+    def drawn_shape(self) -> DrawnShape | None:
+        if self.draw == "greedy-plus-one":
+            return None
+        return DrawnShape(self.widths, self.nodes, self.draw)
 
     def _nodes_above(self, levels: int) -> int:
         """Drafted nodes on so many levels from the top."""

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.drawn_trees import Rule
 from draftwood.native.rows import overlap
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
@@ -29,6 +30,7 @@ class KSeq:
 
     name: ClassVar[str] = "k-seq"
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"independent"})
+    library_rule: ClassVar[Rule] = "k-seq"
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         require_known(tree, target_probs)

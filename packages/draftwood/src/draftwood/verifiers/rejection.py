@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.native.drawn_trees import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import drawn, require_known, with_token
@@ -24,6 +25,7 @@ class Rejection:
 
     name: ClassVar[str] = "rejection"
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent", "named"})
+    library_rule: ClassVar[Rule] = "rejection"
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         require_known(tree, target_probs)

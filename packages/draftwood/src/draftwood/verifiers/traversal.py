@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.native.drawn_trees import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import require_known, with_token
@@ -26,6 +27,7 @@ class Traversal:
 
     name: ClassVar[str] = "traversal"
     exact_for: ClassVar[frozenset[Draw]] = frozenset({"distinct", "independent"})
+    library_rule: ClassVar[Rule] = "traversal"
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         require_known(tree, target_probs)

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.native.drawn_trees import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 
@@ -58,3 +59,11 @@ def follows_draws(verifier: Verifier) -> bool:
     parent in anything.
     """
     return vars(type(verifier)).get("follows_draws", False)
+
+
+def library_rule(verifier: Verifier) -> Rule | None:
+    """Rule of the library that does what the verifier does; None where it has none.
+
+    A subclass has to say so again, as with ``follows_draws``.
+    """
+    return "match" if follows_draws(verifier) else vars(type(verifier)).get("library_rule")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NativeSteps(TextHolder):
-    """Lets the library draft, run, draw and learn in one call; implements ``Executor``.
+    """Lets the library draft, run, verify and learn in one call; implements ``Executor``.
 
     Steps that the drafter leaves to Python are made in turn.
     """
@@ -38,8 +38,7 @@ class NativeSteps(TextHolder):
         draft = text.draft.native(context)
         if draft is None:
             return self.in_turn.plan(budget)
-        place = text.rng.next_draw[1]
-        return [self.stepper.step(draft, text.root, place, context.max_draft_len, self._rows)]
+        return [self.stepper.step(draft, text.root, text.rng, context.max_draft_len, self._rows)]
 
     def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         made = outputs[0].step
@@ -50,7 +49,7 @@ class NativeSteps(TextHolder):
             raise undrawable(made.undrawable, text.emitted + len(path))
         watch = Stopwatch(made.seconds)
         self._rows = len(made.tokens)
-        text.rng.skip(len(path))
+        text.rng.skip(made.draws, made.uniforms)
         accepted = [made.tokens[node] for node in path]
         text.keep(path, accepted, made.next_token)
         tree = text.draft.commit_native(made)

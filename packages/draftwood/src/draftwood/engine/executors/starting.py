@@ -10,7 +10,7 @@ from draftwood.engine.executors.native import NativeSteps
 from draftwood.models.step import Stepper, stepper_of
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling, is_masked
-from draftwood.verifiers.verifier import follows_draws
+from draftwood.verifiers.verifier import library_rule
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
@@ -39,7 +39,7 @@ def start_executor(text: "Sequence") -> Executor:
 def _stepper(text: "Sequence") -> Stepper | None:
     """Look for what makes whole steps, where nothing is wanted that only Python can do.
 
-    Wanted are the target's own draws, of logits that are but divided by a temperature.
+    Wanted is a rule that it has, on logits that are but divided by a temperature.
     """
     options, sampler = text.options, text.options.sampler
     if type(sampler) is not Sampling or type(text.rng) is not Rng:
@@ -48,6 +48,9 @@ def _stepper(text: "Sequence") -> Stepper | None:
         return None
     if options.logprobs is not None or options.bound is not None:
         return None
-    if not follows_draws(text.verifier) or not text.drafter.draws <= text.verifier.exact_for:
+    rule = library_rule(text.verifier)
+    if rule is None or not text.drafter.draws <= text.verifier.exact_for:
         return None
-    return stepper_of(text.session, text.rng.next_draw[0], sampler.temperature)
+    if sampler.greedy and rule not in ("match", "rejection"):
+        return None
+    return stepper_of(text.session, text.rng.next_draw[0], sampler.temperature, rule)

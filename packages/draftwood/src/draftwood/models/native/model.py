@@ -20,6 +20,7 @@ from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
+from draftwood.native.drawn_trees import Rule
 from draftwood.native.formats import INTEGERS, CacheType, Products
 from draftwood.native.threads import threads
 
@@ -216,9 +217,11 @@ class NativeModel(DecoderModel[BlockPool]):
         run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
 
-    def stepper(self, session: PooledSession, key: int, temperature: float) -> NativeStepper:
+    def stepper(
+        self, session: PooledSession, key: int, temperature: float, rule: Rule
+    ) -> NativeStepper:
         """Implements ``models.step.StepModel``."""
-        return NativeStepper(session, key, temperature)
+        return NativeStepper(session, key, temperature, rule)
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""

@@ -15,8 +15,10 @@ from draftwood.models.model import ModelOutput, StepInput
 from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
+from draftwood.native.drawn_trees import Rule
 from draftwood.native.library import integers, library
 from draftwood.native.step import NativeDraft, StepCaller
+from draftwood.rng import Rng
 
 NO_LOGITS = torch.empty(0, 0)
 """A step draws by itself."""
@@ -28,15 +30,17 @@ class NativeStepper:
     Args:
         key: of the request's noise.
         temperature: 0 takes the likeliest tokens.
+        rule: by which nodes of drawn trees are kept.
     """
 
-    def __init__(self, session: PooledSession, key: int, temperature: float) -> None:
-        self.session, self.caller = session, StepCaller(key, temperature)
+    def __init__(self, session: PooledSession, key: int, temperature: float, rule: Rule) -> None:
+        self.session, self.caller = session, StepCaller(key, temperature, rule)
 
     def step(
-        self, draft: NativeDraft, root: int, place: int, max_draft_len: int, rows: int
+        self, draft: NativeDraft, root: int, rng: Rng, max_draft_len: int, rows: int
     ) -> StepInput:
-        self.caller.prepare(draft, root, place, max_draft_len)
+        place, uniforms = rng.next_draw[1], rng.coming(draft.uniforms)
+        self.caller.prepare(draft, root, place, max_draft_len, uniforms)
         return StepInput(self.session, self.caller, draft.most, draft.hidden, rows)
 
 
