@@ -46,7 +46,7 @@ class Unit:
         return (cell, self.temperature, self.prompts[0][1].id, turn, self.round)
 
     def left(self, done: Container[Key]) -> "Unit":
-        """What is to be measured yet: all of a unit whose cells are measured at one moment."""
+        """The cells that are yet to be measured; all of a unit that is measured at one moment."""
         if self.kind != "thrifty":
             return self
         cells = tuple(cell for cell in self.cells if self.key(cell.key) not in done)

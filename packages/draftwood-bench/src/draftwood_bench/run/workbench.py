@@ -185,7 +185,7 @@ class Workbench:
 
     @cached_property
     def _drafters(self) -> "Drafters":
-        """What drafts where nothing is timed."""
+        """Drafters of runs that are not timed."""
         from draftwood_bench.run.lazy_nodes import Drafters
 
         draft = self.draft if isinstance(self.draft, TrainedHead) else _pooled(self.draft)
