@@ -128,7 +128,9 @@ class _DraftModelSession(BranchingSession):
         ):
             return None
         logits = torch.cat([self.newest, self._below(tree, 1)])
-        return over_vocabulary(logits, self.vocab, self.tokens.tokens).cpu()
+        support = self.tokens.support
+        tokens = None if support is None else support.tokens
+        return over_vocabulary(logits, self.vocab, tokens).cpu()
 
     def _below(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
         """Logits of the draft vocabulary after the nodes from one on."""
