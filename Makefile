@@ -76,7 +76,7 @@ bench-rsd-trained: $(READY)  ## the same with the trained drafters that come wit
 			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
 			--output $(BENCH)/benchmarks/results/rsd-$$drafter || exit 1; done
 
-GRID = --max-new-tokens 64 --max-prompt-tokens 500 --law-prompts 0 --bound-prompts 0
+GRID = --max-new-tokens 64 --max-prompt-tokens 500
 METHODS = speculative,block,spectr,spectr + traversal,specinfer,specinfer + traversal,rsd-c,rsd-c + traversal,rsd-s,rsd-s + traversal
 OF_eagle = --draft-model smollm2-135m-eagle --prompts gsm8k,en-de,mbpp,xsum
 OF_stories = --model tinyllama-1.1b --draft-model stories-15m --prompts stories,gsm8k,en-de,xsum
@@ -89,7 +89,7 @@ bench-grid: $(READY)  ## RSD's experiments at every length and budget, three pai
 bench-timed: $(READY)  ## seconds of what was best there, on other prompts (an hour and a half; resumable)
 	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --temperature 0.3,1 --budgets 10,30 \
 		--timed-from $(BENCH)/benchmarks/results/grid-$(pair) --methods speculative,spectr,specinfer,rsd-c,rsd-s \
-		--per-category 2 $(if $(filter eagle,$(pair)),--rounds 3) --output $(BENCH)/benchmarks/results/timed-$(pair) &&) true
+		--law-prompts 0 --bound-prompts 0 --per-category 2 $(if $(filter eagle,$(pair)),--rounds 3) --output $(BENCH)/benchmarks/results/timed-$(pair) &&) true
 
 bench-rest: $(READY)  ## methods that no other target measures (ten minutes; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m

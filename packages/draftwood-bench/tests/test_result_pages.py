@@ -92,9 +92,10 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     chains = [replace(each, method="speculative", draft_steps=4) for each in records[:3]]
     found.records.extend([replace(each, at="budget 6") for each in chains])  # type: ignore[attr-defined]
     over = rows(trees.trees_over_chains())
-    first = ["SmolLM2 + EAGLE head", "rsd-s over speculative", "0", "budget 6"]
-    assert over[0] == [*first, "1.25 [1.25, 1.25]", "1.25 [1.25, 1.25]"]
-    assert len(over) == 2
+    first = ["SmolLM2 + EAGLE head", "rsd-s over speculative", "0"]
+    assert over[0] == [*first, "pass", "1.25 [1.25, 1.25]"]
+    assert [*first, "second", "1.25 [1.25, 1.25]"] in over
+    assert len(over) == 4
     bound = rows(trees.memory_bound("grid-eagle", "0", "budget"))
     assert bound[0] == ["speculative", "1.00 [1.00, 1.00]"]  # 2.0 over a pass and four levels
     assert trees.memory_bound("rsd-lm", "0", "budget") == MISSING

@@ -129,13 +129,14 @@ def scored(method: str, values: tuple[float, ...]) -> list[Record]:
 
 
 def test_quality_stands_beside_plain_decoding_with_an_interval() -> None:
-    records = [*scored("plain", (10.0, 30.0)), *scored("rsd-s", (12.0, 32.0))]
+    records = [*scored("plain", 5 * (10.0,)), *scored("rsd-s", 5 * (12.0,))]
     found = beside_plain(records, "rsd-s", "BLEU")
     assert found is not None
     assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
     table = quality_table(records, 1.0)
     assert table.rows == (
-        ("plain", "20.00 [10.00, 30.00]", ""),
-        ("rsd-s", "22.00 [12.00, 32.00]", "+2.00 [+2.00, +2.00]"),
+        ("plain", "10.00 [10.00, 10.00]", ""),
+        ("rsd-s", "12.00 [12.00, 12.00]", "+2.00 [+2.00, +2.00]"),
     )
+    assert quality_table(scored("plain", (10.0, 30.0)), 1.0).rows == ()  # too few prompts
     assert beside_plain(scored("rsd-s", (1.0,)), "rsd-s", "BLEU") is None

@@ -115,14 +115,14 @@ def trees_over_chains() -> str:
     """Trees over the chain at equal budget, in tokens per pass and in seconds, for each pair."""
     cells: dict[tuple[str, ...], dict[str, str]] = {}
     for name, timed in TIMED.items():
-        for column, run in ((PER_PASS, name), (IN_SECONDS, timed)):
+        for unit, run, made in (("pass", name, per_pass), ("second", timed, seconds)):
             found = measured(run)
-            made = {PER_PASS: per_pass, IN_SECONDS: seconds}[column]
             for what, temperature, at, ratio in made(found.records).rows if found else ():
-                cells.setdefault((PAIRS[name], what, temperature, at), {})[column] = ratio
-    columns = (PER_PASS, IN_SECONDS)
-    rows = [(*key, *(found.get(column, "") for column in columns)) for key, found in cells.items()]
-    head = ("pair", "trees over chains", "T", "at", *columns)
+                if not what.startswith("block"):  # which is another rule for the same chain
+                    cells.setdefault((PAIRS[name], what, temperature, unit), {})[at] = ratio
+    places = dict.fromkeys(at for found in cells.values() for at in found)
+    rows = [(*key, *(found.get(at, "") for at in places)) for key, found in cells.items()]
+    head = ("pair", "trees over chains", "T", "tokens per", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
@@ -140,9 +140,6 @@ def in_seconds() -> str:
                 )
     head = ("pair", "T", "method", "tree", "over plain", "tokens/pass")
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
-
-
-PER_PASS, IN_SECONDS = "tokens per pass", "tokens per second"
 
 
 def scores(name: str, temperature: str) -> str:

@@ -9,14 +9,23 @@ from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import Estimate, difference, estimate
 from draftwood_bench.report.table import Table
 
+FEWEST = 5
+"""Fewest prompts of a score, below which an interval is not to be trusted."""
+
 
 def quality_table(records: Sequence[Record], temperature: float) -> Table:
     """Mean score by method over all its configurations, and its distance from plain decoding's.
 
-    All exact methods draw from one distribution, so the texts of all trees count together.
+    All exact methods draw from one distribution, so the texts of all trees count together. Scores
+    of fewer than ``FEWEST`` prompts are left out.
     """
-    here = [record for record in records if record.temperature == temperature and record.quality]
-    names = list(dict.fromkeys(record.quality["name"] for record in here if record.quality))
+    drawn = [record for record in records if record.temperature == temperature]
+    prompts: dict[str, set[str]] = {}
+    for record in drawn:
+        if record.quality:
+            prompts.setdefault(record.quality["name"], set()).add(record.prompt)
+    names = [name for name, asked in prompts.items() if len(asked) >= FEWEST]
+    here = [each for each in drawn if each.quality and each.quality["name"] in names]
     rows = []
     for method in dict.fromkeys(record.method for record in here):
         cells = [method]
