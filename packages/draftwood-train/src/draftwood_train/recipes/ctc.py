@@ -222,7 +222,7 @@ def _start_as_linear_frames(head: CtcHead) -> None:
     """Let layers and further states add nothing at first; a pairwise term does so by itself."""
     if len(head.config.reads) > 1:
         head.fc.weight.zero_()
-    layers: list[Any] = [head, *head.deeper] if head.config.form == "layer" else []
+    layers: tuple[Any, ...] = (head, *head.deeper) if head.config.form == "layer" else ()
     for layer in layers:
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
