@@ -51,7 +51,7 @@ def sources_of(modules: list[ModuleType]) -> dict[str, type]:
 
 
 def registered() -> dict[str, type]:
-    found = pkgutil.iter_modules(draftwood.sources.__path__, "draftwood.sources.")
+    found = pkgutil.walk_packages(draftwood.sources.__path__, "draftwood.sources.")
     known = sources_of([importlib.import_module(module.name) for module in found])
     return {name: each for name, each in known.items() if name not in SLOW}
 
