@@ -5,11 +5,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
-import torch
-
-from draftwood.native.beside import work_beside
+from draftwood.native.beside import threads_of_torch_kept, work_beside
 from draftwood.native.threads import MOST, cpus, of_quota, usable
 from draftwood.validation import require_whole
 
@@ -59,13 +57,13 @@ class SideThread:
         return self._pool.submit(act)
 
     def _started(self) -> ThreadPoolExecutor:
-        pool, before = ThreadPoolExecutor(1, "draftwood-drafts"), torch.get_num_threads()
+        pool = ThreadPoolExecutor(1, "draftwood-drafts")
         try:
-            pool.submit(work_beside, self.threads).result()
+            with threads_of_torch_kept():
+                pool.submit(work_beside, self.threads).result()
         except BaseException:
             pool.shutdown(wait=False)
             raise
-        torch.set_num_threads(before)  # of threads to come, which would take over the last number
         return pool
 
 
@@ -137,7 +135,14 @@ def overlap_of(given: bool | Overlap) -> Overlap | None:
     return Overlap() if given else None
 
 
-def require_places(target: torch.device, draft: torch.device, overlap: Overlap) -> None:
+class Device(Protocol):
+    """Place of a model, as PyTorch names it."""
+
+    @property
+    def type(self) -> str: ...
+
+
+def require_places(target: Device, draft: Device, overlap: Overlap) -> None:
     """Raise ValueError unless drafts and passes can go on at the same time."""
     if target.type == draft.type == "cpu":
         if overlap.target_threads is None and min(cpus(), of_quota()) < 2:

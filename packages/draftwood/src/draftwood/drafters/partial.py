@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
+from jaxtyping import Float, Int
 
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput
+from draftwood.models.model import ForwardInput, Hidden, Layers, Model, ModelOutput
 from draftwood.models.requirements import require_ability, require_layers
+from draftwood.models.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound
@@ -18,7 +20,7 @@ from draftwood.tree import DraftTree
 
 LEAST_LAYERS = 4  # of a model that does without some of them
 
-Logits = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
+Logits = Callable[[DraftTree, int], Float[np.ndarray, "nodes draft_vocab"]]
 """The logits with which to draft behind the nodes from one on."""
 
 
@@ -79,18 +81,19 @@ class ExitPasses(OwnPasses):
     def chain(self, shape: Shape, layer: int, root: int, context: Context) -> DraftTree:
         """A tree of this shape that is drawn from what the model would say there."""
 
-        def logits(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
+        def logits(tree: DraftTree, first: int) -> Float[np.ndarray, "nodes vocab"]:
             return self.logits(layer, self.run(tree, first, Layers(stop=layer)).hidden[layer])
 
         return self.grow(shape, root, context, logits)
 
     def logits(
-        self, layer: int, hidden: Float[Tensor, "rows dim"], tokens: Tensor | None = None
-    ) -> Float[Tensor, "rows part"]:
+        self, layer: int, hidden: Hidden, tokens: Int[np.ndarray, " part"] | None = None
+    ) -> Float[np.ndarray, "rows part"]:
         """After hidden states of a layer; of some tokens where they are named."""
+        part = None if tokens is None else as_tensor(tokens, hidden.device)
         if self.exits is None or layer not in self.exits.maps:
-            return self.head.logits(hidden, tokens)
-        return self.head.logits(self.exits.normed(layer, hidden), tokens, normed=True)
+            return as_array(self.head.logits(hidden, part))
+        return as_array(self.head.logits(self.exits.normed(layer, hidden), part, normed=True))
 
 
 class PartialSession(DraftSession):
@@ -110,7 +113,7 @@ class PartialSession(DraftSession):
             self.shape,
             root,
             context,
-            lambda tree, first: self.passes.run(tree, first, self.layers).logits,
+            lambda tree, first: as_array(self.passes.run(tree, first, self.layers).logits),
         )
 
     def update(self, verified: VerifiedTree) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import EmbeddingsAndHead, Layers, Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import layer_bits
 from draftwood.models.parts import Packed
 from draftwood.models.requirements import NoEmbeddingsAndHead
+from draftwood.models.tensors import as_tensor
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.native.logit_rows import Support
 from draftwood.together import wait
@@ -116,18 +117,19 @@ class DraftingModel:
             self.known = frozenset(self.support.ids)
         layers, head = _roundings(inner)
         if self.tokens is not None or layers is not None or head != inner.products:
-            made = inner.drafting(self.tokens, layers, head)
+            tokens = None if self.tokens is None else as_tensor(self.tokens)
+            made = inner.drafting(tokens, layers, head)
             self.model = shared_passes(made) if isinstance(model, SharedPasses) else made
 
     @property
-    def tokens(self) -> Int[Tensor, " draft_vocab"] | None:
+    def tokens(self) -> Int[np.ndarray, " draft_vocab"] | None:
         """The tokens of a row's entries; None where entry i belongs to token i."""
         return None if self.support is None else self.support.tokens
 
 
-def _likeliest(model: NativeModel, count: int) -> Int[Tensor, " draft_vocab"]:
+def _likeliest(model: NativeModel, count: int) -> Int[np.ndarray, " draft_vocab"]:
     ends = [token for token in sorted(model.end_tokens) if count <= token < model.vocab_size]
-    return torch.tensor([*range(count), *ends])
+    return np.array([*range(count), *ends])
 
 
 def _roundings(model: NativeModel) -> tuple[Products | None, Products]:
@@ -155,7 +157,7 @@ class DraftTokens:
         self.drafting, self.further, self.support = drafting, list[int](), drafting.support
 
     @property
-    def tokens(self) -> Int[Tensor, " draft_vocab"] | None:
+    def tokens(self) -> Int[np.ndarray, " draft_vocab"] | None:
         """The tokens of a row's entries; None where entry i belongs to token i."""
         return None if self.support is None else self.support.tokens
 
@@ -181,13 +183,13 @@ class DraftTokens:
             self.further += new
             self.support = self.support.extended(new)
 
-    def logits(self, output: ModelOutput) -> Float[Tensor, "rows draft_vocab"]:
+    def logits(self, output: ModelOutput) -> Float[np.ndarray, "rows draft_vocab"]:
         """Rows of a pass that handed out the ``hidden`` states."""
         if not self.further:
-            return output.logits
+            return as_array(output.logits)
         (layer,) = self.hidden
         states = output.hidden[layer][-len(output.logits) :]
         head, further = self.drafting.model.embeddings_and_head, torch.tensor(self.further)
         both = output.logits, head.logits(states, further, normed=True)
         # PyTorch would wake threads for this, which get into the way of the next pass
-        return torch.from_numpy(np.concatenate([rows.numpy() for rows in both], -1))
+        return np.concatenate([as_array(rows) for rows in both], -1)

@@ -5,9 +5,8 @@ from ctypes import addressof, c_float
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.native import structures
 from draftwood.native.drafting import Costs, Drafting
@@ -65,7 +64,7 @@ class NativeStep(NamedTuple):
     path: list[int]
     next_token: int
     seconds: dict[str, float]
-    undrawable: Float[Tensor, " vocab"] | None = None
+    undrawable: Float[np.ndarray, " vocab"] | None = None
     is_head_broken: bool = False
 
 
@@ -122,7 +121,7 @@ class StepCaller:
         undrawable = None
         if step.broken:
             row = (c_float * vocabulary).from_address(step.broken)
-            undrawable = torch.frombuffer(row, dtype=torch.float32).clone()
+            undrawable = np.ctypeslib.as_array(row).copy()
         return NativeStep(
             costs.tokens[:size],
             costs.parents[:size],
