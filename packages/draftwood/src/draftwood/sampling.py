@@ -192,7 +192,8 @@ class Sampling(DrawingOptions):
             return _one_hot(scores)
         if not self.cuts:
             return softmax(scores, self.temperature, out)
-        scores = scores / scores.dtype.type(self.temperature)
+        with np.errstate(over="ignore"):
+            scores = scores / scores.dtype.type(self.temperature)
         if self.top_k:
             scores = _likeliest(scores, min(self.top_k, scores.shape[-1]))
         if self.top_p < 1.0:
@@ -363,7 +364,8 @@ def _biased(
             f"logit_bias names tokens outside 0..{scores.shape[-1] - 1}: {sorted(tokens)}"
         )
     scores = scores.copy()
-    scores[:, tokens] += np.array([bias[token] for token in tokens], scores.dtype)
+    with np.errstate(invalid="ignore"):
+        scores[:, tokens] += np.array([bias[token] for token in tokens], scores.dtype)
     return scores
 
 
