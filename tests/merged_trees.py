@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import torch
 
 from draftwood.costs.budget import Budget
@@ -50,5 +51,5 @@ def trees(
         merged.learn(VerifiedTree(tree, path, ModelOutput(model.logits[tree.tokens])), quiet=False)
         text += [tree.token_list[node] for node in path]
         for _ in path:
-            request.rng.draw(torch.ones(VOCAB))
+            request.rng.draw(np.ones(VOCAB))
     return found

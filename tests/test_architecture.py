@@ -23,6 +23,7 @@ SATELLITES = {
 }
 
 GROUND = {
+    "arrays",
     "storage",
     "cluster",
     "together",
@@ -41,15 +42,16 @@ AXES = {"shapes", "verifiers", "sources", "drafters"}
 TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
+    "arrays": set(),
     "storage": set(),
     "cluster": set(),
     "together": set(),
     "validation": set(),
-    "tree": set(),
-    "native": {"storage"},
+    "tree": {"arrays"},
+    "native": {"arrays", "storage"},
     "rng": {"tree", "native"},
     "sampling_params": {"validation", "engine"},
-    "sampling": {"validation", "sampling_params", "tree", "native", "rng"},
+    "sampling": {"validation", "sampling_params", "arrays", "tree", "native", "rng"},
     "stats": {"tree"},
     "engine": GROUND | {"moved", "models", "shapes", "verifiers", "drafters"},
     "models": GROUND,

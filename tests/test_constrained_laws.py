@@ -6,6 +6,7 @@ The reference masks with the constraint's table itself and knows nothing of the 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
@@ -83,13 +84,13 @@ class Reference:
         raise NotImplementedError
 
     def probs(
-        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
-    ) -> Float[Tensor, "rows vocab"]:
-        rows = logits.clone()
+        self, logits: Float[np.ndarray, "rows vocab"], contexts: Sequence[Context] = ()
+    ) -> Float[np.ndarray, "rows vocab"]:
+        rows = logits.copy()
         for row, context in zip(rows, contexts, strict=True):
             for token in range(rows.shape[-1]):
                 if token not in self._allowed(context.tokens[context.prompt :]):
-                    row[token] = -torch.inf
+                    row[token] = -np.inf
         return self.inner.probs(rows, contexts)
 
     def _allowed(self, answer: list[int]) -> set[int]:
@@ -229,7 +230,7 @@ def after_drafting(
 def masked_rows(tree: DraftTree, branches: Branches, context: Context) -> DraftTree:
     """States masked rows in the place of those that were drawn from."""
     assert tree.probs is not None
-    rows = tree.probs.clone()
+    rows = tree.probs.copy()
     for node in range(len(rows)):
         path = [tree.token_list[each] for each in [0, *tree.path_to(node)]]
         mask = branches.mask(context.extended(path))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -219,7 +220,7 @@ def test_penalties_that_miss_the_tokens_of_the_tree_are_caught(
     target, draft = tables()
     drafter, sampling = DraftModel(draft, Widths((1, 1))), OPTIONS["penalties + bias"]
 
-    def at_the_root(probs: LazyProbs, node: int) -> torch.Tensor:
+    def at_the_root(probs: LazyProbs, node: int) -> np.ndarray:
         before = probs.before.extended(probs.tree.token_list[:1])
         return probs.sampler.probs(probs.logits[node : node + 1], [before])[0]
 
@@ -253,7 +254,7 @@ class LyingRows(Drafter):
 
         def lie(root: int, context: Context) -> DraftTree:
             tree = propose(root, context)
-            probs = None if tree.probs is None else tree.probs.roll(1, dims=-1)
+            probs = None if tree.probs is None else np.roll(tree.probs, 1, -1)
             return replace(tree, probs=probs)
 
         draft.propose = lie  # type: ignore[method-assign]
@@ -383,7 +384,7 @@ def test_rows_of_the_library_that_are_rolled_are_caught(
 
         def lie(root: int, context: Context) -> DraftTree:
             tree = propose(root, context)
-            return tree if tree.probs is None else replace(tree, probs=tree.probs.roll(1, dims=-1))
+            return tree if tree.probs is None else replace(tree, probs=np.roll(tree.probs, 1, -1))
 
         session.propose = lie  # type: ignore[method-assign]
         return session

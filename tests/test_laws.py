@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -187,12 +188,11 @@ class LikeliestFirst:
             place.update({node: len(order) + i for i, node in enumerate(level)})
             order += level
         # rows of probabilities follow the nodes
-        rows = torch.zeros(len(tree), tree.probs.shape[1]).index_copy(
-            0, torch.arange(len(tree.probs)), tree.probs
-        )
+        rows = np.zeros((len(tree), tree.probs.shape[1]), np.float32)
+        rows[: len(tree.probs)] = tree.probs
         shuffled = DraftTree(
             tree.tokens[order],
-            torch.tensor([-1 if n == 0 else place[int(tree.parents[n])] for n in order]),
+            np.array([-1 if n == 0 else place[int(tree.parents[n])] for n in order]),
             rows[order],
             tree.draw,
         )
@@ -242,7 +242,7 @@ class Sharpened(Drafter, DraftSession):
         tree = self.sessions[-1].propose(root, context)
         assert tree.probs is not None
         rows = tree.probs**2
-        return replace(tree, probs=rows / rows.sum(-1, keepdim=True).clamp(min=1e-9))
+        return replace(tree, probs=rows / rows.sum(-1, keepdims=True).clip(1e-9))
 
     def update(self, accepted: VerifiedTree) -> None:
         self.sessions[-1].update(accepted)
@@ -438,7 +438,7 @@ class Deaf:
     exact_for = frozenset({"chosen", "coupled"})
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        node, p = 0, target_probs[0].clone()
+        node, p = 0, target_probs[0].copy()
         for child in tree.children[0]:
             if rng.accept(float(p[tree.token_list[child]] / p.sum())):
                 node, p = child, target_probs[child]

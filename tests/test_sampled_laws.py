@@ -113,9 +113,9 @@ def p_value(model: Model, texts: Written) -> float:
         logits = session.extend([*PROMPT, *text[:-1]]).logits[len(PROMPT) - 1 :]
         session.close()
         before = [Context([*PROMPT, *text[:place]], len(PROMPT)) for place in range(len(text))]
-        laws.append(sampling.probs(logits, before if sampling.reads_context else ()))
+        laws.append(sampling.probs(logits.numpy(), before if sampling.reads_context else ()))
         tokens += text
-    return ranked_chi_square(torch.tensor(tokens), torch.cat(laws))
+    return ranked_chi_square(torch.tensor(tokens), torch.from_numpy(np.concatenate(laws)))
 
 
 MATCHED = [

@@ -36,7 +36,7 @@ def trees(grammar: Grammar, text: list[int]) -> list[tuple[int, DraftTree]]:
     """Place draft trees in the text, one to three tokens apart."""
     rng, state, allowed = random.Random(0), grammar.start(), list[list[int]]()
     for token in text:
-        allowed.append(state.allowed().nonzero().flatten().tolist())
+        allowed.append(state.allowed().nonzero()[0].tolist())
         below = state.after(token)
         assert below is not None
         state = below

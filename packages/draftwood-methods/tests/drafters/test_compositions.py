@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-import torch
 
 from draftwood.drafters import Drafter, DraftModel, DraftRequest, PromptLookup, VerifiedTree
 from draftwood.engine import Options, generate
@@ -104,20 +104,20 @@ def test_a_union_holds_every_text_once() -> None:
 
 
 def test_drawn_trees_keep_both_of_equal_siblings_and_a_row_for_each() -> None:
-    rows = torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
-    pair = DraftTree(torch.tensor([0, 1, 2]), torch.tensor([-1, 0, 0]), rows[:1], "distinct")
-    chain = DraftTree(torch.tensor([0, 1, 1]), torch.tensor([-1, 0, 1]), rows, "independent")
+    rows = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]], np.float32)
+    pair = DraftTree(np.array([0, 1, 2]), np.array([-1, 0, 0]), rows[:1], "distinct")
+    chain = DraftTree(np.array([0, 1, 1]), np.array([-1, 0, 1]), rows, "independent")
     tree = MergedDrawn((Stand(), Stand())).join(0, [pair, chain])
     assert tree.token_list == [0, 1, 2, 1, 1]
     assert tree.parent_list == [-1, 0, 0, 0, 3]
-    assert torch.allclose(tree.row_of(1), rows[0])
-    assert torch.allclose(tree.row_of(2), torch.tensor([2 / 3, 0.0, 1 / 3]))  # without token 1
-    assert torch.allclose(tree.row_of(4), rows[1])
+    assert np.allclose(tree.row_of(1), rows[0])
+    assert np.allclose(tree.row_of(2), [2 / 3, 0.0, 1 / 3])  # without token 1
+    assert np.allclose(tree.row_of(4), rows[1])
     kept = tree.keep([0, 3, 4])
-    assert torch.equal(kept.row_of(2), tree.row_of(4))
+    assert np.array_equal(kept.row_of(2), tree.row_of(4))
     chances = tree.without_probs().chances
     assert chances is not None
-    assert torch.allclose(chances, torch.tensor([1.0, 0.25, 1 / 3, 0.25, 1.0]))
+    assert np.allclose(chances, [1.0, 0.25, 1 / 3, 0.25, 1.0])
 
 
 def test_far_tokens_follow_the_deepest_path(small: TableModel) -> None:

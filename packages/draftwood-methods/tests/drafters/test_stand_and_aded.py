@@ -39,7 +39,7 @@ def test_stand_draws_children_from_the_row_it_stores() -> None:
             assert len({tree.token_list[child] for child in children}) == len(children)
         drawn[tree.token_list[1]] += 1
     row = tree.probs[0]
-    assert sorted(row.nonzero().flatten().tolist()) == sorted(logits[2].topk(8).indices.tolist())
+    assert sorted(row.nonzero()[0].tolist()) == sorted(logits[2].topk(8).indices.tolist())
     assert (
         chi_square(drawn, {token: float(row[token]) for token in range(12) if row[token] > 0})
         > 1e-3

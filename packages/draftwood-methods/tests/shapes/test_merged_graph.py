@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,24 +12,24 @@ from draftwood.tree import DraftTree
 from draftwood_methods.shapes.merged_graph import MergedGraph
 
 
-def table(order: int, vocab: int = 6, seed: int = 0) -> torch.Tensor:
+def table(order: int, vocab: int = 6, seed: int = 0) -> np.ndarray:
     rng = torch.Generator().manual_seed(seed)
-    return (torch.randn((vocab,) * (order + 1), generator=rng) * 1.5).softmax(-1)
+    return (torch.randn((vocab,) * (order + 1), generator=rng) * 1.5).softmax(-1).numpy()
 
 
 def grow(
-    shape: Shape, rows: torch.Tensor, max_draft_len: int = 9
+    shape: Shape, rows: np.ndarray, max_draft_len: int = 9
 ) -> tuple[DraftTree, list[DraftTree]]:
     """A tree grown from a table by the newest tokens, and the trees that the drafter ran."""
     order, ran = rows.ndim - 1, []
 
-    def expand(tree: DraftTree, first: int) -> torch.Tensor:
+    def expand(tree: DraftTree, first: int) -> np.ndarray:
         ran.append(tree)
         paths = [
             [0] * order + [tree.token_list[each] for each in [0, *tree.path_to(node)]]
             for node in range(first, len(tree))
         ]
-        return torch.stack([rows[tuple(path[-order:])] for path in paths])
+        return np.stack([rows[tuple(path[-order:])] for path in paths])
 
     return shape.grow(0, expand, Rng(0), max_draft_len), ran
 
@@ -63,7 +64,7 @@ def test_where_so_many_tokens_decide_sharing_only_saves_runs(agreeing: int, seed
 
 def test_nodes_share_what_the_first_of_them_was_told() -> None:
     """Both children of the root lead to token 3; only the first 3 is run."""
-    rows = torch.full((6, 6, 6), 1e-6)
+    rows = np.full((6, 6, 6), 1e-6)
     rows[0, 0, 1], rows[0, 0, 2] = 0.6, 0.4
     rows[0, 1, 3] = rows[0, 2, 3] = rows[1, 3, 4] = rows[2, 3, 5] = 1.0
     shared, ran = grow(MergedGraph(3, 2, 6), rows)
@@ -75,7 +76,7 @@ def test_nodes_share_what_the_first_of_them_was_told() -> None:
 
 def test_a_node_does_not_share_with_one_above_it() -> None:
     """After 1 comes 1: each is run, as otherwise the first would say what follows itself."""
-    rows = torch.full((6, 6), 1e-6)
+    rows = np.full((6, 6), 1e-6)
     rows[0, 1] = rows[1, 1] = 1.0
     _, ran = grow(MergedGraph(4, 1, 4), rows)
     assert [tree.token_list for tree in ran] == [[0], [0, 1], [0, 1, 1], [0, 1, 1, 1]]

@@ -15,17 +15,15 @@ arXiv:1903.06059) and costs less on a CPU.
 
 import math
 import random
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from draftwood.native.logit_rows import Children, LogitRows
+from draftwood.native.logit_rows import Children, LogitRows, children_of
 from draftwood.native.rows import (
     exponential_noise,
     gumbel_argmax,
@@ -84,15 +82,15 @@ class Rng:
             self._coming.append(self._uniforms.random())
         return list(islice(self._coming, count))
 
-    def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-        """Independent standard exponential numbers, 64-bit, on the CPU."""
+    def exponential(self, rows: int, columns: int) -> Float[np.ndarray, "rows columns"]:
+        """Independent standard exponential numbers, 64-bit."""
         return _table([-math.log(1.0 - self.uniform()) for _ in range(rows * columns)], columns)
 
     def accept(self, probability: float) -> bool:
         """True with this probability; values above 1 count as 1."""
         return self.uniform() < probability
 
-    def draw(self, probs: Float[Tensor, " vocab"]) -> int:
+    def draw(self, probs: Float[np.ndarray, " vocab"]) -> int:
         """One token; ``probs`` need not be normalised, a token of probability 0 is never drawn.
 
         Every token has an exponential number, and the one whose number over its probability is
@@ -108,7 +106,7 @@ class Rng:
         return token
 
     def draw_from_logits(
-        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
+        self, logits: Float[np.ndarray, "rows vocab"], row: int, temperature: float
     ) -> int:
         """The token that ``draw`` takes from softmax(logits[row] / temperature).
 
@@ -125,7 +123,7 @@ class Rng:
         return gumbel_argmax_of_logits(logits, row, temperature, self._next_key())
 
     def draw_ahead(
-        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float, ahead: int
+        self, logits: Float[np.ndarray, "rows vocab"], row: int, temperature: float, ahead: int
     ) -> int:
         """The token that ``draw_from_logits`` will take of such logits after ``ahead`` other draws.
 
@@ -169,8 +167,8 @@ class Rng:
         return word & 0xFFFFFFFF, word >> 32
 
     def draw_distinct(
-        self, probs: Float[Tensor, "rows vocab"], count: int
-    ) -> Int[Tensor, "rows {count}"]:
+        self, probs: Float[np.ndarray, "rows vocab"], count: int
+    ) -> Int[np.ndarray, "rows {count}"]:
         """Draw ``count`` tokens of each row without replacement, in drawing order.
 
         If a row has fewer tokens of positive probability, the remaining places hold tokens that are
@@ -181,19 +179,24 @@ class Rng:
         return self._invert(probs, count, distinct=True)
 
     def draw_independent(
-        self, probs: Float[Tensor, "rows vocab"], count: int
-    ) -> Int[Tensor, "rows {count}"]:
+        self, probs: Float[np.ndarray, "rows vocab"], count: int
+    ) -> Int[np.ndarray, "rows {count}"]:
         """Draw ``count`` tokens of each row, each from the whole row."""
         if not self.noise:
-            return probs.argmax(-1, keepdim=True).expand(-1, count)
+            return probs.argmax(-1)[:, None].repeat(count, 1)
         return self._invert(probs, count, distinct=False)
 
-    def draw_children(self, rows: LogitRows, count: int, distinct: bool = True) -> Children:
-        """Draw ``count`` tokens after each node from rows that stay logits.
+    def draw_children(
+        self, rows: Float[np.ndarray, "rows vocab"] | LogitRows, count: int, distinct: bool = True
+    ) -> Children:
+        """Draw ``count`` tokens after each node, from probabilities or from rows that stay logits.
 
         Their distribution is that of ``draw_distinct`` or ``draw_independent`` on the rows'
         probabilities.
         """
+        if isinstance(rows, np.ndarray):
+            draw = self.draw_distinct if distinct else self.draw_independent
+            return children_of(rows, draw(rows, count))
         if not self.noise:
             found = rows.likeliest(count if distinct else 1)
             return found if distinct else found.repeated(count)
@@ -201,8 +204,8 @@ class Rng:
         return rows.drawn(uniforms, count, distinct)
 
     def _invert(
-        self, probs: Float[Tensor, "rows vocab"], count: int, distinct: bool
-    ) -> Int[Tensor, "rows {count}"]:
+        self, probs: Float[np.ndarray, "rows vocab"], count: int, distinct: bool
+    ) -> Int[np.ndarray, "rows {count}"]:
         """Tokens at which the cumulative weight exceeds a uniform's share of the total."""
         uniforms = [self.uniform() for _ in range(len(probs) * count)]
         return sample_inverse_cdf(probs, _table(uniforms, count), distinct)
@@ -211,6 +214,6 @@ class Rng:
 _WORD = (1 << 64) - 1
 
 
-def _table(numbers: Sequence[float], columns: int) -> Float[Tensor, "rows columns"]:
+def _table(numbers: Sequence[float], columns: int) -> Float[np.ndarray, "rows columns"]:
     """These numbers in 64 bits, row by row."""
-    return torch.frombuffer(array("d", numbers), dtype=torch.float64).view(-1, columns)
+    return np.array(numbers).reshape(-1, columns)

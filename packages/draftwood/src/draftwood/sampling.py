@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
+from draftwood.arrays import as_array
 from draftwood.native.logit_rows import LogitRow, LogitRows
 from draftwood.native.rows import in_cpp, softmax, topk
 from draftwood.rng import Rng
@@ -81,8 +81,8 @@ class Sampler(Protocol):
     def reads_context(self) -> bool: ...
 
     def probs(
-        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
-    ) -> Float[Tensor, "rows vocab"]: ...
+        self, logits: Float[np.ndarray, "rows vocab"], contexts: Sequence[Context] = ()
+    ) -> Float[np.ndarray, "rows vocab"]: ...
 
     def for_drafting(self) -> "Sampler": ...
 
@@ -100,7 +100,7 @@ class MaskedSampler(Sampler, Protocol):
         """The same without the constraint."""
         ...
 
-    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+    def allowed(self, context: Context) -> Bool[np.ndarray, " vocab"] | None:
         """The tokens that may come after these; None where anything goes, as no text gets there."""
         ...
 
@@ -163,58 +163,53 @@ class Sampling(DrawingOptions):
 
     def probs(
         self,
-        logits: Float[Tensor, "rows vocab"],
+        logits: Float[np.ndarray, "rows vocab"],
         contexts: Sequence[Context] = (),
-        out: Float[Tensor, "rows vocab"] | None = None,
-    ) -> Float[Tensor, "rows vocab"]:
+        out: Float[np.ndarray, "rows vocab"] | None = None,
+    ) -> Float[np.ndarray, "rows vocab"]:
         """The distribution to sample from, one row per position.
 
         Args:
-            logits: of the model, in any float type; the result is float32, or float64 for float64
-                logits.
+            logits: of the model; the result is float32, or float64 for float64 logits.
             contexts: the tokens before each position; needed where ``reads_context`` is True.
-            out: contiguous float32 memory on the CPU that the result may be put into, where that
+            out: contiguous float32 memory that the result may be put into, where that
                 saves work.
 
         Returns:
             The rows; one of NaN where the scores hold NaN or plus infinity, or are minus infinity
             throughout.
         """
-        scores = logits if logits.dtype == torch.float64 else logits.float()
+        scores = as_array(logits)
+        if scores.dtype != np.float64:
+            scores = scores.astype(np.float32, copy=False)
         if self.logit_bias:
             scores = _biased(scores, self.logit_bias)
         if self.reads_context:
-            scores = torch.stack(
-                [
-                    self._penalised(row, context)
-                    for row, context in zip(scores, contexts, strict=True)
-                ]
-            )
+            scores = scores.copy()
+            for row, context in zip(scores, contexts, strict=True):
+                self._penalise(row, context)
         if self.greedy:
             return _one_hot(scores)
         if not self.cuts:
             return softmax(scores, self.temperature, out)
-        scores = scores / self.temperature
+        with np.errstate(over="ignore"):
+            scores = scores / scores.dtype.type(self.temperature)
         if self.top_k:
-            lowest = scores.topk(min(self.top_k, scores.shape[-1]), dim=-1).values[..., -1:]
-            scores = scores.masked_fill(scores < lowest, -torch.inf)
+            scores = _likeliest(scores, min(self.top_k, scores.shape[-1]))
         if self.top_p < 1.0:
             scores = _nucleus(scores, self.top_p)
-        probs = scores.softmax(-1)
+        probs = softmax(scores, 1.0)
         if self.min_p > 0.0:
-            probs = probs.masked_fill(probs < self.min_p * probs.amax(-1, keepdim=True), 0.0)
-            probs = probs / probs.sum(-1, keepdim=True)
+            probs[probs < self.min_p * probs.max(-1, keepdims=True)] = 0.0
+            probs /= probs.sum(-1, keepdims=True)
         return probs
 
-    def _penalised(
-        self, scores: Float[Tensor, " vocab"], context: Context
-    ) -> Float[Tensor, " vocab"]:
-        scores = scores.clone()
+    def _penalise(self, scores: Float[np.ndarray, " vocab"], context: Context) -> None:
+        """Change a row in its place by the text before it."""
         for rule in self.rules:
             rule(scores, context, self)
         if len(context.tokens) - context.prompt < self.min_tokens:
-            scores[[token for token in self.end_tokens if token < len(scores)]] = -torch.inf
-        return scores
+            scores[[token for token in self.end_tokens if token < len(scores)]] = -np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,22 +220,26 @@ class LazyProbs:
     ``verifiers.base.NodeProbs``.
     """
 
-    logits: Float[Tensor, "nodes vocab"]
+    logits: Float[np.ndarray, "nodes vocab"]
     sampler: Sampler
     tree: DraftTree
     before: Context
-    rows: dict[int, Float[Tensor, " vocab"]] = field(default_factory=dict)
+    rows: dict[int, Float[np.ndarray, " vocab"]] = field(default_factory=dict)
 
-    def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
+    def __getitem__(self, node: int) -> Float[np.ndarray, " vocab"]:
         """Probabilities after a node.
 
         ValueError where there are none, since the model's numbers are broken.
         """
         if node not in self.rows:
-            self._compute(node, self.logits[node : node + 1])  # read once: it may be run only now
+            self._compute(node, self._logits(node))
         return self.rows[node]
 
-    def _compute(self, node: int, logits: Float[Tensor, "1 vocab"]) -> None:
+    def _logits(self, node: int) -> Float[np.ndarray, "1 vocab"]:
+        """Logits after a node; to be read once, as it may be run only now."""
+        return as_array(self.logits[node : node + 1])
+
+    def _compute(self, node: int, logits: Float[np.ndarray, "1 vocab"]) -> None:
         contexts = []
         if self.sampler.reads_context:
             path = [0, *self.tree.path_to(node)]
@@ -249,17 +248,17 @@ class LazyProbs:
         require_probs(row, logits[0], self._place(node))
         self.rows[node] = row
 
-    def library_row(self, node: int) -> LogitRow | tuple[Float[Tensor, "1 vocab"], int] | None:
+    def library_row(self, node: int) -> LogitRow | tuple[Float[np.ndarray, "1 vocab"], int] | None:
         """The distribution after a node as the library knows it.
 
         At temperature 0 the node's logits and its likeliest token; None where options of sampling
-        or the kind of the logits ask for tensors. ValueError where there is no distribution.
+        or the kind of the logits ask for whole rows. ValueError where there is no distribution.
         """
         if self._temperature is None:
             return None
         if node in self._known:
             return self._known[node]
-        logits = self.logits[node : node + 1]  # read once: it may be run only now
+        logits = self._logits(node)
         if not in_cpp(logits):
             self._compute(node, logits)
             return None
@@ -283,9 +282,9 @@ class LazyProbs:
             return sampler.temperature
         return None
 
-    def _certain(self, logits: Float[Tensor, "1 vocab"], node: int) -> int:
-        token = int(topk(logits, 1))
-        if not logits[0, token].isfinite():
+    def _certain(self, logits: Float[np.ndarray, "1 vocab"], node: int) -> int:
+        token = int(topk(logits, 1)[0, 0])
+        if not np.isfinite(logits[0, token]):
             raise undrawable(logits[0], self._place(node))
         return token
 
@@ -296,7 +295,7 @@ class LazyProbs:
         """
         sampler = self.sampler
         if isinstance(sampler, Sampling) and sampler.only_temperature:
-            row = self.logits[node : node + 1]
+            row = self._logits(node)
             token = rng.draw_from_logits(row, 0, sampler.temperature)
             if token < 0:
                 raise undrawable(row[0], self._place(node))
@@ -309,7 +308,7 @@ class LazyProbs:
 
 
 def require_probs(
-    row: Float[Tensor, " vocab"], logits: Float[Tensor, " vocab"], place: int
+    row: Float[np.ndarray, " vocab"], logits: Float[np.ndarray, " vocab"], place: int
 ) -> None:
     """Raise ValueError where a sampler gave NaN: it does so for whole rows, so one look is enough.
 
@@ -322,21 +321,21 @@ def require_probs(
         raise undrawable(logits, place)
 
 
-def has_numbers(logits: Float[Tensor, "rows vocab"]) -> Bool[Tensor, "rows 1"]:
+def has_numbers(logits: Float[np.ndarray, "rows vocab"]) -> Bool[np.ndarray, "rows 1"]:
     """True for rows of logits that can become probabilities: no NaN or plus infinity, not all minus
     infinity.
     """
-    return logits.amax(-1, keepdim=True).isfinite()
+    return np.isfinite(logits.max(-1, keepdims=True))
 
 
-def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
+def undrawable(logits: Float[np.ndarray, " vocab"], place: int) -> ValueError:
     """The error that says why no token can be chosen after these logits."""
-    if bool(logits.isnan().any()) or bool((logits == torch.inf).any()):
+    if bool(np.isnan(logits).any()) or bool((logits == np.inf).any()):
         what = (
             "the model's logits hold NaN or plus infinity: its weights are damaged, or the dtype is"
             " too small for it"
         )
-    elif bool((logits == -torch.inf).all()):
+    elif bool((logits == -np.inf).all()):
         what = "the model's logits are all minus infinity: its weights are damaged"
     else:
         what = (
@@ -346,42 +345,64 @@ def undrawable(logits: Float[Tensor, " vocab"], place: int) -> ValueError:
     return ValueError(f"token {place} of the text cannot be chosen: {what}")
 
 
-def _one_hot(scores: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+def _one_hot(scores: Float[np.ndarray, "rows vocab"]) -> Float[np.ndarray, "rows vocab"]:
     """All probability on the likeliest token; NaN where that has no finite score."""
     tokens = topk(scores, 1)
-    zero = (0.0 * scores.gather(-1, tokens)).abs()  # or NaN
-    return zero.repeat(1, scores.shape[-1]).scatter_(-1, tokens, 1.0 + zero)
+    with np.errstate(invalid="ignore"):
+        zero = abs(0.0 * np.take_along_axis(scores, tokens, -1))  # or NaN
+    probs = zero.repeat(scores.shape[-1], axis=-1)
+    np.put_along_axis(probs, tokens, 1.0 + zero, -1)
+    return probs
 
 
 def _biased(
-    scores: Float[Tensor, "rows vocab"], bias: Mapping[int, float]
-) -> Float[Tensor, "rows vocab"]:
+    scores: Float[np.ndarray, "rows vocab"], bias: Mapping[int, float]
+) -> Float[np.ndarray, "rows vocab"]:
     tokens = list(bias)
     if min(tokens) < 0 or max(tokens) >= scores.shape[-1]:
         raise ValueError(
             f"logit_bias names tokens outside 0..{scores.shape[-1] - 1}: {sorted(tokens)}"
         )
-    scores = scores.clone()
-    scores[:, tokens] += torch.tensor(
-        [bias[token] for token in tokens], dtype=scores.dtype, device=scores.device
-    )
+    scores = scores.copy()
+    with np.errstate(invalid="ignore"):
+        scores[:, tokens] += np.array([bias[token] for token in tokens], scores.dtype)
     return scores
 
 
-def _nucleus(scores: Float[Tensor, "rows vocab"], top_p: float) -> Float[Tensor, "rows vocab"]:
+def _likeliest(
+    scores: Float[np.ndarray, "rows vocab"], count: int
+) -> Float[np.ndarray, "rows vocab"]:
+    """Minus infinity outside the ``count`` likeliest of each row; more of them where some tie."""
+    lowest = np.partition(scores, -count, axis=-1)[:, -count][:, None]
+    return np.where(scores < lowest, scores.dtype.type(-np.inf), scores)
+
+
+def _nucleus(
+    scores: Float[np.ndarray, "rows vocab"], top_p: float
+) -> Float[np.ndarray, "rows vocab"]:
     """Minus infinity outside the smallest set of likeliest tokens that reaches ``top_p``.
 
-    A full sort of a large vocabulary costs milliseconds on a CPU and the set is nearly always
-    small, so ever larger heads are sorted until one reaches the sum.
+    A full sort of a large vocabulary costs milliseconds and the set is nearly always small, so ever
+    larger heads are sorted until one reaches the sum.
     """
-    probs, size, vocab = scores.softmax(-1), 256, scores.shape[-1]
+    kept = np.full_like(scores, -np.inf)
+    for row, probs, own in zip(scores, softmax(scores, 1.0), kept, strict=True):
+        inside = _head(probs, top_p)
+        own[inside] = row[inside]
+    return kept
+
+
+def _head(probs: Float[np.ndarray, " vocab"], top_p: float) -> Int[np.ndarray, " inside"]:
+    """The likeliest tokens that reach ``top_p`` together; all where there are no numbers."""
+    size, vocab = 256, len(probs)
     while True:
-        top = probs.topk(min(size, vocab), dim=-1)
-        reached = top.values.cumsum(-1)
-        if size >= vocab or bool((reached[:, -1] >= top_p).all()):
+        count = min(size, vocab)
+        top = np.argpartition(probs, -count)[-count:] if count < vocab else np.arange(vocab)
+        order = top[np.argsort(-probs[top], kind="stable")]
+        reached = probs[order].cumsum(dtype=np.float64)
+        if count == vocab or reached[-1] >= top_p:
             break
         size *= 16
-    inside = ~((reached - top.values) >= top_p)  # all of them where there are no numbers
-    inside[:, 0] = True
-    kept = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, top.indices, inside)
-    return scores.masked_fill(~kept, -torch.inf)
+    inside = ~(reached - probs[order] >= top_p)
+    inside[0] = True
+    return order[inside]

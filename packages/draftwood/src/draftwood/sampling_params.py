@@ -42,7 +42,7 @@ class Before(Protocol):
 
 
 Row = Any
-"""A tensor of logits, [vocab]; its type would import PyTorch."""
+"""An array of logits, [vocab]; its type would import NumPy."""
 
 Rule = Callable[[Row, Before, "DrawingOptions"], None]
 """Changes a row in its place, before the temperature."""
@@ -207,14 +207,16 @@ def _penalise_repetition(row: Row, before: Before, options: "DrawingOptions") ->
     """Keskar et al. 2019, arXiv:1909.05858."""
     seen, penalty = sorted(set(before.tokens)), options.repetition_penalty
     old = row[seen]
-    row[seen] = (old * penalty).where(old < 0, old / penalty)
+    new, low = old / penalty, old < 0
+    new[low] = old[low] * penalty
+    row[seen] = new
 
 
 def _penalise_said(row: Row, before: Before, options: "DrawingOptions") -> None:
     """Take both penalties off at once, as rounding depends on it."""
     times = Counter(before.tokens[before.prompt :])
-    counts = row.new_tensor(list(times.values()))
-    row[list(times)] -= options.presence_penalty + options.frequency_penalty * counts
+    presence, frequency = options.presence_penalty, options.frequency_penalty
+    row[list(times)] -= [presence + frequency * count for count in times.values()]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Calls that take turns on one thread, so that what several of them wait for is done at once."""
 
+import sys
 import time
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar, copy_context
@@ -7,8 +8,6 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from threading import get_ident
 from typing import Any, TypeVar
-
-import torch
 
 T = TypeVar("T")
 Serve = Callable[[Sequence[Any]], Sequence[Any]]
@@ -158,6 +157,9 @@ def _outcome(call: Callable[[], T]) -> T | Exception:
 
 def _switch(act: Callable[..., Any], *given: Any) -> Any:
     """Run another stack; whether gradients are recorded is each stack's own affair."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return act(*given)
     records = torch.is_grad_enabled()
     try:
         return act(*given)

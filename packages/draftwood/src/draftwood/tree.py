@@ -7,9 +7,10 @@ from functools import cached_property, lru_cache
 from operator import ge
 from typing import Literal, Protocol, runtime_checkable
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+
+from draftwood.arrays import as_array
 
 Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one", "named"]
 """Rule by which the children of a node were chosen or drawn, in their order.
@@ -30,7 +31,7 @@ UNBOUNDED = sys.maxsize
 """Limit on draft tokens where nothing bounds them."""
 
 FEW = 32
-"""Nodes for which plain lists are faster than tensors."""
+"""Nodes for which plain lists are faster than arrays."""
 
 
 @runtime_checkable
@@ -41,14 +42,14 @@ class DrawnRow(Protocol):
         """Probability of a token."""
         ...
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
+    def array(self) -> Float[np.ndarray, " vocab"]:
         """All probabilities."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """Drafted continuations of a sequence, as flat tensors.
+    """Drafted continuations of a sequence, as flat arrays.
 
     Node 0 is the root: the newest token of the sequence, chosen but not yet in the KV cache. Every
     other node is a draft token and comes after its parent; siblings are in the order in which they
@@ -77,25 +78,27 @@ class DraftTree:
         ValueError: if the root is not first or a node comes before its parent.
     """
 
-    tokens: Int[Tensor, " nodes"]
-    parents: Int[Tensor, " nodes"]
-    probs: Float[Tensor, "inner vocab"] | None = field(default_factory=lambda: None)
+    tokens: Int[np.ndarray, " nodes"]
+    parents: Int[np.ndarray, " nodes"]
+    probs: Float[np.ndarray, "inner vocab"] | None = field(default_factory=lambda: None)
     draw: Draw = "chosen"
     sources: tuple[tuple[str, ...], ...] | None = None
-    chances: Float[Tensor, " nodes"] | None = None
-    drawn_from: Int[Tensor, " nodes"] | None = None
-    is_broken: bool | Bool[Tensor, ""] = False
+    chances: Float[np.ndarray, " nodes"] | None = None
+    drawn_from: Int[np.ndarray, " nodes"] | None = None
+    is_broken: bool = False
     rows: Sequence[DrawnRow] | None = None
 
     def __post_init__(self) -> None:
-        if self.__dict__["probs"] is not None:
-            self.__dict__["rows"] = None
+        lists = self.__dict__
+        for name in ("tokens", "parents", "probs", "chances", "drawn_from"):
+            lists[name] = as_array(lists[name])
+        if lists["probs"] is not None:
+            lists["rows"] = None
         elif self.rows is not None:
-            del self.__dict__["probs"]
+            del lists["probs"]
         if self.tokens.shape != self.parents.shape:
             raise ValueError(_unequal(len(self.tokens), len(self.parents)))
-        if self.parents.device.type == "cpu":  # elsewhere looking would wait for the device
-            _check_form(self.parent_list)
+        _check_form(self.parent_list)
 
     @classmethod
     def of(
@@ -108,12 +111,12 @@ class DraftTree:
     ) -> "DraftTree":
         """A tree from plain lists."""
         if len(parents) > FEW:
-            found = torch.tensor(tokens), torch.tensor(parents)
+            found = np.array(tokens, np.int64), np.array(parents, np.int64)
             return cls(*found, draw=draw, sources=sources, rows=rows)
         if len(tokens) != len(parents):
             raise ValueError(_unequal(len(tokens), len(parents)))
         _check_form(parents)
-        # its tensors are made when somebody asks for them: most trees are only looked at
+        # its arrays are made when somebody asks for them: most trees are only looked at
         tree = object.__new__(cls)
         tree.__dict__.update(draw=draw, sources=sources, chances=None, drawn_from=None)
         tree.__dict__.update(is_broken=False, rows=rows)
@@ -122,15 +125,15 @@ class DraftTree:
         tree.__dict__.update(token_list=list(tokens), parent_list=list(parents))
         return tree
 
-    def __getattr__(self, name: str) -> Tensor:
-        """The tensors of a tree from plain lists, or from rows."""
+    def __getattr__(self, name: str) -> np.ndarray:
+        """The arrays of a tree from plain lists, or from rows."""
         lists = self.__dict__
         if name == "tokens" and "token_list" in lists:
-            lists[name] = torch.tensor(lists["token_list"], device="cpu")
+            lists[name] = np.array(lists["token_list"], np.int64)
         elif name == "parents" and "parent_list" in lists:
             lists[name] = _parents_of_few(tuple(lists["parent_list"]))
         elif name == "probs" and lists.get("rows") is not None:
-            lists[name] = torch.stack([row.tensor() for row in lists["rows"]])
+            lists[name] = np.stack([row.array() for row in lists["rows"]])
         else:
             raise AttributeError(f"a draft tree has no {name!r}")
         return lists[name]
@@ -178,30 +181,14 @@ class DraftTree:
         return children
 
     @cached_property
-    def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
-        """Entry (i, j) says that j is i or lies between i and the root.
-
-        Computed without waiting for the device.
-        """
-        size, device = len(self), self.parents.device
-        if device.type == "cpu" and size <= FEW:
-            return _ancestors_of_few(tuple(self.parent_list))
-        # The root steps to the extra column, cut off below.
-        steps = torch.zeros(size, size + 1, dtype=torch.float32, device=device)
-        steps.scatter_(1, self.parents.where(self.parents >= 0, size)[:, None], 1.0)
-        reach = steps[:, :size] + torch.eye(size, dtype=torch.float32, device=device)
-        length = 1  # steps that `reach` covers; squaring doubles them
-        while length < size - 1:
-            reach = (reach @ reach).clamp(max=1.0)
-            length *= 2
-        return reach > 0
+    def ancestors(self) -> Bool[np.ndarray, "nodes nodes"]:
+        """Entry (i, j) says that j is i or lies between i and the root."""
+        return (_ancestors_of_few if len(self) <= FEW else _ancestors)(tuple(self.parent_list))
 
     @cached_property
-    def depths(self) -> Int[Tensor, " nodes"]:
+    def depths(self) -> Int[np.ndarray, " nodes"]:
         """Edges between each node and the root."""
-        if self.parents.device.type == "cpu":
-            return (_depths_of_few if len(self) <= FEW else _depths)(tuple(self.parent_list))
-        return self.ancestors.sum(-1) - 1
+        return (_depths_of_few if len(self) <= FEW else _depths)(tuple(self.parent_list))
 
     @cached_property
     def depth(self) -> int:
@@ -216,15 +203,15 @@ class DraftTree:
             node = parents[node]
         return path[::-1]
 
-    def keep(self, nodes: Sequence[int] | Int[Tensor, " kept"]) -> "DraftTree":
+    def keep(self, nodes: Sequence[int] | Int[np.ndarray, " kept"]) -> "DraftTree":
         """The tree of these nodes only, in this order.
 
         Each node's parent must be kept too and come before it.
         """
-        kept = torch.as_tensor(nodes)
+        kept = np.asarray(nodes, np.int64)
         # the last entry is for the parent of the root
-        place = torch.full((len(self) + 1,), len(self))
-        place[kept] = torch.arange(len(kept))
+        place = np.full(len(self) + 1, len(self))
+        place[kept] = np.arange(len(kept))
         place[-1] = -1
         probs, rows = self._kept_rows(kept)
         sources = (
@@ -245,9 +232,9 @@ class DraftTree:
         )
 
     def _kept_rows(
-        self, kept: Int[Tensor, " kept"]
-    ) -> tuple[Float[Tensor, "inner vocab"] | None, Sequence[DrawnRow] | None]:
-        """Rows of these nodes, as tensor or not."""
+        self, kept: Int[np.ndarray, " kept"]
+    ) -> tuple[Float[np.ndarray, "inner vocab"] | None, Sequence[DrawnRow] | None]:
+        """Rows of these nodes, as array or not."""
         rows, probs = self.rows, None if self.rows is not None else self.probs
         held = probs if rows is None else rows
         if held is None or self.drawn_from is not None:
@@ -260,28 +247,28 @@ class DraftTree:
         assert probs is not None
         return probs[inner], None
 
-    def row_of(self, node: int) -> Float[Tensor, " vocab"]:
+    def row_of(self, node: int) -> Float[np.ndarray, " vocab"]:
         """The distribution that a node, not the root, was drawn from.
 
         Raises:
             ValueError: where nothing was drawn.
         """
         if self.rows is not None:
-            return self.rows[self.parent_list[node]].tensor()
+            return self.rows[self.parent_list[node]].array()
         if self.probs is None:
             raise ValueError("a tree of chosen nodes has no rows of probabilities")
         if self.drawn_from is not None:
             return self.probs[int(self.drawn_from[node])]
         return self.probs[self.parent_list[node]]
 
-    def drawn_chances(self) -> Float[Tensor, " drafted"] | None:
+    def drawn_chances(self) -> Float[np.ndarray, " drafted"] | None:
         """Probability of each node but the root in the row it was drawn from; None if nothing was
         drawn.
         """
         if (held := self.rows) is not None:
             nodes = zip(self.parent_list[1:], self.token_list[1:], strict=True)
             chances = [held[parent].chance(token) for parent, token in nodes]
-            return torch.tensor(chances, dtype=torch.float32)
+            return np.array(chances, np.float32)
         if self.probs is None:
             return None
         rows = self.parents if self.drawn_from is None else self.drawn_from
@@ -295,7 +282,7 @@ class DraftTree:
         drawn = self.drawn_chances()
         if drawn is None:
             return self
-        chances = torch.ones(len(self), dtype=torch.float32)
+        chances = np.ones(len(self), np.float32)
         chances[1:] = drawn
         return replace(self, probs=None, rows=None, chances=chances, drawn_from=None)
 
@@ -304,30 +291,7 @@ class DraftTree:
 
         Exact for every draw, as it looks at no token.
         """
-        return (
-            self if self.depth <= depth else self.keep((self.depths <= depth).nonzero().flatten())
-        )
-
-    def to(self, device: torch.device | str) -> "DraftTree":
-        """The same tree on another device."""
-        if self._lies_on(torch.device(device)):
-            return self
-        probs = None if self.probs is None else self.probs.to(device)
-        drawn_from = None if self.drawn_from is None else self.drawn_from.to(device)
-        return replace(
-            self,
-            tokens=self.tokens.to(device),
-            parents=self.parents.to(device),
-            probs=probs,
-            drawn_from=drawn_from,
-            rows=None,
-        )
-
-    def _lies_on(self, device: torch.device) -> bool:
-        """True on this device; lists lie on the CPU."""
-        if "tokens" not in self.__dict__:
-            return device.type == "cpu"
-        return self.tokens.device == device
+        return self if self.depth <= depth else self.keep(np.flatnonzero(self.depths <= depth))
 
 
 def _unequal(tokens: int, parents: int) -> str:
@@ -355,24 +319,23 @@ def _check_form(parents: Sequence[int]) -> None:
 
 
 @lru_cache(maxsize=512)
-def _parents_of_few(parents: tuple[int, ...]) -> Int[Tensor, " nodes"]:
-    return torch.tensor(parents, device="cpu")
+def _parents_of_few(parents: tuple[int, ...]) -> Int[np.ndarray, " nodes"]:
+    return np.array(parents, np.int64)
 
 
-@lru_cache(maxsize=512)
-def _ancestors_of_few(parents: tuple[int, ...]) -> Bool[Tensor, "nodes nodes"]:
-    rows: list[list[bool]] = []
-    for node, parent in enumerate(parents):
-        rows.append(rows[parent].copy() if node else [False] * len(parents))
-        rows[node][node] = True
-    return torch.tensor(rows, device="cpu")
+def _ancestors(parents: tuple[int, ...]) -> Bool[np.ndarray, "nodes nodes"]:
+    rows = np.eye(len(parents), dtype=np.bool_)
+    for node, parent in enumerate(parents[1:], start=1):
+        rows[node] |= rows[parent]
+    return rows
 
 
-def _depths(parents: tuple[int, ...]) -> Int[Tensor, " nodes"]:
+def _depths(parents: tuple[int, ...]) -> Int[np.ndarray, " nodes"]:
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    return torch.tensor(depths, device="cpu")
+    return np.array(depths, np.int64)
 
 
+_ancestors_of_few = lru_cache(maxsize=512)(_ancestors)
 _depths_of_few = lru_cache(maxsize=512)(_depths)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from draftwood import methods
 from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
+from draftwood.drafters.head_rows import vocabulary_of
 from draftwood.engine import Options, generate
 from draftwood.heads.lattice import Chain, Frames, Lattice, Pairs, Prefix, Unmerged
 from draftwood.heads.layers import HeadCache
@@ -54,12 +56,13 @@ TOLERANCE = 1e-6  # rows have 32 bits
 @pytest.fixture(scope="module")
 def vocabulary() -> DraftVocabulary:
     target = TransformersModel(tiny_llama(0, vocab=TOKENS))
-    return DraftVocabulary(torch.tensor(DRAFTED), target, torch.float32)
+    return vocabulary_of(torch.tensor(DRAFTED), target, torch.float32)
 
 
-def table() -> torch.Tensor:
+def table() -> np.ndarray:
     rng = torch.Generator().manual_seed(3)
-    return (torch.randn(TOKENS, TOKENS, generator=rng, dtype=torch.float64) * 1.3).softmax(-1)
+    scores = torch.randn(TOKENS, TOKENS, generator=rng, dtype=torch.float64) * 1.3
+    return scores.softmax(-1).numpy()
 
 
 def frames(count: int = 3, seed: int = 4) -> torch.Tensor:
@@ -175,7 +178,7 @@ class Lying(GrownPrefixes):
     def without_ended(self, tree: DraftTree) -> DraftTree:
         tree = super().without_ended(tree)
         assert tree.probs is not None
-        return DraftTree(tree.tokens, tree.parents, tree.probs.roll(1, dims=-1), tree.draw)
+        return DraftTree(tree.tokens, tree.parents, np.roll(tree.probs, 1, -1), tree.draw)
 
 
 class Confused(GrownPrefixes):
@@ -184,7 +187,7 @@ class Confused(GrownPrefixes):
     def without_ended(self, tree: DraftTree) -> DraftTree:
         tree = super().without_ended(tree)
         assert tree.probs is not None
-        return replace(tree, probs=torch.cat([tree.probs[:1], tree.probs[1:].flip(0)]))
+        return replace(tree, probs=np.concatenate([tree.probs[:1], tree.probs[:0:-1]]))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -233,7 +236,7 @@ def test_beams_keep_the_law_by_chi_square(vocabulary: DraftVocabulary) -> None:
         tree = grow(rng)
         rows = at_nodes(target, tree)
         assert tree.probs is not None
-        lying = replace(tree, probs=tree.probs.roll(1, dims=-1))
+        lying = replace(tree, probs=np.roll(tree.probs, 1, -1))
         for name, rule, each in (
             ("rejection", Rejection(), tree),
             ("traversal", Traversal(), tree),

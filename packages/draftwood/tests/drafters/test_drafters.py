@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -264,9 +265,8 @@ def test_a_draft_models_tree_is_drawn_from_the_requests_own_sampling() -> None:
     sampling = Sampling(0.5, top_k=3)
     tree = tree_after_two_tokens(logits, sampling)
     for node in range(3):
-        assert torch.allclose(
-            tree.probs[node], sampling.probs(logits[tree.token_list[node]][None])[0]
-        )
+        row = logits[tree.token_list[node]][None].numpy()
+        assert np.allclose(tree.probs[node], sampling.probs(row)[0])
 
 
 def test_penalties_reach_the_draft_with_each_nodes_own_context() -> None:
@@ -275,9 +275,8 @@ def test_penalties_reach_the_draft_with_each_nodes_own_context() -> None:
     tree = tree_after_two_tokens(logits, sampling)
     for node in range(3):
         context = Context([1, 2, 5, *(tree.token_list[n] for n in tree.path_to(node))], 2)
-        assert torch.allclose(
-            tree.probs[node], sampling.probs(logits[tree.token_list[node]][None], [context])[0]
-        )
+        row = logits[tree.token_list[node]][None].numpy()
+        assert np.allclose(tree.probs[node], sampling.probs(row, [context])[0])
 
 
 def test_vocabularies_padded_to_different_sizes_fit_together() -> None:
@@ -301,22 +300,22 @@ def test_what_is_kept_of_a_tree_keeps_its_rows() -> None:
         DraftRequest(Sampling(1.0), Rng(0), draft.start())
     )
     session.update(chain_of([1]))
-    kept: list[torch.Tensor] = []
+    kept: list[np.ndarray] = []
     for root in range(12):
         tree = session.propose(root, Context([1], 1))
         assert tree.probs is not None
         kept += [tree.probs if root % 3 == 0 else tree.probs[0]] if root % 2 == 0 else []
     for root, rows in zip(range(0, 12, 2), kept, strict=True):
-        assert torch.allclose(rows.view(-1, 12)[0], draft.logits[root].softmax(-1))
+        assert np.allclose(rows.reshape(-1, 12)[0], draft.logits[root].softmax(-1), atol=1e-7)
 
 
 def test_memory_is_given_out_again_once_nothing_refers_to_it() -> None:
     memory = ProbsBuffer(3, 5)
     first, second = memory.take(), memory.take()
-    row, places = first[1], (first.data_ptr(), second.data_ptr())
+    row, places = first[1], (first.ctypes.data, second.ctypes.data)
     del first, second
     third = memory.take()
-    assert third.data_ptr() == places[1]  # of the first a row is in use
+    assert third.ctypes.data == places[1]  # of the first a row is in use
     del row
     assert memory.take().data_ptr() == places[0]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -276,11 +277,11 @@ def test_samplers_that_know_tokens_reach_the_draft_vocabulary(target: Model) -> 
     say(draft, request.target, PROMPT)
     tree = draft.propose(9, Context(PROMPT, 2))
     assert tree.probs is not None
-    row = tree.probs[0]
+    row = torch.from_numpy(tree.probs[0])
     logits = Reference(drafter).after(PROMPT, 9, []).log()
-    wide = torch.full((1, 64), -torch.inf).index_copy_(1, drafter.vocabulary.tokens, logits[None])
+    wide = drafter.vocabulary.widened(logits[None].numpy())
     wanted = sampling.probs(wide, [Context([*PROMPT, 9], 2)])[0]
-    torch.testing.assert_close(row, wanted, atol=1e-5, rtol=1e-4)
+    assert np.allclose(row, wanted, atol=1e-5, rtol=1e-4)
     assert row[4] == 0.0
     assert row[torch.arange(1, 64, 2)].sum() == 0.0
 
@@ -294,7 +295,7 @@ def test_drawn_trees_carry_rows_over_the_whole_vocabulary(target: Model) -> None
     assert tree.token_list[0] == 9
     assert tree.probs is not None
     assert tree.probs.shape == (3, 64)
-    torch.testing.assert_close(tree.probs.sum(-1), torch.ones(3))
+    assert np.allclose(tree.probs.sum(-1), 1.0)
     assert (tree.probs > 0).sum(-1).tolist() == [5, 5, 5]
     assert all(token % 2 == 0 for token in tree.token_list[1:])
 

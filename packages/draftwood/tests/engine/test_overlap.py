@@ -344,47 +344,6 @@ def test_a_wait_that_is_broken_off_frees_no_cache_in_mid_pass(
     assert not any(closed_at_work)
 
 
-class Far(torch.Tensor):
-    """Tensor that pretends to be on another device: mixing it with others is an error."""
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in ("sub", "__sub__", "__rsub__", "rsub"):
-            given = [each for each in args if isinstance(each, torch.Tensor) and each.dim()]
-            if not all(isinstance(each, Far) for each in given):
-                raise RuntimeError("expected all tensors to be on the same device")
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-@dataclass(frozen=True)
-class FarAway(Widths):
-    """Trees with their rows on another device."""
-
-    def grow(self, *given: Any) -> DraftTree:
-        tree = super().grow(*given)
-        assert tree.probs is not None
-        return replace(tree, probs=tree.probs.as_subclass(Far))
-
-
-def test_a_draft_model_may_have_a_device_of_its_own(
-    tables: tuple[TableModel, TableModel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def to(self: DraftTree, device: Any) -> DraftTree:
-        here = honest(self, device)
-        return replace(
-            here, probs=None if here.probs is None else here.probs.as_subclass(torch.Tensor)
-        )
-
-    honest = DraftTree.to
-    monkeypatch.setattr(DraftTree, "to", to)
-    target, draft = tables
-    options = Options(Sampling(1.0), TOKENS, seed=1)
-    wanted, _ = write(target, DraftModel(draft, Widths((2, 1))), Rejection(), options)
-    for overlap in (None, NEVER):
-        found, _ = write(target, DraftModel(draft, FarAway((2, 1))), Rejection(), options, overlap)
-        assert found == wanted
-
-
 def test_a_prompt_is_taken_over_without_the_root_of_a_pass_under_way() -> None:
     draft = NativeModel(tiny_llama(0))
     drafter, context = DraftModel(draft, Widths((1, 1))), Context(PROMPT, len(PROMPT))

@@ -35,7 +35,7 @@ def fresh_mask(grammar: Grammar, tokens: list[int]) -> list[int]:
 
 
 def mask_of(state: GrammarState) -> list[int]:
-    return state.allowed().nonzero().flatten().tolist()
+    return state.allowed().nonzero()[0].tolist()
 
 
 class RollingBack(_Cursor):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -140,7 +141,7 @@ def test_successors_are_the_likeliest_of_the_draft_vocabulary() -> None:
 def test_raced_successors_are_those_that_arrive_first(temperature: float) -> None:
     rng = Rng(4)
     for _ in range(3):
-        rng.draw(torch.ones(5))
+        rng.draw(np.ones(5))
     key, place = rng.next_draw
     session = a_native(CONFIG).start(6, temperature, key)
     found = [session.take(features_of(CONFIG, 3), [1, 2, 3], place=place)]
@@ -174,7 +175,7 @@ def test_the_winner_of_the_race_is_what_will_be_drawn() -> None:
         found = session.take(features_of(CONFIG, 1, seed=number), [number], place=place + number)
         row = torch.full((VOCABULARY,), -math.inf)
         row[native.draft_tokens] = session.logits()[0]
-        drawn = rng.draw_from_logits(row[None], 0, 1.0)
+        drawn = rng.draw_from_logits(row[None].numpy(), 0, 1.0)
         hits += drawn == found.tokens[0][0]
         likeliest += drawn == int(row.argmax())
     assert hits == 40 > likeliest

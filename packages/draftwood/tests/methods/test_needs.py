@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -322,7 +323,7 @@ class Unread(StoredPrior):
     @property
     def table(self) -> BigramPrior:
         self.made += 1
-        return BigramPrior(torch.tensor([[1], [0]]), torch.tensor([[0.5], [0.5]]))
+        return BigramPrior(np.array([[1], [0]]), np.array([[0.5], [0.5]]))
 
 
 def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:

@@ -1,26 +1,26 @@
-"""Rows that stay logits: sums, draws and what rejections leave, against tensors in 64 bits."""
+"""Rows that stay logits: sums, draws and what rejections leave, against arrays in 64 bits."""
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from draftwood.native.logit_rows import LogitRow, LogitRows, Remainder, Support
+from draftwood.native.rows_numpy import softmax, topk
 from draftwood.rng import Rng
 from draftwood.verifiers.base import residual, without
 
 SIZES = (3, 16, 255, 256, 257, 4096, 5000)
 
 
-def logits_of(size: int, rows: int = 3, seed: int = 0) -> Tensor:
+def logits_of(size: int, rows: int = 3, seed: int = 0) -> np.ndarray:
     """Rows whose largest value stands first, anywhere and last, some without a chance."""
-    made = torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)) * 3
+    made = np.random.default_rng(seed).standard_normal((rows, size), np.float32) * 3
     made[0, 0], made[-1, -1] = 30.0, 40.0
-    made[1, : size // 3] = -torch.inf
+    made[1, : size // 3] = -np.inf
     return made
 
 
-def law(logits: Tensor, temperature: float) -> Tensor:
-    return (logits.double() / temperature).softmax(-1)
+def law(logits: np.ndarray, temperature: float) -> np.ndarray:
+    return softmax(logits.astype(np.float64), temperature)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -29,7 +29,7 @@ def test_chances_are_those_of_a_softmax(size: int, temperature: float) -> None:
     logits = logits_of(size)
     rows, wanted = LogitRows(logits, temperature), law(logits, temperature)
     assert not rows.is_broken
-    torch.testing.assert_close(rows.probs().double(), wanted, atol=1e-6, rtol=1e-4)
+    assert np.allclose(rows.probs(), wanted, atol=1e-6, rtol=1e-4)
     for number, row in enumerate(rows.each()):
         for token in (0, size // 2, size - 1):
             assert row.chance(token) == pytest.approx(float(wanted[number, token]), rel=1e-6)
@@ -45,25 +45,23 @@ def test_draws_invert_the_same_distribution(size: int, distinct: bool) -> None:
         drawn = Rng(seed).draw_children(rows, 3, distinct)
         rng = Rng(seed)
         tokens = rng.draw_distinct(wanted, 3) if distinct else rng.draw_independent(wanted, 3)
-        possible = wanted.gather(-1, tokens) > 1e-30  # what fills up may be anything
-        assert (torch.tensor(drawn.tokens) == tokens)[possible].all()
-        chances = wanted.gather(-1, torch.tensor(drawn.tokens))
-        torch.testing.assert_close(
-            torch.tensor(drawn.chances, dtype=torch.float64), chances, atol=1e-9, rtol=1e-5
-        )
+        possible = np.take_along_axis(wanted, tokens, -1) > 1e-30  # what fills up may be anything
+        assert (np.array(drawn.tokens) == tokens)[possible].all()
+        chances = np.take_along_axis(wanted, np.array(drawn.tokens), -1)
+        assert np.allclose(drawn.chances, chances, atol=1e-9, rtol=1e-5)
 
 
 def test_without_noise_the_likeliest_come_first() -> None:
     logits = logits_of(700)
     drawn = Rng(0, noise=False).draw_children(LogitRows(logits, 1.0), 4)
-    assert drawn.tokens == logits.topk(4).indices.tolist()
+    assert drawn.tokens == topk(logits, 4).tolist()
     alone = Rng(0, noise=False).draw_children(LogitRows(logits, 1.0), 2, distinct=False)
     assert alone.tokens == [[token] * 2 for token in logits.argmax(-1).tolist()]
 
 
 def test_what_fills_up_has_no_chance() -> None:
     """A rule would otherwise accept a token that nobody drew."""
-    logits = torch.tensor([[0.0, 1.0, -200.0, -torch.inf]])
+    logits = np.array([[0.0, 1.0, -200.0, -np.inf]], np.float32)
     rows = LogitRows(logits, 1.0)
     for seed in range(20):
         drawn = Rng(seed).draw_children(rows, 4)
@@ -72,29 +70,29 @@ def test_what_fills_up_has_no_chance() -> None:
     assert [rows.each()[0].chance(token) for token in (2, 3)] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, None])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, None])
 @pytest.mark.parametrize("size", [3, 5000])
 def test_a_row_without_a_distribution_counts_as_uniform(wrong: float | None, size: int) -> None:
     logits = logits_of(size)
     if wrong is None:
-        logits[1] = -torch.inf
+        logits[1] = -np.inf
     else:
         logits[1, size - 2] = wrong
     rows = LogitRows(logits, 1.0)
     assert rows.is_broken
-    torch.testing.assert_close(rows.probs()[1], torch.full((size,), 1.0 / size))
+    assert np.allclose(rows.probs()[1], 1.0 / size)
     assert rows.each()[1].chance(0) == pytest.approx(1.0 / size, rel=1e-6)
-    torch.testing.assert_close(rows.probs()[0].double(), law(logits[:1], 1.0)[0])
+    assert np.allclose(rows.probs()[0], law(logits[:1], 1.0)[0], atol=1e-7)
 
 
 def support_of(size: int, vocab: int) -> Support:
     """Draft tokens in no order."""
-    return Support(torch.randperm(vocab, generator=torch.Generator().manual_seed(3))[:size])
+    return Support(np.random.default_rng(3).permutation(vocab)[:size])
 
 
 @pytest.mark.parametrize("vocab", [40, 300, 5000])
 @pytest.mark.parametrize("known", ["all", "first", "some"])
-def test_rejections_leave_what_tensors_leave(vocab: int, known: str) -> None:
+def test_rejections_leave_what_arrays_leave(vocab: int, known: str) -> None:
     size = vocab if known == "all" else vocab // 2
     support = support_of(size, vocab) if known == "some" else None
     target, drafts = logits_of(vocab, seed=5), logits_of(size, seed=6)
@@ -106,16 +104,16 @@ def test_rejections_leave_what_tensors_leave(vocab: int, known: str) -> None:
         assert q.chance(token) == pytest.approx(float(drawn_from[token]), rel=1e-5)
         p, wanted = p.minus(q)[0], residual(wanted, drawn_from)
         q, drawn_from = q.without(token), without(drawn_from, token)
-        torch.testing.assert_close(p.tensor().double(), wanted, atol=1e-6, rtol=1e-4)
-        torch.testing.assert_close(q.tensor().double(), drawn_from, atol=1e-6, rtol=1e-4)
+        assert np.allclose(p.array(), wanted, atol=1e-6, rtol=1e-4)
+        assert np.allclose(q.array(), drawn_from, atol=1e-6, rtol=1e-4)
         assert p.chance(3) == pytest.approx(float(wanted[3]), rel=1e-4, abs=1e-9)
 
 
 def test_a_nearly_certain_row_knows_what_is_left_of_it() -> None:
     """1 - q of the drawn token would be rounding alone."""
-    logits = torch.tensor([[20.0, 0.0, 1.0, -1.0]])
+    logits = np.array([[20.0, 0.0, 1.0, -1.0]], np.float32)
     left = LogitRows(logits, 1.0).each()[0].without(0)
-    wanted = logits[0, 1:].double().softmax(-1).tolist()
+    wanted = law(logits[:, 1:], 1.0)[0].tolist()
     assert [left.chance(token) for token in (1, 2, 3)] == pytest.approx(wanted, rel=1e-6)
     assert left.chance(0) == 0.0
 
@@ -125,14 +123,14 @@ def test_of_equal_rows_nothing_is_left_but_the_row() -> None:
     p, q = rows.each()[0], rows.each()[0]
     rest, total = p.minus(q)
     assert total == 0.0
-    torch.testing.assert_close(rest.tensor(), q.tensor())
+    assert np.allclose(rest.array(), q.array(), atol=1e-7)
 
 
 @pytest.mark.parametrize("weight", [0.3, 0.9])
 def test_a_path_of_smaller_weight_leaves_less(weight: float) -> None:
     target, drafts = logits_of(300, seed=5), logits_of(300, seed=6)
     p, q = LogitRows(target, 1.0).each()[1], LogitRows(drafts, 1.0).each()[1]
-    wanted = (weight * law(target, 1.0)[1] - law(drafts, 1.0)[1]).clamp(min=0.0)
+    wanted = np.maximum(weight * law(target, 1.0)[1] - law(drafts, 1.0)[1], 0.0)
     rest, total = p.minus(q, weight)
     assert total == pytest.approx(float(wanted.sum()), rel=1e-5)
-    torch.testing.assert_close(rest.tensor().double(), wanted / wanted.sum(), atol=1e-6, rtol=1e-4)
+    assert np.allclose(rest.array(), wanted / wanted.sum(), atol=1e-6, rtol=1e-4)

@@ -1,9 +1,9 @@
-"""Searches through rows give what plain tensor operations give."""
+"""Searches through rows give what plain array operations give."""
 
+import numpy as np
 import pytest
-import torch
 
-from draftwood.native import rows_torch
+from draftwood.native import rows_numpy
 from draftwood.native.rows import (
     exponential_noise,
     gumbel_argmax,
@@ -15,25 +15,36 @@ from draftwood.native.rows import (
 )
 from draftwood.rng import Rng
 
-pytestmark = pytest.mark.skipif(not in_cpp(torch.zeros(1)), reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(
+    not in_cpp(np.zeros(1, np.float32)), reason="there is no C++ compiler"
+)
 
 
-def some(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+def some(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def law(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    return rows_numpy.softmax(logits, temperature)
 
 
 @pytest.mark.parametrize(("vocab", "count"), [(5, 5), (16, 1), (50, 8), (1000, 8), (49_152, 20)])
 def test_the_largest_come_first_and_of_equal_ones_the_first(vocab: int, count: int) -> None:
-    rows = (some(11, vocab) * 20).round() / 20  # many ties
-    expected = rows.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-    assert torch.equal(topk(rows, count), expected)
-    strided = torch.cat([rows, rows.neg()], dim=1)[:, :vocab]
-    assert torch.equal(topk(strided, count), expected)
+    rows = (some(11, vocab) * 20).round() / np.float32(20)  # many ties
+    expected = (-rows).argsort(-1, kind="stable")[:, :count]
+    assert np.array_equal(topk(rows, count), expected)
+    assert np.array_equal(rows_numpy.topk(rows, count), expected)
+    strided = np.concatenate([rows, -rows], axis=1)[:, :vocab]
+    assert np.array_equal(topk(strided, count), expected)
+
+
+def test_of_no_places_nothing_is_written() -> None:
+    assert topk(some(3, 40), 0).shape == rows_numpy.topk(some(3, 40), 0).shape == (3, 0)
 
 
 def test_a_maximum_anywhere_is_found() -> None:
     for place in range(0, 300, 7):
-        row = torch.zeros(1, 300)
+        row = np.zeros((1, 300), np.float32)
         row[0, place] = 1.0
         assert topk(row, 1).item() == place
 
@@ -41,60 +52,58 @@ def test_a_maximum_anywhere_is_found() -> None:
 @pytest.mark.parametrize("vocab", [1, 7, 256, 1000, 49_152])
 def test_probabilities_are_those_of_softmax(vocab: int) -> None:
     logits = some(3, vocab, seed=3) * 6
-    expected = (logits / 0.7).softmax(-1)
-    assert torch.allclose(softmax(logits, 0.7), expected, rtol=1e-5, atol=1e-9)
+    expected = law(logits.astype(np.float64), 0.7)
+    assert np.allclose(softmax(logits, 0.7), expected, rtol=1e-5, atol=1e-9)
     places, shares = topk_probs(logits, min(4, vocab), 0.7)
-    assert torch.allclose(shares, expected.gather(-1, places), rtol=1e-5, atol=1e-9)
+    assert np.allclose(shares, np.take_along_axis(expected, places, -1), rtol=1e-5, atol=1e-9)
 
 
 def test_a_logit_of_minus_infinity_has_no_probability() -> None:
     logits = some(1, 40)
-    logits[0, [3, 38]] = -torch.inf
+    logits[0, [3, 38]] = -np.inf
     assert softmax(logits, 1.0)[0, [3, 38]].tolist() == [0.0, 0.0]
 
 
 def test_probabilities_are_put_where_they_are_wanted() -> None:
-    memory = torch.zeros(4, 40)
-    assert softmax(some(2, 40), 0.7, memory[1:3]).data_ptr() == memory[1].data_ptr()
-    assert torch.equal(memory[1:3], softmax(some(2, 40), 0.7))
+    memory = np.zeros((4, 40), np.float32)
+    assert softmax(some(2, 40), 0.7, memory[1:3]).ctypes.data == memory[1].ctypes.data
+    assert np.array_equal(memory[1:3], softmax(some(2, 40), 0.7))
     assert not memory[[0, 3]].any()
 
 
 @pytest.mark.parametrize("vocab", [1, 15, 16, 17, 49_152])
 def test_overlap_is_the_sum_of_the_smaller(vocab: int) -> None:
-    p, q = some(2, vocab, seed=5).softmax(-1)
+    p, q = law(some(2, vocab, seed=5))
     for scale in (1.0, 0.3):
         assert overlap(p, q, 1.0 / scale) == pytest.approx(
-            float(torch.minimum(p * scale, q).double().sum()), rel=1e-6
+            np.minimum(p * scale, q).sum(dtype=np.float64), rel=1e-6
         )
 
 
-def test_noise_is_what_tensor_operations_make_of_it() -> None:
+def test_noise_is_what_array_operations_make_of_it() -> None:
     key = (0x12345678, 0xFFFFFFF0)
-    expected = rows_torch.exponential_noise(torch.arange(70_000), key)
-    found = torch.tensor(exponential_noise(range(70_000), key), dtype=torch.float64)
+    expected = rows_numpy.exponential_noise(np.arange(70_000), key)
+    found = np.array(exponential_noise(range(70_000), key))
     small = expected < 1.0
-    assert torch.allclose(found[small], expected[small], rtol=1e-6, atol=0.0)
-    assert torch.allclose(found, expected, rtol=1e-2)
+    assert np.allclose(found[small], expected[small], rtol=1e-6, atol=0.0)
+    assert np.allclose(found, expected, rtol=1e-2)
 
 
 @pytest.mark.parametrize("vocab", [1, 15, 16, 17, 300, 49_152])
 def test_the_first_to_arrive_is_the_least_time_over_weight(vocab: int) -> None:
     for seed in range(20):
-        weights, key = some(vocab, seed=seed).exp(), (seed, 7 * seed)
-        expected = int(
-            (weights.double() / rows_torch.exponential_noise(torch.arange(vocab), key)).argmax()
-        )
-        assert gumbel_argmax(weights, key) == expected
-        assert gumbel_argmax(weights * (torch.arange(vocab) == vocab // 2), key) == vocab // 2
+        weights, key = np.exp(some(vocab, seed=seed)), (seed, 7 * seed)
+        noise = rows_numpy.exponential_noise(np.arange(vocab), key)
+        assert gumbel_argmax(weights, key) == (weights.astype(np.float64) / noise).argmax()
+        assert gumbel_argmax(weights * (np.arange(vocab) == vocab // 2), key) == vocab // 2
 
 
 @pytest.mark.parametrize("distinct", [True, False])
 @pytest.mark.parametrize("vocab", [1, 3, 256, 257, 1000, 49_152])
-def test_shares_find_the_places_that_tensor_operations_find(
+def test_shares_find_the_places_that_array_operations_find(
     vocab: int, distinct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = (some(5, vocab, seed=4) * 4).softmax(-1)
+    rows = law(some(5, vocab, seed=4) * 4)
     rows[1, 1:] = 0.0  # nothing is left after the first draw
     rows[2, : vocab // 2] = 0.0
     count = min(6, vocab)
@@ -108,13 +117,13 @@ def test_shares_find_the_places_that_tensor_operations_find(
     ]
     for one, places in zip(draw, found, strict=True):
         expected = one(rows, count)
-        known = rows.gather(-1, expected) > 0
+        known = np.take_along_axis(rows, expected, -1) > 0
         known[1, 1:] &= not distinct  # anything fills up
-        assert torch.equal(places[known], expected[known])
+        assert np.array_equal(places[known], expected[known])
 
 
 def test_what_does_not_run_in_cpp() -> None:
-    assert not in_cpp(torch.zeros(3, dtype=torch.float64))
-    assert not in_cpp(torch.zeros(3, 2, dtype=torch.bfloat16))
-    assert not in_cpp(torch.zeros(3, 2).T)
-    assert not in_cpp(torch.zeros(0))
+    assert not in_cpp(np.zeros(3))
+    assert not in_cpp(np.zeros((3, 2), np.float16))
+    assert not in_cpp(np.zeros((3, 2), np.float32).T)
+    assert not in_cpp(np.zeros(0, np.float32))

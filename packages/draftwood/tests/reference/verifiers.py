@@ -5,9 +5,8 @@ by hand.
 from dataclasses import dataclass
 from fractions import Fraction
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.testing import Walk, plain_tree, walks
 from draftwood.tree import Draw
@@ -48,11 +47,11 @@ class Row:
     best_distinct: Fraction
 
     @property
-    def target(self) -> Float[Tensor, "vocab vocab"]:
+    def target(self) -> Float[np.ndarray, "vocab vocab"]:
         return context_free(self.p)
 
     @property
-    def draft(self) -> Float[Tensor, "vocab vocab"]:
+    def draft(self) -> Float[np.ndarray, "vocab vocab"]:
         return context_free(self.q)
 
 
@@ -120,9 +119,9 @@ ROWS = (
 )
 
 
-def context_free(law: tuple[float, ...]) -> Float[Tensor, "vocab vocab"]:
+def context_free(law: tuple[float, ...]) -> Float[np.ndarray, "vocab vocab"]:
     """A table with the same next-token law after every token."""
-    return torch.tensor(law, dtype=torch.float64).repeat(len(law), 1)
+    return np.tile(np.array(law, np.float64), (len(law), 1))
 
 
 def one_level(verifier: Verifier, draw: Draw, row: Row, count: int | None = None) -> list[Walk]:

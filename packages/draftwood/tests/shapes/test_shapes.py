@@ -1,8 +1,10 @@
 """Every shape: what its trees look like, that they tell the truth, and that lies are caught."""
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,20 +12,19 @@ from draftwood.rng import Rng
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
 from draftwood.shapes.base import joined
 from draftwood.shapes.sequoia import plan
-from draftwood.shapes.stochastic_beam import perturbed_values
+from draftwood.shapes.stochastic_beam import falling_values
 from draftwood.testing import check_shape, chi_square
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from law_cases import SHAPES, ThrownAway
 from thinning import thinned
 
 
-def table(vocab: int = 6, seed: int = 0) -> torch.Tensor:
-    return (torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 1.5).softmax(
-        -1
-    )
+def table(vocab: int = 6, seed: int = 0) -> np.ndarray:
+    scores = torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 1.5
+    return scores.softmax(-1).numpy()
 
 
-def grow(shape: Shape, rng: Rng, probs: torch.Tensor | None = None) -> DraftTree:
+def grow(shape: Shape, rng: Rng, probs: np.ndarray | None = None) -> DraftTree:
     rows = table() if probs is None else probs
     return shape.grow(0, lambda tree, first: rows[tree.tokens[first:]], rng)
 
@@ -47,8 +48,8 @@ class Likeliest:
     def grow(self, root: int, expand, rng: Rng) -> DraftTree:
         tree = Widths((2,)).grow(root, expand, rng)
         drawn = tree.tokens[1:]
-        order = tree.probs[0, drawn].argsort(descending=True)
-        return replace(tree, tokens=torch.cat([tree.tokens[:1], drawn[order]]))
+        order = (-tree.probs[0, drawn]).argsort()
+        return replace(tree, tokens=np.append(tree.tokens[:1], drawn[order]))
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class OtherRows:
 
     def grow(self, root: int, expand, rng: Rng) -> DraftTree:
         tree = Widths((2,)).grow(root, expand, rng)
-        return replace(tree, probs=tree.probs.sqrt() / tree.probs.sqrt().sum(-1, keepdim=True))
+        return replace(tree, probs=np.sqrt(tree.probs) / np.sqrt(tree.probs).sum(-1, keepdims=True))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -163,18 +164,18 @@ def test_what_shapes_say_of_themselves() -> None:
 
 
 def test_rows_that_lie_one_behind_the_other_are_not_copied() -> None:
-    memory = torch.rand(6, 4)
+    memory = np.random.default_rng(0).random((6, 4))
     whole = joined([memory[1:2], memory[2:5]])
-    assert torch.equal(whole, memory[1:5])
-    assert whole.data_ptr() == memory[1].data_ptr()
+    assert np.array_equal(whole, memory[1:5])
+    assert whole.ctypes.data == memory[1].ctypes.data
     for blocks in (
         [memory[0:1], memory[2:4]],
         [memory[1:2], memory[0:1]],
-        [memory[:1], memory[1:2].clone()],
+        [memory[:1], memory[1:2].copy()],
     ):
-        assert torch.equal(joined(blocks), torch.cat(blocks))
+        assert np.array_equal(joined(blocks), np.concatenate(blocks))
     columns = [memory[:2, :3], memory[2:, :3]]
-    assert torch.equal(joined(columns), torch.cat(columns))
+    assert np.array_equal(joined(columns), np.concatenate(columns))
 
 
 def test_widths() -> None:
@@ -191,7 +192,7 @@ def test_greedy_plus_one_is_the_likeliest_and_one_more() -> None:
     row = table()[0]
     for seed in range(20):
         tree = grow(Widths((3,), "greedy-plus-one"), Rng(seed))
-        assert tree.token_list[1:3] == row.topk(2).indices.tolist()
+        assert tree.token_list[1:3] == (-row).argsort()[:2].tolist()
         assert tree.token_list[3] not in tree.token_list[1:3]
 
 
@@ -208,13 +209,13 @@ def test_stochastic_beam_keeps_so_many_a_level_and_leaves_stay() -> None:
     for seed in range(30):
         tree = grow(shape, Rng(seed))
         assert len(tree) == 10
-        assert tree.depths.bincount().tolist() == [1, 3, 3, 3]
+        assert np.bincount(tree.depths).tolist() == [1, 3, 3, 3]
         families.add(tuple(sorted(len(family) for family in tree.children)))
     assert len(families) > 2  # a random number of children
 
 
 def reference_beam(
-    probs: torch.Tensor, width: int, depth: int, rng: torch.Generator
+    probs: np.ndarray, width: int, depth: int, rng: torch.Generator
 ) -> tuple[int, ...]:
     """Stochastic Beam Search as it is written down: noise for every token, shifted to the parent's
     maximum.
@@ -224,7 +225,7 @@ def reference_beam(
     for _ in range(depth):
         children = []
         for tokens, phi, psi in beams:
-            log_probs = phi + probs[tokens[-1]].log()
+            log_probs = phi + torch.from_numpy(probs[tokens[-1]]).log()
             noisy = (
                 log_probs
                 - (-torch.rand(len(log_probs), generator=rng, dtype=torch.float64).log()).log()
@@ -243,7 +244,7 @@ def reference_beam(
 @pytest.mark.proof
 @pytest.mark.usefixtures("unchecked")
 def test_stochastic_beam_has_the_law_of_the_written_formula() -> None:
-    probs, texts = table(3, seed=4).double(), 6000
+    probs, texts = table(3, seed=4).astype(np.float64), 6000
     rng, own = torch.Generator().manual_seed(0), Rng(0)
     reference: dict[tuple[int, ...], int] = {}
     counts: dict[tuple[int, ...], int] = {}
@@ -270,27 +271,26 @@ def test_stochastic_beam_has_the_law_of_the_written_formula() -> None:
 
 
 def test_perturbed_values_fall_and_survive_extremes() -> None:
-    chance = torch.tensor(
-        [[0.9, 0.1, 0.0], [1.0, 0.0, 0.0], [1e-30, 1e-35, 0.0]], dtype=torch.float64
+    beams = zip(
+        [0.0, -50.0, -600.0],
+        [3.0, 0.1, -9.0],
+        [[0.9, 0.1, 0.0], [1.0, 0.0, 0.0], [1e-30, 1e-35, 0.0]],
+        Rng(0).exponential(3, 3).tolist(),
+        strict=True,
     )
-    values = perturbed_values(
-        torch.tensor([0.0, -50.0, -700.0]).double(),
-        torch.tensor([3.0, 0.1, -9.0]).double(),
-        chance,
-        Rng(0),
-    )
+    values = np.array([falling_values(*beam) for beam in beams])
     assert values[:, 0].tolist() == pytest.approx([3.0, 0.1, -9.0])
-    assert not values.isnan().any()
+    assert not np.isnan(values).any()
     assert (values[:, 1:] <= values[:, :-1]).all()
-    assert values[0, 2] == -torch.inf
-    assert values[1, 1] == -torch.inf
+    assert values[0, 2] == -np.inf
+    assert values[1, 1] == -np.inf
 
 
 def test_paths_follow_ranks() -> None:
     probs = table()
     tree = grow(Paths(((0,), (1,), (0, 0), (0, 1))), Rng(0), probs)
-    first, second = probs[0].topk(2).indices.tolist()
-    assert tree.token_list == [0, first, second, *probs[first].topk(2).indices.tolist()]
+    first, second = (-probs[0]).argsort()[:2].tolist()
+    assert tree.token_list == [0, first, second, *(-probs[first]).argsort()[:2].tolist()]
 
 
 def test_paths_keep_small_ranks_near_the_root_within_a_budget() -> None:
@@ -323,9 +323,7 @@ def test_best_first_keeps_the_likeliest() -> None:
 
 
 def yield_of(paths: list[tuple[int, ...]], acceptance: tuple[float, ...]) -> float:
-    return 1 + sum(
-        torch.tensor([acceptance[rank] for rank in path]).double().prod().item() for path in paths
-    )
+    return 1 + sum(prod(acceptance[rank] for rank in path) for path in paths)
 
 
 def every_tree(budget: int, ranks: int, depth: int) -> set[frozenset[tuple[int, ...]]]:

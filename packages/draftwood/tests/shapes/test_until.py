@@ -2,22 +2,22 @@
 
 import math
 
+import numpy as np
 import pytest
-import torch
 
 from draftwood.rng import Rng
 from draftwood.shapes import Until
 from draftwood.tree import DraftTree
 
 # after 0 surely 1, after 1 nearly surely 2, after 2 anything
-ROWS = torch.tensor([[0.0, 1.0, 0.0], [0.04, 0.0, 0.96], [0.4, 0.3, 0.3]])
+ROWS = np.array([[0.0, 1.0, 0.0], [0.04, 0.0, 0.96], [0.4, 0.3, 0.3]], np.float32)
 
 
 def grow(shape: Until, seed: int = 0, max_draft_len: int = 9) -> tuple[DraftTree, list[int]]:
     """A tree, and the nodes from which on the drafter was asked."""
     asked: list[int] = []
 
-    def expand(tree: DraftTree, first: int) -> torch.Tensor:
+    def expand(tree: DraftTree, first: int) -> np.ndarray:
         asked.append(first)
         return ROWS[tree.tokens[first:]]
 
@@ -40,7 +40,7 @@ def test_the_token_that_stops_a_chain_stays(shape: Until, tokens: list[int]) -> 
     assert tree.token_list == tokens
     assert asked == list(range(len(tokens) - 1))  # nothing below the last token was run
     assert tree.probs is not None
-    assert torch.equal(tree.probs, ROWS[torch.tensor(tokens[:-1])])
+    assert np.array_equal(tree.probs, ROWS[tokens[:-1]])
 
 
 def test_the_entropy_is_that_of_the_row() -> None:

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -102,7 +103,7 @@ def grown(way: Any, nearest: NearestState, temperature: float, seed: int) -> lis
         while tree.children[path[-1]] and chance.random() < 0.7:
             path.append(chance.choice(tree.children[path[-1]]))
         learn(tree, path)
-        request.rng.draw(torch.ones(VOCAB))
+        request.rng.draw(np.ones(VOCAB))
     return found
 
 

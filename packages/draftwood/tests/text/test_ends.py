@@ -5,6 +5,7 @@ and of the text.
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -214,10 +215,10 @@ def test_a_draft_model_of_a_shorter_context_uses_it_up(targets: dict[str, Model]
     ids=lambda shape: shape.name,
 )
 def test_a_shape_grows_as_deep_as_there_is_room(shape: Shape, max_draft_len: int) -> None:
-    table = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    table = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1).numpy()
     asked: list[int] = []
 
-    def expand(tree: DraftTree, first: int) -> torch.Tensor:
+    def expand(tree: DraftTree, first: int) -> np.ndarray:
         asked.append(tree.depth)
         return table[tree.tokens[first:]]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from itertools import permutations
 from math import log
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from draftwood.native.logit_rows import Children, LogitRow, LogitRows, Support
 from draftwood.rng import Rng
@@ -36,23 +36,28 @@ from reference.verifiers import EXACT
 BITS = 1e-6  # of the laws' distances, in 32 bits
 
 
-def tables(seed: int, vocab: int = 3) -> tuple[Tensor, Tensor]:
+def tables(seed: int, vocab: int = 3) -> tuple[np.ndarray, np.ndarray]:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(2, vocab, vocab, dtype=torch.float64, generator=generator) * 1.5
     if seed % 2:  # rows with zeros in different places
         scores[0, 0, 0] = scores[1, 0, 1] = scores[1, 1, 2] = -torch.inf
-    target, draft = scores.softmax(-1)
+    target, draft = scores.softmax(-1).numpy()
     return target, draft
 
 
-def drawing(shape: Shape, draft: Tensor, support: Support | None = None) -> Grow:
+def logs(rows: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.ascontiguousarray(np.log(rows), np.float32)
+
+
+def drawing(shape: Shape, draft: np.ndarray, support: Support | None = None) -> Grow:
     """Grow a shape from logits, of the tokens of ``support`` alone where there is one."""
 
     def expand(tree: DraftTree, first: int) -> LogitRows:
         rows = at_nodes(draft, tree, first)
         if support is not None:
             rows = rows[:, support.tokens]
-        return LogitRows(rows.log().float(), 1.0, draft.shape[-1], support)
+        return LogitRows(logs(rows), 1.0, draft.shape[-1], support)
 
     return lambda rng: grow_sound(shape, 0, expand, rng)
 
@@ -61,8 +66,8 @@ def on_logits(verifier: Verifier) -> Rule:
     """The rule on a target's logits."""
 
     def rule(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        assert isinstance(target_probs, Tensor)
-        rows = LazyProbs(target_probs.log().float(), Sampling(1.0), tree, Context([0], 1))
+        assert isinstance(target_probs, np.ndarray)
+        rows = LazyProbs(logs(target_probs), Sampling(1.0), tree, Context([0], 1))
         return verifier(tree, rows, rng)
 
     return rule
@@ -95,7 +100,7 @@ def test_every_pair_keeps_the_law(verifier: Verifier, draw: Draw, seed: int) -> 
 @pytest.mark.parametrize("tokens", [(2, 0), (1,), (1, 2, 0)])
 def test_a_draft_vocabulary_keeps_the_law(draw: Draw, tokens: tuple[int, ...]) -> None:
     target, draft = tables(2)
-    support = Support(torch.tensor(tokens))
+    support = Support(np.array(tokens))
     for widths in ((2, 1), (3,)):
         grow = drawing(Widths(widths, draw), draft, support)  # type: ignore[arg-type]
         law = emitted_law(on_logits(Rejection()), grow, target, 3)
@@ -112,7 +117,7 @@ def test_rejection_computes_no_row_of_the_draft() -> None:
     chances = tree.without_probs().chances
     assert chances is not None
     wanted = tree.probs[tree.parents[1:], tree.tokens[1:]]
-    torch.testing.assert_close(chances, torch.cat([torch.ones(1), wanted]))
+    assert np.allclose(chances, [1.0, *wanted])
 
 
 def keeps(row: LogitRow, token: int) -> LogitRow:
@@ -142,7 +147,7 @@ def test_wrong_rows_change_the_law(
     assert distance(law, target_law(target, 2)) > 1e-3
 
 
-def on_tensors(shape: Shape, draft: Tensor) -> Grow:
+def on_arrays(shape: Shape, draft: np.ndarray) -> Grow:
     return lambda rng: shape.grow(0, lambda tree, first: at_nodes(draft, tree, first), rng)
 
 
@@ -161,23 +166,23 @@ def on_tensors(shape: Shape, draft: Tensor) -> Grow:
     ids=lambda shape: shape.label,
 )
 @pytest.mark.parametrize("noise", [True, False])
-def test_trees_are_those_of_tensors(shape: Shape, noise: bool) -> None:
+def test_trees_are_those_of_arrays(shape: Shape, noise: bool) -> None:
     """From the same uniform numbers, up to rounding."""
     _, draft = tables(4, vocab=40)
     for seed in range(60):
         one, other = (
             grow(Rng(seed, noise=noise))
-            for grow in (drawing(shape, draft), on_tensors(shape, draft))
+            for grow in (drawing(shape, draft), on_arrays(shape, draft))
         )
         assert one.token_list == other.token_list
         assert one.parent_list == other.parent_list
         assert one.draw == other.draw
         assert one.is_drawn == other.is_drawn
         if one.is_drawn:
-            torch.testing.assert_close(one.probs.double(), other.probs, atol=1e-6, rtol=1e-5)
+            assert np.allclose(one.probs, other.probs, atol=1e-6, rtol=1e-5)
 
 
-def ordered_pairs(draft: Tensor) -> dict[tuple[int, ...], float]:
+def ordered_pairs(draft: np.ndarray) -> dict[tuple[int, ...], float]:
     """Law of the first two draws without replacement."""
     row = draft[0].tolist()
     return {
@@ -193,7 +198,7 @@ def test_beams_are_draws_without_replacement() -> None:
     assert chi_square(counts, ordered_pairs(draft)) > 1e-4
 
 
-def beam_law(draft: Tensor, seed: int) -> float:
+def beam_law(draft: np.ndarray, seed: int) -> float:
     """Evidence that whole beams are texts without replacement (Kool et al. 2019)."""
     law = {
         (a, b): float(draft[0, a] * draft[a, b])
@@ -234,12 +239,12 @@ def test_texts_of_beams_follow_the_target() -> None:
     assert chi_square(counts, target_law(target, 2)) > 1e-4
 
 
-@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_broken_rows_keep_the_law_and_end_drafting(wrong: float) -> None:
     target, draft = tables(0)
 
     def expand(tree: DraftTree, first: int) -> LogitRows:
-        rows = at_nodes(draft, tree, first).log().float()
+        rows = logs(at_nodes(draft, tree, first))
         rows[tree.tokens[first:] == 1, 0] = wrong
         return LogitRows(rows, 1.0)
 
@@ -258,8 +263,8 @@ def test_at_temperature_0_the_text_is_the_likeliest(shape: Shape) -> None:
     target, draft = tables(4, vocab=6)
     for root in range(6):
         rng = Rng(root, noise=False)
-        tree = drawing(shape, draft.roll(root, 0))(rng)
-        rows = LazyProbs(at_nodes(target, tree).log().float(), Sampling(0.0), tree, Context([0], 1))
+        tree = drawing(shape, np.roll(draft, root, 0))(rng)
+        rows = LazyProbs(logs(at_nodes(target, tree)), Sampling(0.0), tree, Context([0], 1))
         verdict = Rejection()(tree, rows, rng)
         token = 0
         for emitted in [*(tree.token_list[node] for node in verdict.path), verdict.next_token]:
@@ -267,20 +272,20 @@ def test_at_temperature_0_the_text_is_the_likeliest(shape: Shape) -> None:
             assert emitted == token
 
 
-def test_a_shape_that_knows_no_logits_gets_tensors() -> None:
+def test_a_shape_that_knows_no_logits_gets_arrays() -> None:
     _, draft = tables(0)
     given: list[object] = []
 
     class Own(Widths):
         def grow(self, root, expand, rng, max_draft_len=9):
-            def noted(tree: DraftTree, first: int) -> Tensor:
+            def noted(tree: DraftTree, first: int) -> np.ndarray:
                 given.append(expand(tree, first))
                 return given[-1]
 
             return super().grow(root, noted, rng, max_draft_len)
 
     tree = drawing(Own((2, 1)), draft)(Rng(0))
-    assert all(isinstance(rows, Tensor) for rows in given)
+    assert all(isinstance(rows, np.ndarray) for rows in given)
     assert tree.rows is None
     assert tree.token_list == drawing(Widths((2, 1)), draft)(Rng(0)).token_list
 
@@ -290,6 +295,8 @@ def test_rows_survive_cutting_a_tree() -> None:
     tree = drawing(Widths((2, 2, 1)), draft)(Rng(2))
     kept = tree.truncated(2)
     assert kept.rows is not None
-    torch.testing.assert_close(kept.probs, tree.probs[: len(kept.probs)])
+    assert np.allclose(kept.probs, tree.probs[: len(kept.probs)])
     assert tree.drawn_chances() is not None
-    assert isinstance(Rng(0).draw_children(LogitRows(torch.zeros(1, 3), 1.0), 1), Children)
+    assert isinstance(
+        Rng(0).draw_children(LogitRows(np.zeros((1, 3), np.float32), 1.0), 1), Children
+    )

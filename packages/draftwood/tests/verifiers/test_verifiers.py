@@ -2,10 +2,10 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.testing import (
@@ -30,12 +30,12 @@ exact = pytest.mark.parametrize(
 )
 
 
-def tables(seed: int, vocab: int = 3, spread: float = 1.5) -> tuple[Tensor, Tensor]:
+def tables(seed: int, vocab: int = 3, spread: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
     generator = torch.Generator().manual_seed(seed)
     target, draft = (
         torch.randn(2, vocab, vocab, dtype=torch.float64, generator=generator) * spread
     ).softmax(-1)
-    return target, draft
+    return target.numpy(), draft.numpy()
 
 
 def widths_for(verifier: Verifier, draw: Draw) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def test_is_a_value_with_a_name_of_its_own(verifier: Verifier) -> None:
 
 @exact
 def test_works_in_32_bits(verifier: Verifier, draw: Draw) -> None:
-    target, draft = (table.float() for table in tables(1))
+    target, draft = (table.astype(np.float32) for table in tables(1))
     widths = widths_for(verifier, draw)
     law = emitted_law(verifier, plain_tree(widths, draw, draft), target, len(widths) + 1)
     assert distance(law, target_law(target, len(widths) + 1)) < 1e-6
@@ -68,7 +68,7 @@ def test_works_in_32_bits(verifier: Verifier, draw: Draw) -> None:
 def test_at_temperature_0_gives_the_greedy_text(verifier: Verifier, draw: Draw) -> None:
     for seed in range(20):
         target, draft = tables(seed, vocab=5)
-        certain = torch.zeros_like(target).scatter_(-1, target.argmax(-1, keepdim=True), 1.0)
+        certain = np.eye(5)[target.argmax(-1)]
         grow = plain_tree(widths_for(verifier, draw), draw, draft)
         tree = grow(Rng(seed, noise=False))
         verdict = verifier(tree, at_nodes(certain, tree), Rng(seed, noise=False))
@@ -93,10 +93,10 @@ def test_a_lone_root_is_plain_decoding(verifier: Verifier, draw: Draw) -> None:
 class CountedRows:
     """The target's rows, and which of them were looked at."""
 
-    def __init__(self, rows: Float[Tensor, "nodes vocab"]) -> None:
+    def __init__(self, rows: Float[np.ndarray, "nodes vocab"]) -> None:
         self.rows, self.seen = rows, set()
 
-    def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
+    def __getitem__(self, node: int) -> Float[np.ndarray, " vocab"]:
         self.seen.add(node)
         return self.rows[node]
 
@@ -128,11 +128,10 @@ def test_rows_of_leaves_are_never_used(verifier: Verifier, draw: Draw) -> None:
 
     def spoilt(rng: Rng) -> DraftTree:
         tree = grow(rng)
-        leaves = torch.tensor([not tree.children[node] for node in range(len(tree))])
-        rows = torch.cat(
-            [tree.probs, torch.zeros(len(tree) - len(tree.probs), 3, dtype=torch.float64)]
-        )
-        return dataclasses.replace(tree, probs=rows.masked_fill(leaves[:, None], torch.nan))
+        leaves = [not tree.children[node] for node in range(len(tree))]
+        rows = np.concatenate([tree.probs, np.zeros((len(tree) - len(tree.probs), 3))])
+        rows[leaves] = np.nan
+        return dataclasses.replace(tree, probs=rows)
 
     assert distance(emitted_law(verifier, spoilt, target, 3), target_law(target, 3)) < 1e-12
 
@@ -146,12 +145,10 @@ def test_of_twins_the_first_may_be_a_leaf(verifier: Verifier) -> None:
     def grow(rng: Rng) -> DraftTree:  # two siblings, of which only the second goes on
         first, second = (rng.draw(draft[0]) for _ in range(2))
         third = rng.draw(draft[second])
-        rows = torch.stack(
-            [draft[0], torch.full((3,), torch.nan, dtype=torch.float64), draft[second]]
-        )
+        rows = np.stack([draft[0], np.full(3, np.nan), draft[second]])
         return DraftTree(
-            torch.tensor([0, first, second, third]),
-            torch.tensor([-1, 0, 0, 2]),
+            np.array([0, first, second, third]),
+            np.array([-1, 0, 0, 2]),
             rows,
             "independent",
         )
@@ -172,7 +169,7 @@ def test_of_twins_the_first_may_be_a_leaf(verifier: Verifier) -> None:
 def test_tokens_the_draft_cannot_draw_are_no_drafts(verifier: Verifier, draw: Draw) -> None:
     target, _ = tables(6)
     # leaves nothing for a second child
-    certain = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).repeat(3, 1)
+    certain = np.tile([0.0, 1.0, 0.0], (3, 1))
     widths = (1, 1) if verifier.name == "block" else (3, 2)
     found = walks(verifier, plain_tree(widths, draw, certain), target)
     if verifier.name != "match":  # which only asks whether a child holds the token it drew
@@ -183,8 +180,8 @@ def test_tokens_the_draft_cannot_draw_are_no_drafts(verifier: Verifier, draw: Dr
 
 @exact
 def test_laws_that_differ_by_rounding_alone(verifier: Verifier, draw: Draw) -> None:
-    draft = torch.tensor([0.5, 0.5], dtype=torch.float64).repeat(2, 1)
-    target = torch.tensor([0.5 - 2**-54, 0.5 + 2**-53], dtype=torch.float64).repeat(2, 1)
+    draft = np.tile([0.5, 0.5], (2, 1))
+    target = np.tile([0.5 - 2**-54, 0.5 + 2**-53], (2, 1))
     for widths in ((1, 1), (1, 1, 1)) if verifier.name == "block" else ((1, 1), (2, 1), (1, 2)):
         law = emitted_law(verifier, plain_tree(widths, draw, draft), target, 2)
         assert distance(law, target_law(target, 2)) < 1e-12
@@ -193,18 +190,18 @@ def test_laws_that_differ_by_rounding_alone(verifier: Verifier, draw: Draw) -> N
 class TestTypical:
     def test_keeps_the_longest_path_of_likely_tokens(self) -> None:
         tree = DraftTree.of([0, 1, 2, 1, 2, 0], [-1, 0, 0, 2, 3, 1])
-        rows = torch.zeros(6, 3)
-        rows[0] = torch.tensor([0.2, 0.3, 0.5])
-        rows[1] = torch.tensor([0.05, 0.9, 0.05])  # the last node below it is too unlikely
-        rows[2] = torch.tensor([0.0, 1.0, 0.0])
-        rows[3] = torch.tensor([0.5, 0.5, 0.0])
+        rows = np.zeros((6, 3))
+        rows[0] = [0.2, 0.3, 0.5]
+        rows[1] = [0.05, 0.9, 0.05]  # the last node below it is too unlikely
+        rows[2] = [0.0, 1.0, 0.0]
+        rows[3] = [0.5, 0.5, 0.0]
         verdict = Typical()(tree, rows, Rng(0))
         assert verdict.path == [2, 3]
         assert verdict.next_token in (0, 1)
 
     def test_bound_falls_with_entropy(self) -> None:
         tree = DraftTree.chain([0, 1])
-        uniform = torch.full((2, 16), 1 / 16)  # the bound is delta / 16
+        uniform = np.full((2, 16), 1 / 16)  # the bound is delta / 16
         assert Typical(delta=0.9)(tree, uniform, Rng(0)).path == [1]
         assert Typical(delta=1.1)(tree, uniform, Rng(0)).path == []
 
@@ -223,7 +220,7 @@ def test_tokens_outside_the_vocabulary_are_refused(verifier: Verifier, token: in
     target, draft = tables(4)
 
     def verify() -> Verdict:
-        tree = DraftTree(torch.tensor([0, token]), torch.tensor([-1, 0]), draft[:1], "distinct")
+        tree = DraftTree(np.array([0, token]), np.array([-1, 0]), draft[:1], "distinct")
         return verifier(tree, target[:2], Rng(0))
 
     with pytest.raises(ValueError, match=rf"tokens.* got .*{token}"):

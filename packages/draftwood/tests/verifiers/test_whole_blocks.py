@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -97,12 +98,12 @@ def test_the_value_of_shared_children_follows_from_a_formula() -> None:
     assert mean == pytest.approx(94031 / 62500, abs=1e-12)  # the value that enumeration gives above
 
 
-def _accepted_of(count: int, p: torch.Tensor, q: torch.Tensor) -> float:
+def _accepted_of(count: int, p: np.ndarray, q: np.ndarray) -> float:
     rejected = 1.0
     for _ in range(count):
-        overlap = float(torch.minimum(p, q).sum())
+        overlap = float(np.minimum(p, q).sum())
         rejected *= 1.0 - overlap
-        p = (p - q).clamp(min=0.0) / (1.0 - overlap)
+        p = np.maximum(p - q, 0.0) / (1.0 - overlap)
     return 1.0 - rejected
 
 
@@ -122,7 +123,7 @@ def test_traversal_of_the_papers_example_tree() -> None:
     target, draft = EXAMPLE
     a, b, c = range(3)
     bare = DraftTree.of([a, a, c, b, c, a], [-1, 0, 0, 1, 1, 2])  # X1..X5 are nodes 1..5
-    tree = DraftTree(bare.tokens, bare.parents, draft.repeat(2, 1)[: len(bare)], "distinct")
+    tree = DraftTree(bare.tokens, bare.parents, np.tile(draft, (2, 1))[: len(bare)], "distinct")
     rng = RefusingRng()
     verdict = Traversal()(tree, at_nodes(target, tree), rng)
     # X3, X4, X1, X5, X2; with 1/11 left to X1 after X3 failed, X4 passes with (1/11) / (1/7)
@@ -139,7 +140,8 @@ def test_block_refuses_a_tree_and_names_the_cure() -> None:
 
 def test_block_and_traversal_emit_the_same_on_chains() -> None:
     generator = torch.Generator().manual_seed(4)
-    target, draft = (torch.rand(2, 3, 3, dtype=torch.float64, generator=generator) ** 2).softmax(-1)
+    scores = torch.rand(2, 3, 3, dtype=torch.float64, generator=generator) ** 2
+    target, draft = scores.softmax(-1).numpy()
     grow = plain_tree((1, 1, 1), "distinct", draft)
 
     def by_tree(verifier: Verifier) -> Law:
@@ -152,7 +154,7 @@ def test_block_and_traversal_emit_the_same_on_chains() -> None:
     assert distance(by_tree(Block()), by_tree(Traversal())) < 1e-12
 
 
-def stopping(draft: torch.Tensor, draw: Draw, stop: int = 1) -> Callable[[Rng], DraftTree]:
+def stopping(draft: np.ndarray, draw: Draw, stop: int = 1) -> Callable[[Rng], DraftTree]:
     """Chains of at most three tokens that end early after the token ``stop``, as a draft model
     unsure of itself.
     """
@@ -172,7 +174,8 @@ def stopping(draft: torch.Tensor, draw: Draw, stop: int = 1) -> Callable[[Rng], 
 @pytest.mark.parametrize(("verifier", "draw"), EXACT)
 def test_chains_may_stop_after_any_token(verifier: Verifier, draw: Draw) -> None:
     generator = torch.Generator().manual_seed(5)
-    target, draft = torch.rand(2, 3, 3, dtype=torch.float64, generator=generator).mul(2).softmax(-1)
+    scores = 2 * torch.rand(2, 3, 3, dtype=torch.float64, generator=generator)
+    target, draft = scores.softmax(-1).numpy()
     for length in (1, 2, 3, 4):
         law = emitted_law(verifier, stopping(draft, draw), target, length)
         assert distance(law, target_law(target, length)) < 1e-12

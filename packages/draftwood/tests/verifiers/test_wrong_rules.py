@@ -74,7 +74,7 @@ def jumps(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
 
 def writes_to_the_target(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
     verdict = Match()(tree, target_probs, rng)
-    target_probs[0].mul_(0.5)
+    target_probs[0][:] *= 0.5
     return verdict
 
 

@@ -85,9 +85,11 @@ def distribution_test(
         logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]
     finally:
         session.close()
-    distributions = sampling.probs(logits.cpu())
+    distributions = sampling.probs(logits.float().cpu().numpy())
     places = np.random.default_rng(seed).permutation(len(distributions))[:CANDIDATES].tolist()
-    places.sort(key=lambda each: -float(torch.special.entr(distributions[each]).sum()))
+    places.sort(
+        key=lambda each: -float(torch.special.entr(torch.from_numpy(distributions[each])).sum())
+    )
     for place in places:
         context = [*prompt, *answer[:place]]
         # room for whole trees

@@ -172,7 +172,7 @@ class LazyTree:
 
     def row_of(self, node: int) -> Any:
         """The distribution that a node was drawn from."""
-        return self.rows[self.parent_list[node]].tensor()
+        return self.rows[self.parent_list[node]].array()
 
     def truncated(self, depth: int) -> "LazyTree":
         """The tree itself, which no limit of the text's length cuts."""

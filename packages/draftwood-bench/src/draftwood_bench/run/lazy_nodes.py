@@ -229,9 +229,6 @@ class RowsOnDemand:
     def __len__(self) -> int:
         return len(self.tree)
 
-    def cpu(self) -> "RowsOnDemand":
-        return self
-
     def __getitem__(self, rows: slice) -> torch.Tensor:
         wanted = [0, *self.tree.path_to(rows.start)]
         self.keep(wanted[: min(self._shared_with(wanted), len(wanted) - 1)])

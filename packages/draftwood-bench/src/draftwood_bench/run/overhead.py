@@ -80,7 +80,7 @@ class PreparedSession:
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
         since = time.perf_counter()
-        return self.model.answer(tree.tokens[first:], since)
+        return self.model.answer(torch.from_numpy(tree.tokens[first:]), since)
 
     def commit(self, path: Sequence[int]) -> None:
         self.length += len(path)

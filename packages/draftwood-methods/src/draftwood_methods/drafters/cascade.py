@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.drafters.draft_model import (
     DraftDistributions,
@@ -139,10 +138,10 @@ class _Chain:
     def __init__(self, root: int, distributions: DraftDistributions) -> None:
         self.tokens, self.distributions = [root], distributions
         self.others: list[list[int]] = []
-        self.rows: list[Float[Tensor, "1 vocab"]] = []
+        self.rows: list[Float[np.ndarray, "1 vocab"]] = []
         self.sound = SoundRows()
 
-    def add(self, logits: Float[Tensor, "1 vocab"]) -> Float[Tensor, "1 vocab"]:
+    def add(self, logits: Float[np.ndarray, "1 vocab"]) -> Float[np.ndarray, "1 vocab"]:
         """The distribution after the newest token, from the middle model's logits there."""
         tree = DraftTree.chain(self.tokens)
         self.rows.append(self.sound(self.distributions.after(logits, tree, len(tree) - 1)))
@@ -153,11 +152,10 @@ class _Chain:
         for node, others in enumerate(self.others):
             tokens += others
             parents += [node] * len(others)
-        probs, device = joined(self.rows), self.rows[0].device
         return DraftTree(
-            torch.tensor(tokens, device=device),
-            torch.tensor(parents, device=device),
-            None if draw == "chosen" else probs,
+            np.array(tokens),
+            np.array(parents),
+            None if draw == "chosen" else joined(self.rows),
             draw,
             is_broken=self.sound.is_broken,
         )
@@ -267,7 +265,7 @@ class _CascadeSession(DraftSession):
         kept = 0
         while len(chain.rows) < max_draft_len:
             node = len(waiting) - 1 + kept
-            row = chain.add(output.logits[node : node + 1])
+            row = chain.add(output.rows[node : node + 1])
             count = min(self.config.width, row.shape[-1])
             drawn = self.rng.draw_distinct(row, count)[0].tolist()
             proposed = drafted[kept] if kept < len(drafted) else None
@@ -287,7 +285,7 @@ class _CascadeSession(DraftSession):
         """The few likeliest tokens after each node of a run, with their probabilities."""
         return TargetUpdate(VerifiedTree(tree, [], output), self.sampling).rows
 
-    def _choice(self, row: Float[Tensor, " vocab"], drawn: int, proposed: int | None) -> int:
+    def _choice(self, row: Float[np.ndarray, " vocab"], drawn: int, proposed: int | None) -> int:
         """The token that goes on: what was drawn, or with leniency what is nearly as likely."""
         if proposed is None or self.config.leniency == 1.0:
             return drawn

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Layers
+from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
@@ -123,7 +125,7 @@ class _DynamicExitSession(DraftSession):
             return DraftTree.of([root], [-1])
         below = tuple(layer for layer in self.layers if layer < self.layer)
 
-        def logits(tree: DraftTree, first: int) -> Tensor:
+        def logits(tree: DraftTree, first: int) -> np.ndarray:
             layers = Layers(stop=self.layer)
             given = ForwardInput(self.passes.session, tree, first, below, layers)
             hidden = self.passes.model.forward([given])[0].hidden
@@ -137,16 +139,15 @@ class _DynamicExitSession(DraftSession):
         output, path = verified.output, list(verified.path)
         if output is None or not self.begun:
             return
-        likeliest = output.logits[path].topk(min(RANKS, output.logits.shape[-1])).indices.cpu()
-        drafts = verified.tree.tokens[1:].cpu()
-        part = torch.cat([likeliest.flatten(), drafts]).unique()
+        likeliest = topk(verified.logits[path], min(RANKS, verified.logits.shape[-1]))
+        part = np.unique([*likeliest.flatten(), *verified.tree.token_list[1:]])
         for layer in self.layers:
             states = output.hidden.get(layer)
             if states is None and layer in self.states:
                 states = torch.cat(self.states[layer])
             if states is not None:
                 rows = path[: len(states)]
-                said = part[self.passes.logits(layer, states[rows], part).argmax(-1).cpu()]
+                said = part[self.passes.logits(layer, states[rows], part).argmax(-1)]
                 self._learn(layer, (said == likeliest[: len(rows), 0]).tolist())
         self.layer, self.drafted = self._choice()
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import (
@@ -119,7 +118,7 @@ class MergedDrawn(MergedDrafters):
 
     def join(self, root: int, trees: Sequence[DraftTree]) -> DraftTree:
         tokens, parents, drawn_from, sources = [root], [-1], [0], [()]
-        rows: list[Float[Tensor, "_ vocab"]] = []
+        rows: list[Float[np.ndarray, "_ vocab"]] = []
         count = 0  # of rows so far
         for drafter, tree in zip(self.drafters, trees, strict=True):
             if tree.probs is None:
@@ -135,29 +134,29 @@ class MergedDrawn(MergedDrafters):
         if len(tokens) == 1:
             return DraftTree.of(tokens, parents, "named")
         return DraftTree(
-            torch.tensor(tokens),
-            torch.tensor(parents),
-            torch.cat([block.cpu() for block in rows]),
+            np.array(tokens),
+            np.array(parents),
+            np.concatenate(rows),
             "named",
             tuple(sources),
-            drawn_from=torch.tensor(drawn_from),
+            drawn_from=np.array(drawn_from),
         )
 
 
-def _rows_of(tree: DraftTree) -> tuple[list[int], list[Float[Tensor, " vocab"]]]:
+def _rows_of(tree: DraftTree) -> tuple[list[int], list[Float[np.ndarray, " vocab"]]]:
     """For each node the row that it was drawn from, and rows beyond those of the tree.
 
     Siblings drawn without replacement have rows of their own: without those drawn before.
     """
     assert tree.probs is not None
     places = [max(parent, 0) for parent in tree.parent_list]
-    more: list[Float[Tensor, " vocab"]] = []
+    more: list[Float[np.ndarray, " vocab"]] = []
     for node, children in enumerate(tree.children) if tree.draw == "distinct" else ():
         for earlier, child in enumerate(children[1:], 1):
-            rest = tree.probs[node].clone()
+            rest = tree.probs[node].copy()
             rest[[tree.token_list[each] for each in children[:earlier]]] = 0.0
             places[child] = len(tree.probs) + len(more)
-            more.append(rest / rest.sum().clamp(min=1e-30))
+            more.append(rest / max(rest.sum(), rest.dtype.type(1e-30)))
     return places, more
 
 
@@ -210,7 +209,7 @@ class _MergedSession(DraftSession):
 
     def _proposed(self, root: int, context: Context) -> Iterator[DraftTree]:
         for session in self.sessions:
-            tree = session.propose(root, context).to("cpu")
+            tree = session.propose(root, context)
             yield (
                 tree.truncated(context.max_draft_len) if len(tree) > context.max_draft_len else tree
             )

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import (
@@ -108,7 +107,7 @@ class _PerLevelSession(DraftSession):
         self.near.follow(first.near)
 
     def propose(self, root: int, context: Context) -> DraftTree:
-        tree = self.near.propose(root, context).to("cpu")
+        tree = self.near.propose(root, context)
         if len(tree) == 1:
             return tree
         leaf = int(tree.depths.argmax())
@@ -141,8 +140,8 @@ class _PerLevelSession(DraftSession):
     def _token(self, row: dict[int, float], drawn: bool) -> int:
         if not drawn:
             return max(row, key=row.__getitem__)
-        weights = torch.tensor([list(row.values())], dtype=torch.float32)
-        return list(row)[int(self.rng.draw_distinct(weights, 1))]
+        weights = np.array([list(row.values())], np.float32)
+        return list(row)[int(self.rng.draw_distinct(weights, 1)[0, 0])]
 
     def update(self, verified: VerifiedTree) -> None:
         self.near.update(verified)
@@ -157,27 +156,20 @@ def _longer(
 ) -> DraftTree:
     """A tree with a chain below one of its leaves, and the rows that the chain was drawn from."""
     size = len(tree)
-    added = torch.tensor(tokens, dtype=torch.long)
-    above = torch.tensor([leaf, *range(size, size + len(tokens) - 1)][: len(tokens)])
+    above = [leaf, *range(size, size + len(tokens) - 1)][: len(tokens)]
     probs = tree.probs
     if probs is not None and tokens:
         # rows belong to nodes: those of the tree's other leaves are empty
-        more = torch.zeros(size + len(tokens) - 1, probs.shape[-1], dtype=probs.dtype)
-        more[: min(len(probs), size)] = probs[:size].cpu()
+        more = np.zeros((size + len(tokens) - 1, probs.shape[-1]), probs.dtype)
+        more[: min(len(probs), size)] = probs[:size]
         for node, row in zip([leaf, *range(size, len(more))], rows, strict=True):
-            more[node] = _spread(row, more[node])
+            more[node] = 0.0
+            more[node, list(row)] = list(row.values())
         probs = more
     return DraftTree(
-        torch.cat([tree.tokens, added]),
-        torch.cat([tree.parents, above.long()]),
+        np.array([*tree.token_list, *tokens]),
+        np.array([*tree.parent_list, *above]),
         probs,
         tree.draw,
         is_broken=tree.is_broken,
     )
-
-
-def _spread(row: dict[int, float], like: Tensor) -> Tensor:
-    """A row of few tokens over the whole vocabulary."""
-    tokens = torch.tensor(list(row))
-    values = torch.tensor(list(row.values()), dtype=like.dtype)
-    return torch.zeros_like(like).scatter_(-1, tokens, values)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
 from draftwood.costs.budget import Budget
 from draftwood.drafters.drafter import (
     Drafter,
@@ -17,7 +19,7 @@ from draftwood.drafters.resources import Resources
 from draftwood.drafters.token_recycling import TokenRecycling
 from draftwood.models.model import Layers, Model
 from draftwood.models.session import PooledSession
-from draftwood.sampling import Context
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, Shape
 from draftwood.tree import DraftTree, Draw
 from draftwood_methods.exit_passes import ExitPasses, require_exits
@@ -172,7 +174,7 @@ class _PrunedSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self._learn(root, context)
-        tree = self.inner.propose(root, context).to("cpu")
+        tree = self.inner.propose(root, context)
         tree = tree.truncated(context.max_draft_len) if len(tree) > context.max_draft_len else tree
         if len(tree) == 1:
             return self.config.cut(tree, [0])
@@ -189,10 +191,10 @@ class _PrunedSession(DraftSession):
         """Probability of each node, among all tokens of the tree, as successor of its parent."""
         layer, tokens = self.config.layer, tree.tokens[1:]
         states = self.passes.run(tree, 0, Layers(stop=layer)).hidden[layer]
-        part, column = tokens.unique(return_inverse=True)
-        parents, row = tree.parents[1:].unique(return_inverse=True)
-        logits = self.passes.logits(layer, states[parents.to(states.device)], part)
-        return [1.0, *logits.cpu().softmax(-1)[row, column].tolist()]
+        part, column = np.unique(tokens, return_inverse=True)
+        parents, row = np.unique(tree.parents[1:], return_inverse=True)
+        logits = self.passes.logits(layer, states[parents.tolist()], part)
+        return [1.0, *Sampling(1.0).probs(logits)[row, column].tolist()]
 
     def _chances(self, tree: DraftTree, shares: Sequence[float]) -> list[float]:
         """Acceptance probability of each node."""

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.rng import Rng
@@ -95,10 +94,10 @@ class _StandSession(DraftSession):
         ):  # depths never fall
             self._branch(grown, node, context)
             node += 1
-        probs = torch.zeros(max(grown.rows, default=-1) + 1, self.vocab, dtype=torch.float32)
+        probs = np.zeros((max(grown.rows, default=-1) + 1, self.vocab), np.float32)
         for node, row in grown.rows.items():
-            probs[node, list(row)] = torch.tensor(list(row.values()), dtype=torch.float32)
-        return DraftTree(torch.tensor(grown.tokens), torch.tensor(grown.parents), probs, "distinct")
+            probs[node, list(row)] = list(row.values())
+        return DraftTree(np.array(grown.tokens), np.array(grown.parents), probs, "distinct")
 
     def _branch(self, grown: "_Drawn", node: int, context: Context) -> None:
         """Draw the children of a node.
@@ -113,7 +112,7 @@ class _StandSession(DraftSession):
         shares = halves(share, min(self.config.width, len(row)))
         if not shares:
             return
-        tokens, weights = list(row), torch.tensor([list(row.values())], dtype=torch.float32)
+        tokens, weights = list(row), np.array([list(row.values())], np.float32)
         grown.rows[node] = row
         for place, given in zip(draw(weights, len(shares), self.rng), shares, strict=True):
             grown.tokens.append(tokens[place])
@@ -168,7 +167,7 @@ class _Drawn:
         return tokens[::-1]
 
 
-def draw(weights: Float[Tensor, "1 tokens"], count: int, rng: Rng) -> list[int]:
+def draw(weights: Float[np.ndarray, "1 tokens"], count: int, rng: Rng) -> list[int]:
     """Places of so many tokens, drawn without replacement, in drawing order."""
     return rng.draw_distinct(weights, count)[0].tolist()
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.shapes import Expand
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
@@ -149,10 +150,11 @@ class _Grown:
             [-1 if parent < 0 else self.place[parent] for parent in parents],
         )
 
-    def add_rows(self, probs: Float[Tensor, "nodes vocab"], width: int) -> None:
-        best = probs.topk(min(width, probs.shape[-1]), dim=-1)
-        values = best.values.float().clamp(LEAST_PROBABILITY, 1.0).log().tolist()
-        for tokens, logs in zip(best.indices.tolist(), values, strict=True):
+    def add_rows(self, probs: Float[np.ndarray, "nodes vocab"], width: int) -> None:
+        best = topk(probs, min(width, probs.shape[-1]))
+        chances = np.take_along_axis(probs, best, -1).astype(np.float32)
+        values = np.log(chances.clip(LEAST_PROBABILITY, 1.0)).tolist()
+        for tokens, logs in zip(best.tolist(), values, strict=True):
             self.rows.append(list(zip(tokens, logs, strict=True)))
 
     def branch(self, node: int, width: int) -> None:

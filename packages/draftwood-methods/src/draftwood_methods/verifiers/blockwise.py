@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
@@ -43,7 +43,7 @@ class TopN:
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
-    def _likes(self, p: Float[Tensor, " vocab"]) -> Callable[[int], bool]:
+    def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         return lambda token: bool(p[token] > 0.0) and int((p > p[token]).sum()) < self.count
 
 
@@ -75,7 +75,7 @@ class Distance:
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
-    def _likes(self, p: Float[Tensor, " vocab"]) -> Callable[[int], bool]:
+    def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         best = int(p.argmax())
         return lambda token: bool(p[token] > 0.0) and abs(token - best) <= self.most
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
@@ -49,9 +48,10 @@ class Typical:
         longest = longest_path(tree, target_probs, self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
-    def _likes(self, p: Float[Tensor, " vocab"]) -> Callable[[int], bool]:
+    def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         bound = self._bound(p)
         return lambda token: float(p[token]) > bound
 
-    def _bound(self, p: Float[Tensor, " vocab"]) -> float:
-        return min(self.epsilon, self.delta * math.exp(-float(torch.special.entr(p).sum())))
+    def _bound(self, p: Float[np.ndarray, " vocab"]) -> float:
+        likely = p[p > 0.0]
+        return min(self.epsilon, self.delta * math.exp(float((likely * np.log(likely)).sum())))

@@ -56,7 +56,10 @@ def likeliest(
 
     One pass over each row gives both, by the most probable token's probability.
     """
-    best, probability = topk_probs(logits, 1, 1.0)
+    if logits.device.type != "cpu":
+        return logits.argmax(-1), logits.float().logsumexp(-1)
+    found = topk_probs(logits.float().numpy(), 1, 1.0)
+    best, probability = map(torch.from_numpy, found)
     normalizers = (logits.gather(1, best).double() - probability.double().log()).float()
     return best[:, 0], normalizers[:, 0]
 

@@ -126,8 +126,9 @@ class _Slot:
     def take(self, logits: torch.Tensor, row: int, best: int) -> None:
         """Choose the next token by the logits after the newest one, of which ``best`` is first."""
         assert self.request is not None
-        token = best if self.rng is None else self.rng.draw_from_logits(logits, row, 1.0)
-        self.tokens.append(token)
+        if self.rng is not None:
+            best = self.rng.draw_from_logits(logits[[row]].float().cpu().numpy(), 0, 1.0)
+        self.tokens.append(best)
         self.circles = goes_round(self.tokens, len(self.request.tokens))
 
 

@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from collections.abc import Callable
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.drafters.drafter import DraftSession
 from draftwood.rng import Rng
@@ -38,7 +38,7 @@ class BranchingSession(DraftSession):
         """
 
     @abstractmethod
-    def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
+    def logits_after(self, tree: DraftTree) -> Float[np.ndarray, "nodes vocab"] | None:
         """Compute the drafter's logits after each node of the tree that ``propose`` gave last, over
         the target's vocabulary; None where its context ends before.
         """

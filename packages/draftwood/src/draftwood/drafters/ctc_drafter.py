@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,7 +14,6 @@ from torch import Tensor
 from draftwood.drafters.draft_vocabulary import (
     DraftVocabulary,
     require_newest_state,
-    working_dtype,
 )
 from draftwood.drafters.drafter import (
     Drafter,
@@ -23,6 +23,7 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
+from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
@@ -121,7 +122,7 @@ class CtcDrafter(Drafter):
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
-        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+        object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
         object.__setattr__(self, "native", native_frames(self.trained, target))
 
     @classmethod
@@ -361,7 +362,7 @@ class GrownPrefixes:
             self._ended.append(above or self._ends(self._prefixes[node]))
         rows = self._frames.rows(self._prefixes[first:])
         rows[rows.sum(-1) == 0.0] = 1.0
-        return rows.log().to(self._vocabulary.tokens.device)
+        return rows.log()
 
     def without_ended(self, tree: DraftTree) -> DraftTree:
         """The tree without the children of nodes where the frames end."""
@@ -391,6 +392,6 @@ class GrownPrefixes:
     def _places(self, tree: DraftTree, first: int) -> Sequence[int]:
         """Nodes' tokens as places in the draft vocabulary, -1 for others."""
         known = self._vocabulary.tokens
-        tokens = tree.tokens[first:].to(known.device)
-        places = torch.searchsorted(known, tokens).clamp(max=len(known) - 1)
-        return places.masked_fill(known[places] != tokens, -1).tolist()
+        tokens = tree.tokens[first:]
+        places = np.searchsorted(known, tokens).clip(max=len(known) - 1)
+        return np.where(known[places] == tokens, places, -1).tolist()

@@ -8,10 +8,10 @@ from math import prod
 from typing import ClassVar
 from weakref import ref
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import (
     Drafter,
@@ -108,7 +108,7 @@ class _DraftModelSession(BranchingSession):
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
         self.first: _DraftModelSession | None = None  # runs the prompt for this one too
         self.go_on: Callable[[], None] = _always
-        self.newest: Float[Tensor, "1 draft_vocab"] | None = None  # logits after the last root
+        self.newest: Float[np.ndarray, "1 draft_vocab"] | None = None  # logits after the last root
         self.proposed: DraftTree | None = None
         self.ran = 0  # nodes of it whose keys and values the cache has
         self.native_draft = _native_draft(config, self)
@@ -121,18 +121,17 @@ class _DraftModelSession(BranchingSession):
         self.memory.kept = BRANCHES  # which is also that of the branches
         return other
 
-    def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
+    def logits_after(self, tree: DraftTree) -> Float[np.ndarray, "nodes vocab"] | None:
         limit = self.session.model.context_length
         if self.newest is None or (
             limit is not None and self.session.length + 1 + tree.depth > limit
         ):
             return None
-        logits = torch.cat([self.newest, self._below(tree, 1)])
+        logits = np.concatenate([self.newest, self._below(tree, 1)])
         support = self.tokens.support
-        tokens = None if support is None else support.tokens
-        return over_vocabulary(logits, self.vocab, tokens).cpu()
+        return over_vocabulary(logits, self.vocab, None if support is None else support.tokens)
 
-    def _below(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def _below(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits of the draft vocabulary after the nodes from one on."""
         self.go_on()
         known, hidden = self._known_tree(tree), self.tokens.hidden
@@ -242,7 +241,7 @@ class _DraftModelSession(BranchingSession):
         return (
             tree
             if known >= self.vocab
-            else replace(tree, tokens=tree.tokens.where(tree.tokens < known, STAND_IN))
+            else replace(tree, tokens=np.where(tree.tokens < known, tree.tokens, STAND_IN))
         )
 
 
@@ -291,21 +290,17 @@ class ProbsBuffer:
 
     def __init__(self, rows: int, vocab: int) -> None:
         self.shape, self.kept = (max(rows, 1), vocab), 2
-        # with what a tensor that uses a block holds on to
-        self._blocks: list[tuple[bytearray, ref[memoryview]]] = []
+        # with the array that all users of a block are views of
+        self._blocks: list[tuple[bytearray, ref[np.ndarray]]] = []
 
-    def take(self) -> Float[Tensor, "rows vocab"]:
-        """Rows that hold anything and that no tensor in use shares."""
+    def take(self) -> Float[np.ndarray, "rows vocab"]:
+        """Rows that hold anything and that no array in use shares."""
         count = prod(self.shape)
         place = next((i for i, (_, user) in enumerate(self._blocks) if user() is None), None)
-        block = (
-            bytearray(count * torch.float32.itemsize)
-            if place is None
-            else self._blocks.pop(place)[0]
-        )
-        view = memoryview(block)
-        self._blocks = [*self._blocks[1 - self.kept :], (block, ref(view))]
-        return torch.frombuffer(view, dtype=torch.float32, count=count).view(self.shape)
+        block = bytearray(count * 4) if place is None else self._blocks.pop(place)[0]
+        rows = np.frombuffer(block, np.float32)
+        self._blocks = [*self._blocks[1 - self.kept :], (block, ref(rows))]
+        return rows.reshape(self.shape)
 
 
 class DraftDistributions:
@@ -333,16 +328,21 @@ class DraftDistributions:
     ) -> None:
         self.sampler, self.context, self.vocab, self.memory = sampler, context, vocab, memory
         self.support = support
-        self.free: Float[Tensor, "nodes vocab"] | None = None  # rows of this tree's memory
+        self.free: Float[np.ndarray, "nodes vocab"] | None = None  # rows of this tree's memory
         # the temperature, where sampling does nothing else
         self.only_temperature: float | None = None
         if type(sampler) is Sampling and sampler.only_temperature:
             self.only_temperature = sampler.temperature
 
     def rows_after(
-        self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int, shape: Shape
+        self,
+        logits: Float[np.ndarray, "nodes draft_vocab"],
+        tree: DraftTree,
+        first: int,
+        shape: Shape,
     ) -> RowsAfter:
         """The same, as logits where sampler and shape allow it."""
+        logits = as_array(logits)
         known = logits if logits.shape[1] <= self.vocab else logits[:, : self.vocab]
         fits = self.support is None or self.support.highest < self.vocab
         if self.only_temperature and fits and takes_logits(shape) and in_cpp(known):
@@ -350,8 +350,8 @@ class DraftDistributions:
         return self.after(logits, tree, first)
 
     def after(
-        self, logits: Float[Tensor, "nodes draft_vocab"], tree: DraftTree, first: int
-    ) -> Float[Tensor, "nodes vocab"]:
+        self, logits: Float[np.ndarray, "nodes draft_vocab"], tree: DraftTree, first: int
+    ) -> Float[np.ndarray, "nodes vocab"]:
         """The distributions after the nodes from ``first`` on, given the draft's logits there."""
         contexts: Sequence[Context] = ()
         if self.sampler.reads_context:
@@ -362,34 +362,45 @@ class DraftDistributions:
         tokens = None if self.support is None else self.support.tokens
         known = logits.shape[1] if tokens is None else 0
         # before sampling, which may concern the tokens that it lacks
-        logits = over_vocabulary(logits, self.vocab, tokens)
+        logits = over_vocabulary(as_array(logits), self.vocab, tokens)
         if known < self.vocab:
             probs = self.sampler.probs(logits, contexts)
             # a grammar may allow none but these: nothing is drafted then
-            return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
-        if (
-            not isinstance(self.sampler, Sampling)
-            or self.sampler.cuts
-            or logits.device.type != "cpu"
-        ):
+            return without_forbidden(probs, logits)
+        if not isinstance(self.sampler, Sampling) or self.sampler.cuts:
             return self.sampler.probs(logits, contexts)
         free = self.memory.take() if self.free is None else self.free
         out, self.free = free[: len(logits)], free[len(logits) :]
         return self.sampler.probs(logits, contexts, out if len(out) == len(logits) else None)
 
 
+def without_forbidden(
+    probs: Float[np.ndarray, "rows vocab"], logits: Float[np.ndarray, "rows _"]
+) -> Float[np.ndarray, "rows vocab"]:
+    """Rows with nothing to draw where a sampler forbade all that the drafter knows.
+
+    Rows of broken logits stay NaN.
+    """
+    odd = np.isnan(probs[:, 0])
+    if odd.any():
+        probs[odd & has_numbers(logits)[:, 0]] = 0.0
+    return probs
+
+
 def over_vocabulary(
-    logits: Float[Tensor, "rows draft_vocab"],
+    logits: Float[np.ndarray, "rows draft_vocab"],
     vocab: int,
-    tokens: Int[Tensor, " draft_vocab"] | None,
-) -> Float[Tensor, "rows {vocab}"]:
+    tokens: Int[np.ndarray, " draft_vocab"] | None,
+) -> Float[np.ndarray, "rows {vocab}"]:
     """Logits over the target's vocabulary; what the draft vocabulary lacks gets minus infinity.
 
     Args:
         tokens: of the entries; None where entry i belongs to token i.
     """
-    if tokens is not None:
-        wide = logits.new_full((len(logits), max(vocab, int(tokens.max()) + 1)), -torch.inf)
-        logits = wide.index_copy_(1, tokens, logits)
-    missing = vocab - logits.shape[1]
-    return torch.nn.functional.pad(logits[:, :vocab], (0, max(missing, 0)), value=-torch.inf)
+    if tokens is None and logits.shape[1] == vocab:
+        return logits
+    entries = np.arange(logits.shape[1]) if tokens is None else tokens
+    known = entries < vocab
+    wide = np.full((len(logits), vocab), -np.inf, logits.dtype)
+    wide[:, entries[known]] = logits[:, known]
+    return wide

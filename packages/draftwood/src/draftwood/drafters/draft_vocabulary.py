@@ -3,42 +3,31 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
-from torch.nn import functional
 
-from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
+from draftwood.arrays import as_array
+from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer, without_forbidden
 from draftwood.drafters.drafter import Drafter, Need
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
-from draftwood.models.native import NativeModel
 from draftwood.models.requirements import require_ability
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp, softmax
 from draftwood.rng import Rng
-from draftwood.sampling import Context, Sampler, Sampling, has_numbers
+from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
 from draftwood.shapes.base import grow_sound
 from draftwood.shapes.shape import RowsAfter, Shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
-Score = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
-"""Logits of the draft vocabulary after the nodes of a tree from one on."""
-
-
-def working_dtype(target: Model) -> torch.dtype:
-    """Choose the type of a drafter's weights: the target's on an accelerator, floats on a CPU."""
-    if target.device.type == "cpu":
-        return torch.float32
-    return target.embeddings_and_head.embed(
-        torch.zeros(1, dtype=torch.long, device=target.device)
-    ).dtype
+Score = Callable[[DraftTree, int], Any]
+"""Logits of the draft vocabulary after the nodes of a tree from one on, as array or tensor."""
 
 
 def small_tree() -> BestFirst:
@@ -47,54 +36,32 @@ def small_tree() -> BestFirst:
 
 
 class DraftVocabulary:
-    """The tokens that a drafter drafts, and the target's own output rows for them.
-
-    On the native path the target's head gives the logits, from weights of 8 bits and without a copy
-    of them; for 8,000 tokens this takes a fifth of the time of rows in floats. Elsewhere the rows
-    are copied once, as they would be gathered for each call.
+    """The tokens that a drafter drafts, and rows over them in the target's vocabulary.
 
     Args:
         tokens: ids in the target's vocabulary, ascending.
-        target: the model whose output head it is.
-        dtype: of the rows.
-        rows: of an output head of the drafter's own, in the place of the target's.
+        vocab: size of that.
+        logits: output head of these tokens, where PyTorch runs the drafter; ``head_rows`` makes it.
     """
 
     def __init__(
-        self,
-        tokens: Int[Tensor, " draft_vocab"],
-        target: Model,
-        dtype: torch.dtype,
-        rows: Float[Tensor, "draft_vocab dim"] | None = None,
+        self, tokens: Int[np.ndarray, " draft_vocab"], vocab: int, logits: Callable[[Any], Any]
     ) -> None:
-        self.tokens, self.vocab, self.target_head = (
-            tokens.to(target.device),
-            target.vocab_size,
-            target.embeddings_and_head,
-        )
-        self.rows = rows
-        if rows is None and not isinstance(target, NativeModel):
-            head = target.embeddings_and_head.weights().head
-            self.rows = head[tokens.to(head.device)].to(target.device, dtype)
-
-    def logits(self, states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
-        """Logits after states that went through the drafter's norm."""
-        if self.rows is None:
-            return self.target_head.logits(states, self.tokens, normed=True)
-        return functional.linear(states, self.rows).float()
+        self.tokens, self.vocab, self.logits = as_array(tokens), vocab, logits
 
     def widened(
-        self, logits: Float[Tensor, "rows draft_vocab"]
-    ) -> Float[Tensor, "rows {self.vocab}"]:
+        self, logits: Float[np.ndarray, "rows draft_vocab"]
+    ) -> Float[np.ndarray, "rows {self.vocab}"]:
         """Over the target's whole vocabulary; what the drafter lacks gets minus infinity."""
-        return self._spread(logits, -torch.inf)
+        return self._spread(logits, -np.inf)
 
     def _spread(
-        self, rows: Float[Tensor, "rows draft_vocab"], others: float = 0.0
-    ) -> Float[Tensor, "rows {self.vocab}"]:
+        self, rows: Float[np.ndarray, "rows draft_vocab"], others: float = 0.0
+    ) -> Float[np.ndarray, "rows {self.vocab}"]:
         """Rows over the target's vocabulary, whose other tokens get ``others``."""
-        wide = rows.new_full((len(rows), self.vocab), others)
-        return wide.index_copy_(1, self.tokens, rows)
+        wide = np.full((len(rows), self.vocab), others, rows.dtype)
+        wide[:, self.tokens] = rows
+        return wide
 
     def grow(
         self,
@@ -117,11 +84,11 @@ class DraftVocabulary:
         """
         if type(sampler) is not Sampling or sampler.reads_context or sampler.logit_bias:
             return self._grow_wide(shape, root, score, sampler, context, rng)
-        if sampler.only_temperature and takes_logits(shape) and self.tokens.device.type == "cpu":
+        if sampler.only_temperature and takes_logits(shape):
             return self._grow_from_logits(shape, root, score, sampler.temperature, context, rng)
 
-        def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
-            return sampler.probs(score(self._translated(tree, root), first))
+        def expand(tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
+            return sampler.probs(as_array(score(self._translated(tree, root), first)))
 
         return self._translated(grow_sound(shape, 0, expand, rng, context.max_draft_len), root)
 
@@ -142,12 +109,14 @@ class DraftVocabulary:
         support, keeps = self._support, shape.draw != "chosen"
 
         def expand(tree: DraftTree, first: int) -> RowsAfter:
-            logits = score(tree, first)
+            logits = as_array(score(tree, first))
             if in_cpp(logits):
-                logits = logits.clone() if keeps else logits
+                logits = logits.copy() if keeps else logits
                 return LogitRows(logits, temperature, self.vocab, support)
             probs = softmax(logits, temperature)
-            return self._spread(probs).masked_fill_(probs[:, :1].isnan(), torch.nan)
+            wide = self._spread(probs)
+            wide[np.isnan(probs[:, 0])] = np.nan
+            return wide
 
         return grow_sound(shape, root, expand, rng, context.max_draft_len)
 
@@ -169,11 +138,11 @@ class DraftVocabulary:
             sampler, context, self.vocab, ProbsBuffer(shape.nodes, self.vocab)
         )
 
-        def expand(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
-            logits = score(tree, first)
+        def expand(tree: DraftTree, first: int) -> Float[np.ndarray, "nodes vocab"]:
+            logits = as_array(score(tree, first))
             probs = laws.after(self.widened(logits), tree, first)
             # a grammar may allow none of the draft vocabulary
-            return probs.masked_fill_(probs[:, :1].isnan() & has_numbers(logits), 0.0)
+            return without_forbidden(probs, logits)
 
         return grow_sound(shape, root, expand, rng, context.max_draft_len)
 
@@ -181,7 +150,7 @@ class DraftVocabulary:
         """The tree with the target's ids, of one with places in the draft vocabulary."""
         if len(tree) == 1:
             return replace(DraftTree.of([root], [-1], tree.draw), is_broken=tree.is_broken)
-        tokens = self.tokens[tree.tokens.to(self.tokens.device)]
+        tokens = self.tokens[tree.tokens]
         tokens[0] = root
         probs = None if tree.probs is None else self._spread(tree.probs)
         return replace(tree, tokens=tokens, probs=probs)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
+from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.drafters.head_drafts import HeadDrafts, native_text
-from draftwood.drafters.head_rows import EagleText
+from draftwood.drafters.head_rows import EagleText, vocabulary_of, working_dtype
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.packed import native_head
@@ -63,7 +63,7 @@ class Eagle(HeadDrafter):
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
         rows = head.lm_head.weight if config.own_head else None
-        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype, rows))
+        object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype, rows))
         object.__setattr__(self, "native", native_head(self.trained, target))
 
     def start(self, request: DraftRequest) -> DraftSession:

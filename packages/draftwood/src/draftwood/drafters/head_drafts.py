@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import (
     DraftRequest,
@@ -10,7 +14,7 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
     native_tree,
 )
-from draftwood.drafters.head_rows import HeadText, NodeLogits
+from draftwood.drafters.head_rows import HeadText
 from draftwood.heads.native_text import NativeText
 from draftwood.native.drawn_trees import DrawnTrees
 from draftwood.native.head import NativeHead
@@ -62,9 +66,9 @@ class HeadDrafts(DraftSession):
         self.text.drop()
         return tree
 
-    def level(self, tree: DraftTree, first: int) -> NodeLogits:
+    def level(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits after the nodes of a tree from ``first`` on; see ``HeadText``."""
-        return self.text.level(tree, first)
+        return as_array(self.text.level(tree, first))
 
     def native(self, context: Context) -> NativeDraft | None:
         if self._native is None and isinstance(self.text, NativeText):

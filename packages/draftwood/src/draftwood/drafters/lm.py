@@ -5,15 +5,15 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.ahead import BranchingSession
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter, working_dtype
+from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.drafters.head_drafts import HeadDrafts, native_text
-from draftwood.drafters.head_rows import LmText
+from draftwood.drafters.head_rows import LmText, vocabulary_of, working_dtype
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmHead
 from draftwood.heads.native_text import NativeText
@@ -61,7 +61,7 @@ class Lm(HeadDrafter):
             )
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
-        vocabulary = DraftVocabulary(self.trained.draft_tokens, target, dtype)
+        vocabulary = vocabulary_of(self.trained.draft_tokens, target, dtype)
         object.__setattr__(self, "vocabulary", vocabulary)
         object.__setattr__(self, "native", native_head(self.trained, target))
 
@@ -76,7 +76,7 @@ class _LmSession(HeadDrafts, BranchingSession):
     def __init__(self, drafter: Lm, request: DraftRequest, text: NativeText | LmText) -> None:
         super().__init__(drafter, request, text)
         self.go_on: Callable[[], None] = _always
-        self.newest: Float[Tensor, "1 draft_vocab"] | None = None  # logits after the last root
+        self.newest: Float[np.ndarray, "1 draft_vocab"] | None = None  # logits after the last root
 
     def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_LmSession":
         other = copy(self)
@@ -85,15 +85,14 @@ class _LmSession(HeadDrafts, BranchingSession):
         other.text = self.text.branch()
         return other
 
-    @torch.no_grad()
-    def logits_after(self, tree: DraftTree) -> Float[Tensor, "nodes vocab"] | None:
+    def logits_after(self, tree: DraftTree) -> Float[np.ndarray, "nodes vocab"] | None:
         if self.newest is None:
             return None
         rows = [self.newest]
         if len(tree) > 1:
             self.go_on()
-            rows.append(self.text.level(tree, 1))
-        logits = self.drafter.vocabulary.widened(torch.cat(rows)).cpu()
+            rows.append(as_array(self.text.level(tree, 1)))
+        logits = self.drafter.vocabulary.widened(np.concatenate(rows))
         self.text.drop()
         return logits
 
@@ -101,11 +100,11 @@ class _LmSession(HeadDrafts, BranchingSession):
         self.newest = None
         return super().propose(root, context)
 
-    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def level(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         self.go_on()
-        rows = self.text.level(tree, first)
+        rows = super().level(tree, first)
         if first == 0:
-            self.newest = rows.clone()
+            self.newest = rows.copy()
         return rows
 
 

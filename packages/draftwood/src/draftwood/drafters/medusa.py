@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import (
-    DraftVocabulary,
     HeadDrafter,
     require_newest_state,
-    working_dtype,
 )
 from draftwood.drafters.drafter import (
     DraftRequest,
@@ -21,6 +20,7 @@ from draftwood.drafters.drafter import (
     Reads,
     VerifiedTree,
 )
+from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.native_side import native_medusa
@@ -70,7 +70,7 @@ class Medusa(HeadDrafter):
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
         object.__setattr__(self, "head", head.to(target.device, dtype))
-        object.__setattr__(self, "vocabulary", DraftVocabulary(tokens, target, dtype))
+        object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
         object.__setattr__(self, "native", native_medusa(self.trained, target))
 
     def start(self, request: DraftRequest) -> DraftSession:
@@ -124,18 +124,18 @@ class _MedusaSession(DraftSession):
             self.drafter.shape, root, self._score, self.sampler, within, self.rng
         )
 
-    def _score(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def _score(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits after the nodes from ``first`` on, each by the head of its level."""
         depths = tree.depths[first:].tolist()
         levels = {
             level: [node for node, depth in enumerate(depths, first) if depth == level]
             for level in sorted(set(depths))
         }
-        rows = torch.cat([self._level(tree, *each) for each in levels.items()])
+        rows = as_array(torch.cat([self._level(tree, *each) for each in levels.items()]))
         if len(levels) == 1:
             return rows
         order = [node - first for nodes in levels.values() for node in nodes]
-        return torch.empty_like(rows).index_copy_(0, torch.tensor(order, device=rows.device), rows)
+        return rows[np.argsort(order)]
 
     def _level(
         self, tree: DraftTree, level: int, nodes: list[int]
@@ -146,12 +146,12 @@ class _MedusaSession(DraftSession):
         asked = nodes if head.config.sees_drafted else nodes[:1]
         paths = [[0, *tree.path_to(node)][:count] for node in asked]
         tokens = torch.tensor([[tree.token_list[node] for node in path] for path in paths])
-        state = state.to(vocabulary.tokens.device, self._dtype).expand(len(asked), -1)
+        state = state.to(self.drafter.target.device, self._dtype).expand(len(asked), -1)
         states = head(level, state, self._embedded(tokens.long()))
         return vocabulary.logits(states).repeat(len(nodes) // len(asked), 1)
 
     def _embedded(self, tokens: Int[Tensor, "nodes tokens"]) -> Float[Tensor, "nodes tokens dim"]:
-        device, dim = self.drafter.vocabulary.tokens.device, self.drafter.target.hidden_size
+        device, dim = self.drafter.target.device, self.drafter.target.hidden_size
         if not tokens.numel():
             return torch.empty(*tokens.shape, dim, device=device, dtype=self._dtype)
         embedded = self.drafter.target.embeddings_and_head.embed(tokens.flatten().to(device))
@@ -173,7 +173,8 @@ class _NativeMedusaSession(_MedusaSession):
         super().__init__(config, request)
         self.heads, self.row = heads, 0
         self._memory = np.empty((0, heads.vocab_size), np.float32)
-        self._levels: Float[Tensor, "levels draft_vocab"] | None = None  # of this tree, where known
+        # of this tree, where they are known
+        self._levels: Float[np.ndarray, "levels draft_vocab"] | None = None
 
     def _learn(self, states: Float[Tensor, "nodes dim"], row: int) -> None:
         self.state, self.row, self._levels = states, row, None
@@ -188,7 +189,7 @@ class _NativeMedusaSession(_MedusaSession):
                 self._levels = self._logits(levels, [[root][:reads]] * len(levels))
         return super().propose(root, context)
 
-    def _score(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def _score(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits after the nodes from ``first`` on; the library's memory until the next call."""
         levels = tree.depths[first:].tolist()
         if self._levels is not None:
@@ -202,9 +203,8 @@ class _NativeMedusaSession(_MedusaSession):
 
     def _logits(
         self, levels: Sequence[int], tokens: Sequence[Sequence[int]]
-    ) -> Float[Tensor, "rows draft_vocab"]:
+    ) -> Float[np.ndarray, "rows draft_vocab"]:
         assert self.state is not None  # the prompt is the first update
         if len(levels) > len(self._memory):
             self._memory = np.empty((len(levels), self.heads.vocab_size), np.float32)
-        rows = self.heads.logits([self.state], self.row, levels, tokens, self._memory)
-        return torch.from_numpy(rows)
+        return self.heads.logits([self.state], self.row, levels, tokens, self._memory)

@@ -5,11 +5,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
-import torch
-
-from draftwood.native.threads import MOST, cpus, of_quota, usable, work_beside
+from draftwood.native.threads import (
+    MOST,
+    cpus,
+    of_quota,
+    threads_of_torch_kept,
+    usable,
+    work_beside,
+)
 from draftwood.validation import require_whole
 
 PreVerify = Literal["auto", "always", "never"]
@@ -58,13 +63,13 @@ class SideThread:
         return self._pool.submit(act)
 
     def _started(self) -> ThreadPoolExecutor:
-        pool, before = ThreadPoolExecutor(1, "draftwood-drafts"), torch.get_num_threads()
+        pool = ThreadPoolExecutor(1, "draftwood-drafts")
         try:
-            pool.submit(work_beside, self.threads).result()
+            with threads_of_torch_kept():
+                pool.submit(work_beside, self.threads).result()
         except BaseException:
             pool.shutdown(wait=False)
             raise
-        torch.set_num_threads(before)  # of threads to come, which would take over the last number
         return pool
 
 
@@ -136,7 +141,14 @@ def overlap_of(given: bool | Overlap) -> Overlap | None:
     return Overlap() if given else None
 
 
-def require_places(target: torch.device, draft: torch.device, overlap: Overlap) -> None:
+class Device(Protocol):
+    """Place of a model, as PyTorch names it."""
+
+    @property
+    def type(self) -> str: ...
+
+
+def require_places(target: Device, draft: Device, overlap: Overlap) -> None:
     """Raise ValueError unless drafts and passes can go on at the same time."""
     if target.type == draft.type == "cpu":
         if overlap.target_threads is None and min(cpus(), of_quota()) < 2:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput
@@ -17,7 +18,7 @@ from draftwood.tree import DraftTree
 
 LEAST_LAYERS = 4  # of a model that does without some of them
 
-Logits = Callable[[DraftTree, int], Float[Tensor, "nodes draft_vocab"]]
+Logits = Callable[[DraftTree, int], Float[np.ndarray, "nodes draft_vocab"]]
 """The logits with which to draft behind the nodes from one on."""
 
 
@@ -76,7 +77,7 @@ class PartialSession(DraftSession):
             self.shape,
             root,
             context,
-            lambda tree, first: self.passes.run(tree, first, self.layers).logits,
+            lambda tree, first: as_array(self.passes.run(tree, first, self.layers).logits),
         )
 
     def update(self, verified: VerifiedTree) -> None:

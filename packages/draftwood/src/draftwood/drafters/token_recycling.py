@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Int
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -51,16 +51,17 @@ class Adjacency:
     """For every token the likeliest successors, best first; -1 where the token was not seen."""
 
     def __init__(self, vocab: int, ranks: int, prior: Prior | None = None) -> None:
-        self.table = torch.full((vocab, ranks), -1)
+        self.table = np.full((vocab, ranks), -1)
         if prior is not None:
-            known, width = min(vocab, len(prior.tokens)), min(ranks, prior.tokens.shape[-1])
-            self.table[:known, :width] = prior.tokens[:known, :width]
+            tokens = as_array(prior.tokens)
+            known, width = min(vocab, len(tokens)), min(ranks, tokens.shape[-1])
+            self.table[:known, :width] = tokens[:known, :width]
 
-    def __getitem__(self, tokens: Int[Tensor, " nodes"]) -> Int[Tensor, "nodes ranks"]:
+    def __getitem__(self, tokens: Int[np.ndarray, " nodes"]) -> Int[np.ndarray, "nodes ranks"]:
         return self.table[tokens]
 
-    def learn(self, tokens: list[int], successors: Int[Tensor, "nodes ranks"]) -> None:
-        """Later entries win over earlier ones with the same token, on every device."""
+    def learn(self, tokens: list[int], successors: Int[np.ndarray, "nodes ranks"]) -> None:
+        """Later entries win over earlier ones with the same token."""
         newest = {token: row for row, token in enumerate(tokens)}
         self.table[list(newest), : successors.shape[-1]] = successors[list(newest.values())]
 
@@ -136,7 +137,7 @@ class _TokenRecyclingSession(DraftSession):
 
     def update(self, verified: VerifiedTree) -> None:
         ranks = min(self.config.ranks, verified.logits.shape[-1])
-        successors = topk(verified.logits, ranks).cpu()
+        successors = topk(verified.logits, ranks)
         kept = set(verified.path)
         order = [node for node in range(len(verified.tree)) if node not in kept] + list(
             verified.path

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Bool
-from torch import Tensor
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class ConstraintState(Protocol):
         """The state one token later; None where the token is forbidden."""
         ...
 
-    def allowed(self) -> Bool[Tensor, " vocab"]:
+    def allowed(self) -> Bool[np.ndarray, " vocab"]:
         """The tokens that may come next, as wide as the logits.
 
         End tokens are among them exactly where the text may end, and alone where it must.

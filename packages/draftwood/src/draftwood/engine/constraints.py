@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.engine.constraint import Constraint, ConstraintState
 from draftwood.engine.options import Options
 from draftwood.models.model import Model
@@ -31,7 +30,7 @@ class _Branch:
     def __init__(self, state: ConstraintState) -> None:
         self.state = state
         self._children: dict[int, _Branch | None] = {}
-        self._mask: Bool[Tensor, " vocab"] | None = None
+        self._mask: Bool[np.ndarray, " vocab"] | None = None
 
     def child(self, token: int) -> "_Branch | None":
         """The branch one token longer; None where the token is forbidden."""
@@ -41,10 +40,11 @@ class _Branch:
         return self._children[token]
 
     @property
-    def mask(self) -> Bool[Tensor, " vocab"]:
-        if self._mask is None:
-            self._mask = self.state.allowed()
-        return self._mask
+    def mask(self) -> Bool[np.ndarray, " vocab"]:
+        mask = self._mask
+        if mask is None:
+            mask = self._mask = as_array(self.state.allowed())
+        return mask
 
 
 class Branches:
@@ -76,7 +76,7 @@ class Branches:
             self._newest = branch
             self._length += 1
 
-    def mask(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+    def mask(self, context: Context) -> Bool[np.ndarray, " vocab"] | None:
         """The tokens that may come after these; None behind a forbidden one."""
         branch = self._newest
         for token in context.tokens[self._length :]:
@@ -170,35 +170,29 @@ class Constrained:
     def for_drafting(self) -> "Constrained":
         return replace(self, unmasked=self.unmasked.for_drafting(), drafting=True)
 
-    def allowed(self, context: Context) -> Bool[Tensor, " vocab"] | None:
+    def allowed(self, context: Context) -> Bool[np.ndarray, " vocab"] | None:
         mask = self.branches.mask(context)
-        return None if mask is None or (self.drafting and not mask.numpy().any()) else mask
+        return None if mask is None or (self.drafting and not mask.any()) else mask
 
     def probs(
-        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
-    ) -> Float[Tensor, "rows vocab"]:
+        self, logits: Float[np.ndarray, "rows vocab"], contexts: Sequence[Context] = ()
+    ) -> Float[np.ndarray, "rows vocab"]:
         masks = [self.allowed(context) for context in contexts]
         if len(masks) != len(logits):
             raise ValueError(
                 f"a constraint needs the tokens before each row, got {len(masks)} for"
                 f" {len(logits)} rows"
             )
-        rows = [_masked(row, mask) for row, mask in zip(logits, masks, strict=True)]
-        masked = rows[0][None] if len(rows) == 1 else torch.stack(rows)
+        rows = [_masked(row, mask) for row, mask in zip(as_array(logits), masks, strict=True)]
+        masked = rows[0][None] if len(rows) == 1 else np.stack(rows)
         return self.unmasked.probs(masked, contexts if self.unmasked.reads_context else ())
 
 
 def _masked(
-    logits: Float[Tensor, " vocab"], mask: Bool[Tensor, " vocab"] | None
-) -> Float[Tensor, " vocab"]:
+    logits: Float[np.ndarray, " vocab"], mask: Bool[np.ndarray, " vocab"] | None
+) -> Float[np.ndarray, " vocab"]:
     """Minus infinity for what is forbidden; logits as they are where anything goes."""
-    if mask is None:
-        return logits
-    if logits.device.type != "cpu" or logits.dtype == torch.bfloat16:
-        return logits.masked_fill(~mask.to(logits.device), -torch.inf)
-    # torch would wake its threads for so many entries, and wait for them
-    scores = logits.numpy()
-    return torch.from_numpy(np.where(mask.numpy(), scores, scores.dtype.type(-np.inf)))
+    return logits if mask is None else np.where(mask, logits, logits.dtype.type(-np.inf))
 
 
 def constrained(

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
+from jaxtyping import Float, Int
 
+from draftwood.arrays import as_array
+from draftwood.native.rows import topk
 from draftwood.stats import TokenLogprob
 
 
 def token_logprobs(
-    tokens: Sequence[int], logits: Float[Tensor, "tokens vocab"], count: int
+    tokens: Sequence[int], logits: Float[np.ndarray, "tokens vocab"], count: int
 ) -> tuple[TokenLogprob, ...]:
     """The target's own log-probabilities, before temperature and penalties.
 
@@ -18,11 +20,16 @@ def token_logprobs(
         logits: before each of them.
         count: likeliest tokens that are reported beside each.
     """
-    rows = logits.float().cpu().log_softmax(-1)
-    best = rows.topk(min(count, rows.shape[-1]), dim=-1)
-    return tuple(
-        TokenLogprob(
-            token, float(row[token]), dict(zip(top.tolist(), values.tolist(), strict=True))
-        )
-        for token, row, top, values in zip(tokens, rows, best.indices, best.values, strict=True)
-    )
+    logits = as_array(logits)
+    best = topk(logits, min(count, logits.shape[-1]))
+    return tuple(map(_logprob, tokens, logits, best))
+
+
+def _logprob(
+    token: int, logits: Float[np.ndarray, " vocab"], best: Int[np.ndarray, " best"]
+) -> TokenLogprob:
+    highest = logits.max()
+    rest = float(highest) + float(np.log(np.exp(logits - highest).sum(dtype=np.float64)))
+    values = (float(logits[each]) - rest for each in best)
+    likeliest = dict(zip(best.tolist(), values, strict=True))
+    return TokenLogprob(token, float(logits[token]) - rest, likeliest)

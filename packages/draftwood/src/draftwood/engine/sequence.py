@@ -2,10 +2,10 @@
 
 from collections import abc
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.engine.constraints import Branches, constrained
 from draftwood.engine.executors.executor import Executor
@@ -176,7 +176,10 @@ class Sequence:
         return max(most, 0)
 
     def begin(
-        self, root: int, seconds: dict[str, float], logits: Float[Tensor, "1 vocab"] | None = None
+        self,
+        root: int,
+        seconds: dict[str, float],
+        logits: Float[np.ndarray, "1 vocab"] | None = None,
     ) -> Step:
         """Take a token drawn after everything in the context.
 
@@ -224,12 +227,12 @@ class Sequence:
     def logprobs(
         self,
         tokens: abc.Sequence[int],
-        logits: Float[Tensor, "nodes vocab"] | None,
+        logits: Float[np.ndarray, "nodes vocab"] | None,
         path: list[int],
     ) -> tuple[TokenLogprob, ...] | None:
         """The target's own log-probabilities of emitted tokens, each at the node before it."""
         count = self.options.logprobs
         if count is None or logits is None:
             return None
-        rows = torch.cat([logits[node : node + 1] for node in path[: len(tokens)]])
-        return token_logprobs(tokens, rows, count)
+        rows = [as_array(logits[node : node + 1]) for node in path[: len(tokens)]]
+        return token_logprobs(tokens, np.concatenate(rows), count)

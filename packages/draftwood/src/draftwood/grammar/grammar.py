@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 import numpy as np
-import torch
 from jaxtyping import Bool
-from torch import Tensor
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -158,18 +156,17 @@ class GrammarState:
         fits = matcher.validate_tokens([token]) == 1
         return self._below(token) if self._went_well() and fits else None
 
-    def allowed(self) -> Bool[Tensor, " vocab"]:
+    def allowed(self) -> Bool[np.ndarray, " vocab"]:
         grammar, may_end = self._cursor.grammar, self.may_end
         matcher = None if self.must_end else self._matcher()
         bits = b"" if matcher is None else matcher.compute_bitmask()
-        # in numpy: torch would wake its threads for so many entries, and wait for them
         if bits and self._went_well():
             packed = np.frombuffer(bits, dtype=np.uint8)
             flags = np.unpackbits(packed, count=grammar.vocab_size, bitorder="little")
         else:
             flags = np.zeros(grammar.vocab_size, dtype=np.uint8)
         flags[list(grammar.end_tokens)] = may_end
-        return torch.from_numpy(flags.view(np.bool_))
+        return flags.view(np.bool_)
 
     def forced(self) -> list[int]:
         if self.must_end:

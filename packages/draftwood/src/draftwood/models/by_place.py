@@ -14,6 +14,7 @@ from torch import Tensor
 from draftwood.models.cache import CachePool, CacheSlice
 from draftwood.models.parts import PackedInput
 from draftwood.models.run_cache import RunCache
+from draftwood.models.tensors import as_tensor
 from draftwood.storage.memory import is_lack_of_memory
 from draftwood.tree import DraftTree
 
@@ -60,9 +61,10 @@ def _sees_all(pool: CachePool, run: RunPadded) -> bool:
 
 def _behind(slot: int, before: int, tree: DraftTree) -> PackedInput:
     """A tree behind so many tokens."""
-    positions = before + tree.depths
+    positions = as_tensor(before + tree.depths)
     place = CacheSlice(slot, before, len(tree))
-    return PackedInput(tree.tokens, positions, place, before, tree.ancestors, positions)
+    tokens, sees = as_tensor(tree.tokens), as_tensor(tree.ancestors)
+    return PackedInput(tokens, positions, place, before, sees, positions)
 
 
 class _NoiseCache(RunCache):

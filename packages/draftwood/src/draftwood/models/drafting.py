@@ -6,12 +6,13 @@ from copy import copy
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import layer_bits
 from draftwood.models.shared import SharedPasses, shared_passes
+from draftwood.models.tensors import as_tensor
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.native.logit_rows import Support
 
@@ -53,13 +54,13 @@ class DraftingModel:
         tokens = None if self.support is None else self.support.tokens
         layers, head = _roundings(inner)
         if tokens is not None or layers is not None or head != inner.products:
-            made = inner.drafting(tokens, layers, head)
+            made = inner.drafting(None if tokens is None else as_tensor(tokens), layers, head)
             self.model = shared_passes(made) if isinstance(model, SharedPasses) else made
 
 
-def _likeliest(model: NativeModel, count: int) -> Int[Tensor, " draft_vocab"]:
+def _likeliest(model: NativeModel, count: int) -> Int[np.ndarray, " draft_vocab"]:
     ends = [token for token in sorted(model.end_tokens) if count <= token < model.vocab_size]
-    return torch.tensor([*range(count), *ends])
+    return np.array([*range(count), *ends])
 
 
 def _roundings(model: NativeModel) -> tuple[Products | None, Products]:
@@ -108,13 +109,13 @@ class DraftTokens:
             self.further += new
             self.support = self.support.extended(new)
 
-    def logits(self, output: ModelOutput) -> Float[Tensor, "rows draft_vocab"]:
+    def logits(self, output: ModelOutput) -> Float[np.ndarray, "rows draft_vocab"]:
         """Rows of a pass that handed out the ``hidden`` states."""
         if not self.further:
-            return output.logits
+            return as_array(output.logits)
         (layer,) = self.hidden
         states = output.hidden[layer][-len(output.logits) :]
         head, further = self.drafting.model.embeddings_and_head, torch.tensor(self.further)
         both = output.logits, head.logits(states, further, normed=True)
         # PyTorch would wake threads for this, which get into the way of the next pass
-        return torch.from_numpy(np.concatenate([rows.numpy() for rows in both], -1))
+        return np.concatenate([as_array(rows) for rows in both], -1)

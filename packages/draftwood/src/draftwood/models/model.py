@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     ClassVar,
@@ -12,14 +13,19 @@ from typing import (
     runtime_checkable,
 )
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
     from draftwood.native.step import NativeStep, StepCaller
+
+Hidden = Float[Tensor, "rows dim"]
+"""Hidden states of a model."""
 
 Keep = Literal["all", "last", "none"]
 """Nodes or tokens of a pass whose logits are wanted."""
@@ -138,6 +144,11 @@ class ModelOutput:
     logits: Float[Tensor, "rows vocab"]
     hidden: dict[int, Float[Tensor, "nodes dim"]] = field(default_factory=dict)
     step: "NativeStep | None" = None
+
+    @cached_property
+    def rows(self) -> Float[np.ndarray, "rows vocab"]:
+        """The logits as an array on the host, where they are brought once."""
+        return as_array(self.logits)
 
 
 class CacheFullError(MemoryError):
@@ -396,6 +407,11 @@ class Model(Protocol):
 def kept(rows: Float[Tensor, "rows vocab"], keep: Keep) -> Float[Tensor, "wanted vocab"]:
     """Choose the rows of logits that are wanted."""
     return rows if keep == "all" else rows[len(rows) - (keep == "last") :]
+
+
+def joined(first: ModelOutput, rest: ModelOutput) -> ModelOutput:
+    """Put the logits of two passes over one tree together."""
+    return ModelOutput(torch.cat([first.logits, rest.logits]))
 
 
 CHUNK = 512

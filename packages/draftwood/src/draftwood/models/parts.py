@@ -151,10 +151,10 @@ class Stopped:
         """Count the first nodes of a tree that are these."""
         count = min(len(self.states), len(tree))
         pairs = ((self.tree.tokens, tree.tokens), (self.tree.parents, tree.parents))
-        alike = all(torch.equal(own[:count].cpu(), other[:count].cpu()) for own, other in pairs)
+        alike = all((own[:count] == other[:count]).all() for own, other in pairs)
         return count if alike else 0
 
     def of(self, nodes: Sequence[int]) -> "Stopped":
         """Some of them, in growing order; raises ValueError where one lacks its parent."""
-        tree = DraftTree(self.tree.tokens, self.tree.parents).to("cpu")
+        tree = DraftTree(self.tree.tokens, self.tree.parents)
         return Stopped(tree.keep(nodes), self.states[list(nodes)])

@@ -24,6 +24,7 @@ from draftwood.models.model import (
     StepInput,
 )
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
+from draftwood.models.tensors import as_tensor
 from draftwood.tree import DraftTree
 
 
@@ -111,7 +112,7 @@ class PooledSession(InProcess):
                 f"nodes before {first} must be run first; {ran} were run since the last commit"
                 + ("" if layers == self._layers else " through these layers")
             )
-        positions = self.length + tree.depths
+        positions = as_tensor(self.length + tree.depths)
         end = self.model.layers if layers.stop is None else layers.stop
         if layers.stop is not None:
             keep, hidden = "none", sorted({*hidden, layers.stop})
@@ -121,11 +122,11 @@ class PooledSession(InProcess):
                 f" {list(hidden)}"
             )
         return PackedInput(
-            tokens=tree.tokens[first:],
+            tokens=as_tensor(tree.tokens[first:]),
             positions=positions[first:],
             place=CacheSlice(self.slot, self.length + first, len(tree) - first),
             before=self.length,
-            sees=tree.ancestors[first:],
+            sees=as_tensor(tree.ancestors[first:]),
             tree_positions=positions,
             layers=layers,
             keep=keep,

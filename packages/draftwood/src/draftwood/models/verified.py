@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.models.model import Model, ModelOutput, ModelSession
 from draftwood.rng import Rng
@@ -37,11 +37,11 @@ class VerifiedTree:
         return [self.tree.token_list[node] for node in self.path]
 
     @property
-    def logits(self) -> Float[Tensor, "nodes vocab"]:
+    def logits(self) -> Float[np.ndarray, "nodes vocab"]:
         """The target's logits at every node of the tree."""
         if self.output is None:
             raise ValueError("a drafter that reads logits must say so in reads")
-        return self.output.logits
+        return self.output.rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,11 @@ from ctypes import (
 from struct import Struct
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.arrays import address_of
 from draftwood.native import library
 from draftwood.native.threads import threads
 
@@ -276,16 +278,16 @@ class Drafting:
 
     def learn(
         self,
-        tokens: Int[Tensor, " nodes"],
-        parents: Int[Tensor, " nodes"],
+        tokens: Int[np.ndarray, " nodes"],
+        parents: Int[np.ndarray, " nodes"],
         path: Sequence[int],
-        rows: tuple[Int[Tensor, "nodes ranks"], Float[Tensor, "nodes ranks"]] | None,
+        rows: tuple[Int[np.ndarray, "nodes ranks"], Float[np.ndarray, "nodes ranks"]] | None,
         hidden: Mapping[int, Float[Tensor, "nodes dim"]],
     ) -> None:
         """Take in what a forward pass of the target said.
 
         Args:
-            tokens: of its nodes, 64-bit integers on the CPU.
+            tokens: of its nodes, 64-bit integers.
             parents: likewise.
             path: nodes that are now text.
             rows: the likeliest successors of each node and their probabilities; None takes in the
@@ -303,11 +305,11 @@ class Drafting:
         numbers = library.integers(path)
         best, probs, ranks = (None, None, 0)
         if rows is not None:
-            best, probs, ranks = rows[0].data_ptr(), rows[1].data_ptr(), rows[0].shape[1]
+            best, probs, ranks = address_of(rows[0]), address_of(rows[1]), rows[0].shape[1]
         self.library.draftwood_drafting_learn(
             self.handle,
-            tokens.data_ptr(),
-            parents.data_ptr(),
+            address_of(tokens),
+            address_of(parents),
             len(tokens),
             numbers,
             len(path),

@@ -7,7 +7,7 @@ from ctypes import addressof, byref, c_int32, pointer
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
+import numpy as np
 
 from draftwood.native import library
 from draftwood.native.drafting import Costs
@@ -135,7 +135,7 @@ class KeptChances:
         """Probability of a drawn token."""
         return self.chances[token]
 
-    def tensor(self) -> Tensor:
+    def array(self) -> np.ndarray:
         """Raise ValueError: the library keeps no rows."""
         raise ValueError("the library kept no rows of this tree; draft in Python to read them")
 
@@ -143,7 +143,7 @@ class KeptChances:
 def kept_chances(
     tokens: Sequence[int], parents: Sequence[int], chances: Sequence[float]
 ) -> list[KeptChances]:
-    """What is left of a tree's rows: the probabilities of what was drawn from them."""
+    """Probabilities of drawn tokens alone, by the row that each was drawn from."""
     rows = [KeptChances({}) for _ in range(1 + max(parents))]
     for token, parent, chance in zip(tokens[1:], parents[1:], chances[1:], strict=True):
         rows[parent].chances[token] = chance

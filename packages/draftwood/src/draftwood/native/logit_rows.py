@@ -11,10 +11,10 @@ from functools import cached_property
 from math import exp
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from draftwood.arrays import address_of
 from draftwood.native import library
 from draftwood.native.rows import softmax
 from draftwood.native.threads import threads
@@ -41,14 +41,21 @@ class Children(NamedTuple):
         return Children(tokens, [row * count for row in self.chances])
 
 
+def children_of(
+    probs: Float[np.ndarray, "rows vocab"], tokens: Int[np.ndarray, "rows children"]
+) -> Children:
+    """These tokens, and their probabilities."""
+    return Children(tokens.tolist(), np.take_along_axis(probs, tokens, -1).tolist())
+
+
 @runtime_checkable
 class Draws(Protocol):
     """The acts of ``Rng`` that end a verdict."""
 
-    def draw(self, probs: Float[Tensor, " vocab"], /) -> int: ...
+    def draw(self, probs: Float[np.ndarray, " vocab"], /) -> int: ...
 
     def draw_from_logits(
-        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float, /
+        self, logits: Float[np.ndarray, "rows vocab"], row: int, temperature: float, /
     ) -> int: ...
 
 
@@ -56,7 +63,7 @@ class Draws(Protocol):
 class Support:
     """The tokens that rows know: entry i of a row belongs to ``tokens[i]``, all different."""
 
-    tokens: Int[Tensor, " draft_vocab"]
+    tokens: Int[np.ndarray, " draft_vocab"]
 
     @cached_property
     def ids(self) -> list[int]:
@@ -79,7 +86,8 @@ class Support:
         The lists are shared and grow, as copies of them would take longer than a draft: so they may
         hold more than ``tokens``, whose number says what counts.
         """
-        other, size = Support(torch.cat([self.tokens, torch.tensor(tokens)])), len(self.tokens)
+        size, new = len(self.tokens), np.array(tokens, np.int64)
+        other = Support(np.concatenate([self.tokens, new]))
         if len(self.ids) == size:
             ids, places = self.ids, self.places
         else:  # another text went on from here
@@ -108,7 +116,7 @@ class LogitRows:
 
     def __init__(
         self,
-        logits: Float[Tensor, "rows entries"],
+        logits: Float[np.ndarray, "rows entries"],
         temperature: float,
         vocab: int | None = None,
         support: Support | None = None,
@@ -122,7 +130,9 @@ class LogitRows:
         self.is_broken = self._sum(logits) > 0
         if self.is_broken:
             odd = [row for row in range(self.count) if self.total(row) != self.total(row)]
-            self._sum(logits.index_fill(0, torch.tensor(odd), 0.0))
+            logits = logits.copy()
+            logits[odd] = 0.0
+            self._sum(logits)
 
     def __len__(self) -> int:
         return self.count
@@ -132,9 +142,10 @@ class LogitRows:
         """Number of rows, and of tokens that can be drawn from one."""
         return self.count, self.size
 
-    def _sum(self, logits: Tensor) -> int:
+    def _sum(self, logits: np.ndarray) -> int:
         """Take these logits; gives the number of rows that are no distribution."""
-        self.logits, self._stride, self._address = logits, logits.stride(0), logits.data_ptr()
+        self.logits, self._stride = logits, logits.strides[0] // 4
+        self._address = address_of(logits)
         found = library.library().draftwood_sum_weights(
             self._address,
             *(self.count, self._stride, self.size, self.temperature),
@@ -200,19 +211,17 @@ class LogitRows:
             found = [[ids[place] for place in row] for row in found]
         return Children(found, [chances[part] for part in parts])
 
-    def probs(self) -> Float[Tensor, "rows vocab"]:
+    def probs(self) -> Float[np.ndarray, "rows vocab"]:
         """The probabilities, over the target's vocabulary."""
         return self.widened(softmax(self.logits, self.temperature))
 
-    def widened(self, probs: Float[Tensor, "rows entries"]) -> Float[Tensor, "rows vocab"]:
+    def widened(self, probs: Float[np.ndarray, "rows entries"]) -> Float[np.ndarray, "rows vocab"]:
         """Spread rows over the target's vocabulary, whose other tokens get 0."""
         if self.support is None and self.size == self.vocab:
             return probs
-        wide = probs.new_zeros(len(probs), self.vocab)
-        if self.support is None:
-            wide[:, : self.size] = probs
-            return wide
-        return wide.index_copy_(1, self.support.tokens, probs)
+        wide = np.zeros((len(probs), self.vocab), probs.dtype)
+        wide[:, slice(self.size) if self.support is None else self.support.tokens] = probs
+        return wide
 
     def each(self) -> list["LogitRow"]:
         """The rows one by one."""
@@ -240,7 +249,7 @@ class LogitRow:
     ) -> None:
         self.rows, self.row, self.gone = rows, row, gone
         self.total = rows.total(row) if total is None else total
-        self._probs: Tensor | None = None
+        self._probs: np.ndarray | None = None
 
     def chance(self, token: int) -> float:
         """Probability of a token."""
@@ -257,18 +266,18 @@ class LogitRow:
         )
         return LogitRow(self.rows, self.row, gone, total)
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
+    def array(self) -> Float[np.ndarray, " vocab"]:
         """The probabilities, computed once."""
         if self._probs is None:
             self._probs = self._computed()
         return self._probs
 
-    def _computed(self) -> Float[Tensor, " vocab"]:
+    def _computed(self) -> Float[np.ndarray, " vocab"]:
         rows, row = self.rows, self.row
         probs = softmax(rows.logits[row : row + 1], rows.temperature)
         if self.gone:
             probs[0, list(self.gone)] = 0.0
-            probs /= probs.sum().clamp(min=1e-30)
+            probs /= max(probs.sum(), np.float32(1e-30))
         return rows.widened(probs)[0]
 
     def minus(self, drafted: "LogitRow", weight: float = 1.0) -> "tuple[Remainder, float]":
@@ -278,7 +287,7 @@ class LogitRow:
             drafted: the row q that the token was drawn from.
             weight: w, above 0.
         """
-        weights = torch.empty(self.rows.vocab, dtype=torch.float32)
+        weights = np.empty(self.rows.vocab, np.float32)
         rest = Remainder(weights, self.total)
         return rest.less(drafted, weight, self.rows.softmax_of(self.row))
 
@@ -297,14 +306,14 @@ class Remainder:
 
     __slots__ = ("_address", "total", "weights")
 
-    def __init__(self, weights: Float[Tensor, " vocab"], total: float) -> None:
-        self.weights, self.total, self._address = weights, total, weights.data_ptr()
+    def __init__(self, weights: Float[np.ndarray, " vocab"], total: float) -> None:
+        self.weights, self.total, self._address = weights, total, address_of(weights)
 
     def chance(self, token: int) -> float:
         """Probability of a token."""
         return c_float.from_address(self._address + 4 * token).value / self.total
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
+    def array(self) -> Float[np.ndarray, " vocab"]:
         """The probabilities."""
         return self.weights / self.total
 
@@ -323,13 +332,13 @@ class Remainder:
         spared = gone if support is None else [support.ids[place] for place in gone]
         total = library.library().draftwood_take_away(
             *(self._address, len(self.weights), *first, *rows.softmax_of(drafted.row)),
-            None if support is None else support.tokens.data_ptr(),
+            None if support is None else address_of(support.tokens),
             *(self.total / drafted.total / weight, library.integers(spared), len(spared)),
         )
         if total > 0.0:
             return Remainder(self.weights, total), weight * total / self.total
         # where nothing is left of p itself it equals q, so no token can have been rejected
-        left = drafted.tensor()
+        left = drafted.array()
         return Remainder(left, float(left.sum())), 0.0
 
     def draw(self, rng: Draws) -> int:

@@ -6,9 +6,8 @@ from ctypes import addressof, c_float
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.native import library, structures
 from draftwood.native.drafting import Costs, Drafting
@@ -79,7 +78,7 @@ class NativeStep(NamedTuple):
     draws: int
     uniforms: int
     seconds: dict[str, float]
-    undrawable: Float[Tensor, " vocab"] | None = None
+    undrawable: Float[np.ndarray, " vocab"] | None = None
     is_head_broken: bool = False
 
 
@@ -151,7 +150,7 @@ class StepCaller:
         undrawable = None
         if step.broken:
             row = (c_float * vocabulary).from_address(step.broken)
-            undrawable = torch.frombuffer(row, dtype=torch.float32).clone()
+            undrawable = np.ctypeslib.as_array(row).copy()
         return NativeStep(
             costs.tokens[:size],
             costs.parents[:size],

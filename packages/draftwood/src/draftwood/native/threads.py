@@ -6,7 +6,8 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -67,6 +68,14 @@ def work_beside(count: int) -> None:
     torch.set_num_threads(count)
     if available():
         library().draftwood_work_beside(True)
+
+
+@contextmanager
+def threads_of_torch_kept() -> Iterator[None]:
+    """Keep PyTorch's threads for threads to come, which take over the last number that was set."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def limit_others(most: int) -> None:

@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+import numpy as np
+from jaxtyping import Float
 
-from draftwood.native.logit_rows import LogitRow, LogitRows
+from draftwood.arrays import address_of, as_array
+from draftwood.native.logit_rows import Children, LogitRow, LogitRows, children_of
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.shapes.shape import ExpandLogits, RowsAfter, Shape, takes_logits
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
-Picked = tuple[Int[Tensor, " picked"], Int[Tensor, " picked"]] | tuple[list[int], list[int]]
+Picked = tuple[list[int], list[int]]
 Pick = Callable[[int, RowsAfter], Picked]
 
 
@@ -30,25 +31,32 @@ class SoundRows:
     change. So its children are drawn from a uniform row, which the tree states as any other.
 
     Attributes:
-        is_broken: whether there was such a row; a tensor on the rows' device, so that nothing waits
-            for it.
+        is_broken: whether there was such a row.
     """
 
     def __init__(self) -> None:
-        self.is_broken: bool | Bool[Tensor, ""] = False
+        self.is_broken = False
 
-    def __call__(self, probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    def __call__(self, probs: Float[np.ndarray, "rows vocab"]) -> Float[np.ndarray, "rows vocab"]:
         """Replace rows of NaN by uniform ones; a sampler's row holds no NaN or nothing else."""
-        odd = probs[:, :1].isnan()
-        if probs.device.type == "cpu" and not odd.any():
+        odd = np.isnan(probs[:, 0])
+        if not odd.any():
             return probs
-        self.is_broken = odd.any() | self.is_broken
-        return probs.masked_fill(odd, 1.0 / probs.shape[-1])
+        self.is_broken, probs = True, probs.copy()
+        probs[odd] = 1.0 / probs.shape[-1]
+        return probs
 
 
-def as_probs(rows: RowsAfter) -> Float[Tensor, "rows vocab"]:
-    """The rows as tensors."""
+def as_probs(rows: RowsAfter) -> Float[np.ndarray, "rows vocab"]:
+    """The rows as arrays."""
     return rows.probs() if isinstance(rows, LogitRows) else rows
+
+
+def likeliest(rows: RowsAfter, count: int) -> Children:
+    """The ``count`` likeliest tokens of each row, in falling order."""
+    if isinstance(rows, LogitRows):
+        return rows.likeliest(count)
+    return children_of(rows, topk(rows, count))
 
 
 def grow_sound(
@@ -60,12 +68,12 @@ def grow_sound(
     def given(tree: DraftTree, first: int) -> Any:
         rows = expand(tree, first)
         if not isinstance(rows, LogitRows):
-            return sound(rows)
+            return sound(as_array(rows))
         sound.is_broken = rows.is_broken or sound.is_broken  # and uniform there
         return rows if keeps else rows.probs()
 
     tree = shape.grow(root, given, rng, max_draft_len)
-    return tree if sound.is_broken is False else replace(tree, is_broken=sound.is_broken)
+    return replace(tree, is_broken=True) if sound.is_broken else tree
 
 
 def grow_by_levels(
@@ -76,8 +84,7 @@ def grow_by_levels(
     Args:
         depth: levels to grow.
         pick: given the level and the distributions after its nodes, the tokens of the next level
-            and for each the position of its parent within the level, in drawing order: lists or
-            tensors.
+            and for each the position of its parent within the level, in drawing order.
         budget: most nodes to draft; a level that would exceed it is cut by position, which looks at
             no token.
     """
@@ -86,7 +93,7 @@ def grow_by_levels(
         max_draft_len = len(tree) - first if budget is None else budget + 1 - len(tree)
         if max_draft_len <= 0:
             break
-        found = expand(tree, first)
+        found = as_array(expand(tree, first))
         tokens, parents = pick(level, found)
         if budget is not None:
             tokens, parents = tokens[:max_draft_len], parents[:max_draft_len]
@@ -97,20 +104,15 @@ def grow_by_levels(
     return tree if draw == "chosen" else with_rows(tree, rows, draw)
 
 
-def longer(tree: DraftTree, tokens: Any, parents: Any, first: int) -> DraftTree:
+def longer(tree: DraftTree, tokens: Sequence[int], parents: Sequence[int], first: int) -> DraftTree:
     """The tree with another level below it.
 
     Args:
-        tokens: of the new nodes, as a list or a tensor.
+        tokens: of the new nodes.
         parents: of each its parent's position among the nodes from ``first`` on.
     """
-    if isinstance(tokens, list):
-        above = [*tree.parent_list, *(parent + first for parent in parents)]
-        return DraftTree.of([*tree.token_list, *tokens], above)
-    return DraftTree(
-        torch.cat([tree.tokens.to(tokens.device, non_blocking=True), tokens]),
-        torch.cat([tree.parents.to(tokens.device, non_blocking=True), parents + first]),
-    )
+    above = [*tree.parent_list, *(parent + first for parent in parents)]
+    return DraftTree.of([*tree.token_list, *tokens], above)
 
 
 def with_rows(tree: DraftTree, rows: Sequence[RowsAfter], draw: Draw) -> DraftTree:
@@ -123,16 +125,16 @@ def with_rows(tree: DraftTree, rows: Sequence[RowsAfter], draw: Draw) -> DraftTr
     return replace(tree, probs=joined(probs) if probs else None, draw=draw)
 
 
-def joined(blocks: Sequence[Float[Tensor, "_ vocab"]]) -> Float[Tensor, "rows vocab"]:
+def joined(blocks: Sequence[Float[np.ndarray, "_ vocab"]]) -> Float[np.ndarray, "rows vocab"]:
     """Join the rows of all blocks, without a copy if blocks are adjacent in memory."""
-    first, rows = blocks[0], 0
+    first, end = blocks[0], address_of(blocks[0])
     for block in blocks:
-        place = first.storage_offset() + rows * first.shape[1]
-        shared = block.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        if not (shared and block.is_contiguous() and block.storage_offset() == place):
-            return torch.cat(list(blocks))
-        rows += len(block)
-    return first.as_strided((rows, first.shape[1]), first.stride())
+        shared = block is first or (block.base is not None and block.base is first.base)
+        if not (shared and block.flags.c_contiguous and address_of(block) == end):
+            return np.concatenate(blocks)
+        end += block.nbytes
+    shape = sum(map(len, blocks)), first.shape[1]
+    return np.lib.stride_tricks.as_strided(first, shape, first.strides)
 
 
 def within(budget: int | None) -> str:

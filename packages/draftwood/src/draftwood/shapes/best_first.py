@@ -2,16 +2,12 @@
 
 from dataclasses import dataclass
 from math import exp, log
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
-from draftwood.native.logit_rows import LogitRows
+from draftwood.arrays import as_array
 from draftwood.rng import Rng
-from draftwood.shapes.base import longer
-from draftwood.shapes.shape import ExpandLogits
+from draftwood.shapes.base import likeliest
+from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -65,19 +61,18 @@ class BestFirst:
         depth, tree = min(self.depth, max_draft_len), DraftTree.of([root], [-1])
         if depth < 1:
             return tree
-        first: Any = expand(tree, 0)  # whose kind is that of all others
-        grown: Any = _Candidates(root) if isinstance(first, LogitRows) else _CandidateTensors(root)
-        grown.take(first, self.width)
+        grown = _Candidates(root)
+        grown.take(as_array(expand(tree, 0)), self.width)
         for _ in range(depth - 1):
             expanded, leaves = grown.next_level(self.width, self.floor)
             if not leaves:
                 break
-            grown.take(expand(expanded, len(expanded) - leaves), self.width)
+            grown.take(as_array(expand(expanded, len(expanded) - leaves)), self.width)
         return grown.best(self.size)
 
 
 class _Candidates:
-    """Candidates of one tree that is grown from ``LogitRows``.
+    """Candidates of one tree.
 
     Attributes:
         tokens, parents, scores: of every node seen; scores are log-probabilities of paths.
@@ -91,9 +86,9 @@ class _Candidates:
         self.expanded = DraftTree.of([root], [-1])
         self.places, self.leaves, self.newest = {0: 0}, [0], range(0)
 
-    def take(self, rows: LogitRows, width: int) -> None:
+    def take(self, rows: RowsAfter, width: int) -> None:
         """Add the likeliest children of the frontier."""
-        found, first = rows.likeliest(min(width, rows.shape[-1])), len(self.tokens)
+        found, first = likeliest(rows, min(width, rows.shape[-1])), len(self.tokens)
         for leaf, tokens, chances in zip(self.leaves, *found, strict=True):
             self.tokens += tokens
             self.parents += [leaf] * len(tokens)
@@ -124,40 +119,3 @@ class _Candidates:
             [self.tokens[node] for node in kept],
             [-1, *(place[self.parents[node]] for node in kept[1:])],
         )
-
-
-class _CandidateTensors:
-    """The same from tensors, without waiting for their device."""
-
-    def __init__(self, root: int) -> None:
-        self.candidates = self.expanded = DraftTree.of([root], [-1])
-        self.scores = torch.zeros(1, dtype=torch.float32)
-        self.leaves, self.fan, self.newest = torch.tensor([0]), 0, 0
-
-    def take(self, probs: Float[Tensor, "leaves vocab"], width: int) -> None:
-        best = probs.topk(min(width, probs.shape[-1]), dim=-1)
-        device, self.fan = probs.device, best.values.shape[-1]
-        leaves = self.leaves.to(device, non_blocking=True)
-        scores = self.scores.to(device, non_blocking=True)
-        values = (scores[leaves, None] + best.values.float().clamp(min=LEAST).log()).flatten()
-        above, self.newest = self.candidates, len(self.candidates)
-        parents = leaves.repeat_interleave(self.fan)
-        self.candidates = longer(above, best.indices.flatten(), parents, 0)
-        self.scores = torch.cat([scores, values])
-
-    def next_level(self, width: int, floor: float) -> tuple[DraftTree, int]:
-        values = self.scores[self.newest :]
-        chosen = values.topk(min(width, len(values))).indices.sort().values
-        if floor:  # looking at values waits for a device
-            chosen = chosen[values[chosen] >= log(floor)]
-        above = len(self.expanded) - len(self.leaves)
-        tokens = self.candidates.tokens[self.newest :][chosen]
-        self.expanded = longer(self.expanded, tokens, chosen // self.fan, above)
-        self.leaves = self.newest + chosen
-        return self.expanded, len(chosen)
-
-    def best(self, size: int) -> DraftTree:
-        self.scores[0] = torch.inf
-        # of equal nodes the earlier, hence the parent
-        order = self.scores.sort(descending=True, stable=True).indices
-        return self.candidates.keep(order[: size + 1].sort().values)

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Int
-from torch import Tensor
 
-from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
-from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of
+from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of, likeliest
 from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
@@ -66,9 +64,9 @@ class Paths:
         )
 
     @cached_property
-    def _places(self) -> list[tuple[Tensor, Tensor]]:
-        """Parents and ranks of each level as tensors."""
-        return [(torch.tensor(level.parents), torch.tensor(level.ranks)) for level in self.levels]
+    def _places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Parents and ranks of each level as arrays."""
+        return [(np.array(level.parents), np.array(level.ranks)) for level in self.levels]
 
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
@@ -76,12 +74,9 @@ class Paths:
         def pick(level: int, rows: RowsAfter) -> Picked:
             wanted = self.levels[level]
             count, parents = max(wanted.ranks) + 1, list(wanted.parents)
-            if isinstance(rows, LogitRows):
-                ranked = rows.likeliest(count).tokens
-                nodes = zip(parents, wanted.ranks, strict=True)
-                return [ranked[node][rank] for node, rank in nodes], parents
-            ranked = rows.topk(count, dim=-1).indices
-            return ranked[parents, list(wanted.ranks)], torch.tensor(parents, device=rows.device)
+            ranked = likeliest(rows, count).tokens
+            nodes = zip(parents, wanted.ranks, strict=True)
+            return [ranked[node][rank] for node, rank in nodes], parents
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "chosen", None
@@ -90,7 +85,7 @@ class Paths:
     def fill(
         self,
         root: int,
-        successors: Callable[[Tensor], Int[Tensor, "nodes ranks"]],
+        successors: Callable[[np.ndarray], Int[np.ndarray, "nodes ranks"]],
         max_draft_len: int = UNBOUNDED,
     ) -> DraftTree:
         """Fill the tree with tokens from a table of ranked successors.
@@ -102,17 +97,18 @@ class Paths:
                 them.
             max_draft_len: most nodes in a row.
         """
-        tokens, parents, first = [torch.tensor([root])], [torch.tensor([-1])], 0
+        tokens, parents, first = [np.array([root])], [np.array([-1])], 0
         for place, ranks in self._places[:max_draft_len]:
             above = tokens[-1]
-            known = successors(above.clamp(min=0)).masked_fill(above[:, None] < 0, -1)
+            known = np.where(above[:, None] < 0, -1, successors(above.clip(min=0)))
             tokens.append(known[place, ranks])
             parents.append(place + first)
             first += len(above)
-        flat = torch.cat(tokens)
-        return _without_gaps(flat, torch.cat(parents))
+        return _without_gaps(np.concatenate(tokens), np.concatenate(parents))
 
 
-def _without_gaps(tokens: Int[Tensor, " nodes"], parents: Int[Tensor, " nodes"]) -> DraftTree:
+def _without_gaps(
+    tokens: Int[np.ndarray, " nodes"], parents: Int[np.ndarray, " nodes"]
+) -> DraftTree:
     tree = DraftTree(tokens, parents)
-    return tree if bool((tokens >= 0).all()) else tree.keep((tokens >= 0).nonzero().flatten())
+    return tree if bool((tokens >= 0).all()) else tree.keep(np.flatnonzero(tokens >= 0))

@@ -4,9 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
-
-from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of
 from draftwood.shapes.best_tree import plan
@@ -92,12 +89,8 @@ class Sequoia:
                 (p, r) for p, r in zip(wanted.parents, wanted.ranks, strict=True) if r < count
             ]
             parents = [p for p, _ in places]
-            if isinstance(rows, LogitRows):
-                tokens = rng.draw_children(rows, count).tokens
-                return [tokens[p][r] for p, r in places], parents
-            drawn = rng.draw_distinct(rows, count)
-            above = torch.tensor(parents, dtype=torch.long, device=rows.device)
-            return drawn[above, [r for _, r in places]], above
+            tokens = rng.draw_children(rows, count).tokens
+            return [tokens[p][r] for p, r in places], parents
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "distinct", None

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
-Expand = Callable[[DraftTree, int], Float[Tensor, "nodes vocab"]]
-RowsAfter = Float[Tensor, "_ vocab"] | LogitRows
+Expand = Callable[[DraftTree, int], Float[np.ndarray, "nodes vocab"]]
+RowsAfter = Float[np.ndarray, "_ vocab"] | LogitRows
 ExpandLogits = Callable[[DraftTree, int], RowsAfter]
 """The same where rows may stay logits; see ``takes_logits``."""
 
@@ -58,7 +58,7 @@ class Shape(Protocol):
 
 
 def takes_logits(shape: Shape) -> bool:
-    """True if ``expand`` may give a shape ``LogitRows``; others get tensors.
+    """True if ``expand`` may give a shape ``LogitRows``; others get arrays.
 
     A subclass of such a shape has to say so again, in ``takes_logits``, as it may grow its trees in
     another way.

@@ -6,12 +6,7 @@ from math import exp, inf, log
 from operator import itemgetter
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from draftwood.native.drawn_trees import DrawnShape
-from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.shapes.base import Picked, grow_by_levels, within
 from draftwood.shapes.shape import ExpandLogits, RowsAfter
@@ -72,10 +67,10 @@ class StochasticBeam:
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        on_host, on_device = _Beams(self.width, rng), _TensorBeams(self.width, rng)
+        beams = _Beams(self.width, rng)
 
         def pick(level: int, rows: RowsAfter) -> Picked:
-            return on_host(rows) if isinstance(rows, LogitRows) else on_device(rows)
+            return beams(rows)
 
         return grow_by_levels(
             root, expand, min(self.depth, max_draft_len), pick, "distinct", self.budget
@@ -83,7 +78,7 @@ class StochasticBeam:
 
 
 class _Beams:
-    """Beams of one tree that is grown from ``LogitRows``.
+    """Beams of one tree.
 
     Attributes:
         log_prob: of each beam under the drafter.
@@ -94,7 +89,7 @@ class _Beams:
         self.width, self.rng = width, rng
         self.log_prob, self.perturbed = [0.0], [0.0]
 
-    def __call__(self, rows: LogitRows) -> tuple[list[int], list[int]]:
+    def __call__(self, rows: RowsAfter) -> Picked:
         """The next level: its tokens, and each parent's position."""
         width = min(self.width, rows.shape[-1])
         tokens, chances = self.rng.draw_children(rows, width)
@@ -114,7 +109,19 @@ class _Beams:
 def falling_values(
     log_prob: float, perturbed: float, chances: Sequence[float], delays: Sequence[float]
 ) -> list[float]:
-    """``perturbed_values`` of one beam; ``delays`` are standard exponential numbers."""
+    """Gumbel-perturbed log-probabilities of a beam's children, which fall in drawing order.
+
+    The children were drawn without replacement. The largest value equals the beam's own. Each next
+    one is Gumbel with location log_prob + log(mass not drawn yet), truncated at the one before:
+    exp(-v') = exp(-v) + E exp(-location) with E standard exponential, so all are one cumulative
+    sum, here of exp(log_prob - v). A child without mass gets minus infinity.
+
+    Args:
+        log_prob: of the beam under the drafter.
+        perturbed: value of the beam.
+        chances: of its children, in drawing order.
+        delays: standard exponential numbers.
+    """
     passed = exp(log_prob - perturbed) if log_prob > -inf else inf
     values, left = [], 1.0
     for place, (chance, delay) in enumerate(zip(chances, delays, strict=True)):
@@ -124,45 +131,3 @@ def falling_values(
         known = chance > 0.0 and passed < inf
         values.append(log_prob - log(max(passed, LEAST)) if known else -inf)
     return values
-
-
-class _TensorBeams:
-    """The same from tensors, without waiting for their device."""
-
-    def __init__(self, width: int, rng: Rng) -> None:
-        self.width, self.rng = width, rng
-        self.log_prob = torch.zeros(1, dtype=torch.float64)
-        self.perturbed = torch.zeros(1, dtype=torch.float64)
-
-    def __call__(self, probs: Float[Tensor, "beams vocab"]) -> tuple[Tensor, Tensor]:
-        width, rng = min(self.width, probs.shape[-1]), self.rng
-        drawn = rng.draw_distinct(probs, width)
-        chance = probs.gather(-1, drawn).double()
-        log_prob, perturbed = (
-            beams.to(probs.device, non_blocking=True) for beams in (self.log_prob, self.perturbed)
-        )
-        child_log_prob = log_prob[:, None] + chance.log()
-        values = perturbed_values(log_prob, perturbed, chance, rng) if rng.noise else child_log_prob
-        self.perturbed, best = values.flatten().topk(min(self.width, values.numel()))
-        self.log_prob = child_log_prob.take(best)
-        return drawn.take(best), best // width
-
-
-def perturbed_values(
-    log_prob: Float[Tensor, " beams"],
-    perturbed: Float[Tensor, " beams"],
-    chance: Float[Tensor, "beams width"],
-    rng: Rng,
-) -> Float[Tensor, "beams width"]:
-    """Gumbel-perturbed log-probabilities of children drawn without replacement, in falling order.
-
-    The largest among a beam's children equals the beam's own value. Each next one is Gumbel with
-    location log_prob + log(mass not drawn yet), truncated at the one before: exp(-v') = exp(-v) + E
-    exp(-location) with E standard exponential, so all are one cumulative sum, here of exp(log_prob
-    - v). A child without mass gets minus infinity.
-    """
-    left = (1.0 - chance.cumsum(-1) + chance).maximum(chance)  # before each draw
-    delays = rng.exponential(*chance.shape).to(chance.device, non_blocking=True) / left
-    first = (log_prob - perturbed).exp()  # not a number where the beam has no mass
-    delays[:, 0] = first.nan_to_num(torch.inf, posinf=torch.inf)
-    return log_prob[:, None] - delays.cumsum(-1).masked_fill(chance == 0.0, torch.inf).log()

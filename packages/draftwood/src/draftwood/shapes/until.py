@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.rng import Rng
 from draftwood.shapes.base import joined
 from draftwood.shapes.shape import Expand
@@ -83,16 +83,20 @@ class Until:
     ) -> DraftTree:
         tree, rows, kept = DraftTree.of([root], [-1], self.draw), [], 1.0
         while len(rows) < min(self.length, max_draft_len) and (not rows or kept >= self.threshold):
-            row = expand(tree, len(rows))
-            token = rng.draw_distinct(row, 1)[0]
+            row = as_array(expand(tree, len(rows)))
+            token = int(rng.draw_distinct(row, 1)[0, 0])
             rows.append(row)
-            tokens = torch.cat([tree.tokens.to(token.device, non_blocking=True), token])
-            places = torch.arange(-1, len(rows), device=token.device)
-            tree = DraftTree(tokens, places, draw=self.draw)
-            kept *= self._chance(row[0], int(token))
+            tree = DraftTree.chain([*tree.token_list, token], self.draw)
+            kept *= self._chance(row[0], token)
         return DraftTree(tree.tokens, tree.parents, joined(rows) if rows else None, self.draw)
 
-    def _chance(self, row: Float[Tensor, " vocab"], token: int) -> float:
+    def _chance(self, row: Float[np.ndarray, " vocab"], token: int) -> float:
         if self.estimate == "probability":
             return float(row[token])
-        return max(0.0, 1.0 - (self.spread * float(torch.special.entr(row).sum())) ** 0.5)
+        return max(0.0, 1.0 - (self.spread * entropy(row)) ** 0.5)
+
+
+def entropy(row: Float[np.ndarray, " vocab"]) -> float:
+    """Entropy of a distribution in nats."""
+    likely = row[row > 0.0]
+    return -float((likely * np.log(likely)).sum())

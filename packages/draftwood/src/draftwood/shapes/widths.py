@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Literal
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from draftwood.native.drawn_trees import DrawnShape
-from draftwood.native.logit_rows import LogitRows
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.shapes.base import Picked, as_probs, grow_by_levels, within
 from draftwood.shapes.shape import ExpandLogits, RowsAfter
@@ -76,25 +75,23 @@ class Widths:
     ) -> DraftTree:
         def pick(level: int, rows: RowsAfter) -> Picked:
             width = min(self.widths[level], rows.shape[-1])
-            if isinstance(rows, LogitRows) and self.draw != "greedy-plus-one":
-                drawn = rng.draw_children(rows, width, self.draw == "distinct").tokens
-                parents = [node for node in range(len(rows)) for _ in range(width)]
-                return [token for children in drawn for token in children], parents
-            probs = as_probs(rows)
-            drawn = self._draw(probs, width, rng)
-            parents = torch.arange(len(probs), device=probs.device).repeat_interleave(width)
-            return drawn.flatten(), parents
+            if self.draw == "greedy-plus-one":
+                drawn = _greedy_plus_one(as_probs(rows), width, rng).tolist()
+            else:
+                drawn = rng.draw_children(rows, width, self.draw != "independent").tokens
+            parents = [node for node in range(len(drawn)) for _ in range(width)]
+            return [token for children in drawn for token in children], parents
 
         return grow_by_levels(
             root, expand, min(len(self.widths), max_draft_len), pick, self.draw, self.budget
         )
 
-    def _draw(
-        self, probs: Float[Tensor, "rows vocab"], width: int, rng: Rng
-    ) -> Int[Tensor, "rows {width}"]:
-        if self.draw == "independent":
-            return rng.draw_independent(probs, width)
-        if self.draw == "distinct" or width == 1:
-            return rng.draw_distinct(probs, width)
-        top = probs.topk(width - 1, dim=-1).indices
-        return torch.cat([top, rng.draw_distinct(probs.scatter(-1, top, 0.0), 1)], dim=-1)
+
+def _greedy_plus_one(
+    probs: Float[np.ndarray, "rows vocab"], width: int, rng: Rng
+) -> Int[np.ndarray, "rows {width}"]:
+    if width == 1:
+        return rng.draw_distinct(probs, 1)
+    top, rest = topk(probs, width - 1), probs.copy()
+    np.put_along_axis(rest, top, 0.0, -1)
+    return np.concatenate([top, rng.draw_distinct(rest, 1)], axis=-1)

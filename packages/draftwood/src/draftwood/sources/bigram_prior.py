@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.numpy import save_file
 
+from draftwood.arrays import address_of, as_array
 from draftwood.models.model import Model, ModelSession, extend_in_chunks
 from draftwood.models.verified import DraftRequest
 from draftwood.native.rows import topk_probs
@@ -51,15 +51,15 @@ class BigramPrior:
 
     name: ClassVar[str] = "bigram-prior"
     reads_logits: ClassVar[bool] = False
-    tokens: Int[Tensor, "known ranks"]
-    probs: Float[Tensor, "known ranks"]
+    tokens: Int[np.ndarray, "known ranks"]
+    probs: Float[np.ndarray, "known ranks"]
 
     def __post_init__(self) -> None:
-        if self.tokens.shape != self.probs.shape or self.tokens.dim() != 2:
+        if self.tokens.shape != self.probs.shape or self.tokens.ndim != 2:
             shapes = f"{list(self.tokens.shape)} and {list(self.probs.shape)}"
             raise ValueError(f"tokens and probs must be tables of one shape, got {shapes}")
-        object.__setattr__(self, "tokens", self.tokens.long().cpu().contiguous())
-        object.__setattr__(self, "probs", self.probs.float().cpu().contiguous())
+        object.__setattr__(self, "tokens", np.ascontiguousarray(as_array(self.tokens), np.int64))
+        object.__setattr__(self, "probs", np.ascontiguousarray(as_array(self.probs), np.float32))
 
     @classmethod
     def of(
@@ -92,7 +92,7 @@ class BigramPrior:
         if limit is not None:  # the tree takes two places of its own: root and token
             before = list(before)[-(limit - 1) :] if limit > 1 else ()
         if not before:  # what follows a token is behind the context
-            return cls(torch.empty(0, ranks, dtype=torch.long), torch.empty(0, ranks))
+            return cls(np.empty((0, ranks), np.int64), np.empty((0, ranks), np.float32))
         session = model.start()
         try:
             tokens, probs = _successors(session, before, known, ranks, seconds)
@@ -102,7 +102,8 @@ class BigramPrior:
 
     def save(self, path: Path) -> None:
         """Write the table to a file."""
-        save_file({"tokens": self.tokens.int(), "probs": self.probs.half()}, path)
+        tables = {"tokens": self.tokens.astype(np.int32), "probs": self.probs.astype(np.float16)}
+        save_file(tables, path)
 
     @classmethod
     def load(cls, path: Path) -> "BigramPrior":
@@ -112,20 +113,20 @@ class BigramPrior:
             ValueError: where the file holds none.
         """
         try:
-            with safe_open(path, "pt") as file:
+            with safe_open(path, "np") as file:
                 return cls(file.get_tensor("tokens"), file.get_tensor("probs"))
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 
     def native(self, request: DraftRequest) -> NativeSource:
         tables = (self.tokens, self.probs)
-        settings = CBigramPriorSettings(*(table.data_ptr() for table in tables), *tables[0].shape)
+        settings = CBigramPriorSettings(*(address_of(table) for table in tables), *tables[0].shape)
         return NativeSource(self.name, settings, (Evidence(self.name, 1),), shared=tables)
 
 
 def _successors(
     session: ModelSession, before: Sequence[int], known: int, ranks: int, seconds: float
-) -> tuple[Int[Tensor, "known ranks"], Float[Tensor, "known ranks"]]:
+) -> tuple[Int[np.ndarray, "known ranks"], Float[np.ndarray, "known ranks"]]:
     """The likeliest successors of the first ``known`` tokens, or of as many as time allows."""
     tokens, probs = [], []
     *earlier, root = before
@@ -134,7 +135,8 @@ def _successors(
     since, width, start = time.perf_counter(), LEAST_STAR, 0
     while start < known:
         star = list(range(start, min(known, start + width)))
-        logits = session.forward(DraftTree.of([root, *star], [-1] + [0] * len(star))).logits[1:]
+        tree = DraftTree.of([root, *star], [-1] + [0] * len(star))
+        logits = as_array(session.forward(tree).logits[1:])
         best, chances = topk_probs(logits, ranks, temperature=1.0)
         tokens.append(best)
         probs.append(chances)
@@ -143,4 +145,4 @@ def _successors(
         width = min(STAR, 2 * width)
         if spent * (1 + width / start) > seconds:
             break
-    return torch.cat(tokens), torch.cat(probs)
+    return np.concatenate(tokens), np.concatenate(probs)

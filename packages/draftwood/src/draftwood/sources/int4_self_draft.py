@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.verified import DraftRequest
 from draftwood.sources.base import AskedNode, sampling_of_rows
@@ -92,11 +93,11 @@ class _Int4SelfDraftSession:
         tree = DraftTree.of(self.tokens, self.parents)
         asked = ForwardInput(self.session, tree, first, layers=INT4)
         (output,) = self.session.model.forward([asked])
-        probs = self._probs(output.logits[-1:], state.depth)
+        probs = self._probs(as_array(output.logits[-1:]), state.depth)
         self._count(time.perf_counter() - since)
         return [(EVIDENCE, probs)]
 
-    def _probs(self, logits: Float[Tensor, "1 vocab"], depth: int) -> dict[int, float]:
+    def _probs(self, logits: Float[np.ndarray, "1 vocab"], depth: int) -> dict[int, float]:
         """Probabilities of the likeliest tokens, and of the one that these logits would draw."""
         best, found = likeliest(logits, self.sampling)
         probs = dict(zip(best[0].tolist(), found[0].tolist(), strict=True))

@@ -9,6 +9,8 @@ from ctypes import Array, c_double, c_int32
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from draftwood.costs.budget import Budget
 from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native import library
@@ -165,7 +167,7 @@ class Merger:
             ValueError: where logits or hidden states are missing that a source reads.
         """
         update = TargetUpdate(accepted, self.sampling, quiet)
-        tree, rows = accepted.tree.to("cpu"), None
+        tree, rows = accepted.tree, None
         if self.reads_rows and not quiet:
             best, probs = update.likeliest
             if len(best) != len(tree):
@@ -173,7 +175,7 @@ class Merger:
                     f"there must be logits of every node, got {len(best)} rows for {len(tree)}"
                     " nodes"
                 )
-            rows = (best.cpu(), probs.float().cpu().contiguous())
+            rows = (best, np.ascontiguousarray(probs, np.float32))
         states = {} if accepted.output is None else accepted.output.hidden
         missing = [layer for layer in self.hidden if layer not in states]
         if missing and accepted.output is not None:

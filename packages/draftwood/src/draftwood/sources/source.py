@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native.rows import topk_probs
@@ -35,11 +35,11 @@ Candidates = tuple[Evidence, dict[int, float]]
 """A kind and the tokens it holds likely, with probabilities that sum to 1 at most."""
 
 
-Likeliest = tuple[Int[Tensor, "rows ranks"], Float[Tensor, "rows ranks"]]
+Likeliest = tuple[Int[np.ndarray, "rows ranks"], Float[np.ndarray, "rows ranks"]]
 """Tokens, likeliest first, and their probabilities."""
 
 
-def likeliest(logits: Float[Tensor, "rows vocab"], sampling: Sampling) -> Likeliest:
+def likeliest(logits: Float[np.ndarray, "rows vocab"], sampling: Sampling) -> Likeliest:
     """Find the few likeliest next tokens of each row.
 
     Where a request cuts off unlikely tokens these are left out of the sum, and with them all others
@@ -48,7 +48,7 @@ def likeliest(logits: Float[Tensor, "rows vocab"], sampling: Sampling) -> Likeli
     """
     tokens, probs = topk_probs(logits, min(RANKS, logits.shape[-1]), sampling.temperature)
     if sampling.cuts:
-        probs = sampling.probs(logits.gather(-1, tokens))
+        probs = sampling.probs(np.take_along_axis(logits, tokens, -1))
     return tokens, probs
 
 
@@ -199,11 +199,11 @@ class Prior(CompiledSource, Protocol):
     """A table of every token's likeliest successors, measured once per model."""
 
     @property
-    def tokens(self) -> Int[Tensor, "known ranks"]:
+    def tokens(self) -> Int[np.ndarray, "known ranks"]:
         """Successors of each token, likeliest first; -1 where there is none."""
         ...
 
     @property
-    def probs(self) -> Float[Tensor, "known ranks"]:
+    def probs(self) -> Float[np.ndarray, "known ranks"]:
         """Their probabilities."""
         ...

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from draftwood.arrays import address_of, as_array
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.packed import packed
@@ -95,10 +95,10 @@ class TrainedHeadSource:
         return cls(native, tuple(head.config.reads))
 
     @cached_property
-    def flags(self) -> Tensor:
+    def flags(self) -> np.ndarray:
         """True for each of the target's tokens that is in the draft vocabulary, in bytes."""
-        flags = torch.zeros(self.head.target_vocabulary, dtype=torch.uint8)
-        flags[self.head.draft_tokens] = 1
+        flags = np.zeros(self.head.target_vocabulary, np.uint8)
+        flags[as_array(self.head.draft_tokens)] = 1
         return flags
 
     def native(self, request: DraftRequest) -> NativeSource:
@@ -108,7 +108,7 @@ class TrainedHeadSource:
             session=session.handle,
             found=ctypes.addressof(session.found),
             layers=ctypes.addressof(layers),
-            known=self.flags.data_ptr(),
+            known=address_of(self.flags),
             width=self.head.shape.hidden,
             reads=len(self.layers),
             levels=DEPTHS,

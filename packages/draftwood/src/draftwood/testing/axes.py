@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import torch
 
 from draftwood.drafters.drafter import Drafter
@@ -36,7 +37,8 @@ def check_shape(shape: Shape) -> None:
     """
     rng = torch.Generator().manual_seed(8)
     target, draft = (
-        (torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1) for _ in range(2)
+        (torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1).numpy()
+        for _ in range(2)
     )
     grow = drafting(shape, draft)
     trees = [grow(Rng(seed)) for seed in range(50)]
@@ -94,7 +96,7 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
     assert together == alone, "requests that run side by side disturb each other"
 
 
-def _check_law(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: torch.Tensor) -> None:
+def _check_law(verifier: Verifier, shape: Shape, target: np.ndarray, draft: np.ndarray) -> None:
     try:
         law = emitted_law(verifier, drafting(shape, draft), target, 2)
     except NotImplementedError:
@@ -111,7 +113,7 @@ def _check_statement(shape: Shape) -> None:
     """Compare what a shape says of its trees with trees over a large enough vocabulary."""
     rng = torch.Generator().manual_seed(8)
     scores = torch.randn(WORDS, WORDS, generator=rng)
-    flat, sharp = scores.softmax(-1), (40.0 * scores).softmax(-1)
+    flat, sharp = scores.softmax(-1).numpy(), (40.0 * scores).softmax(-1).numpy()
     levels, nodes = set(), set()
     for seed in range(20):
         asked: list[int] = []
@@ -121,8 +123,8 @@ def _check_statement(shape: Shape) -> None:
             tree: DraftTree,
             first: int,
             asked: list[int] = asked,
-            table: torch.Tensor = table,
-        ) -> torch.Tensor:
+            table: np.ndarray = table,
+        ) -> np.ndarray:
             asked.append(first)
             return table[tree.tokens[first:]]
 
@@ -144,7 +146,7 @@ def _check_draw(shape: Shape, tree: DraftTree) -> None:
     )
 
 
-def _check_rows(tree: DraftTree, draft: torch.Tensor) -> None:
+def _check_rows(tree: DraftTree, draft: np.ndarray) -> None:
     inner = [node for node, children in enumerate(tree.children) if children]
     if tree.draw == "chosen" or not inner:
         return
@@ -154,7 +156,7 @@ def _check_rows(tree: DraftTree, draft: torch.Tensor) -> None:
     assert max(inner) < len(tree.probs), f"inner node {max(inner)} has no row of probabilities"
     true = at_nodes(draft, tree)
     for node in inner:
-        assert torch.allclose(tree.probs[node], true[node]), (
+        assert np.allclose(tree.probs[node], true[node]), (
             f"row {node} is not what expand gave for that node"
         )
 
@@ -164,7 +166,7 @@ def _exact_verifier(tree: DraftTree) -> Verifier:
     return next(rule for rule in rules if tree.draw in rule.exact_for)
 
 
-def _sampled(verifier: Verifier, shape: Shape, target: torch.Tensor, draft: torch.Tensor) -> float:
+def _sampled(verifier: Verifier, shape: Shape, target: np.ndarray, draft: np.ndarray) -> float:
     counts: Counter[tuple[int, ...]] = Counter()
     rng, grow = Rng(1), drafting(shape, draft)
     for _ in range(TREES):

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.testing.laws import Grow, Walk, at_nodes, distance, law_of, plain_tree, target_law
@@ -50,14 +50,14 @@ def check_verifier(verifier: Verifier) -> None:
 
 
 def _watched_walks(
-    verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab vocab"]
+    verifier: Verifier, grow: Grow, target: Float[np.ndarray, "vocab vocab"]
 ) -> list[Walk]:
     """Every walk, each of them looked at."""
     found = []
     for drafted, tree in outcomes(grow):
         rows = at_nodes(target, tree)
         read = [rows] if tree.probs is None else [rows, tree.probs]
-        before = torch.cat(read)
+        before = np.concatenate(read)
         for decided, verdict in outcomes(
             lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)
         ):
@@ -68,12 +68,12 @@ def _watched_walks(
             assert type(token) is int, f"next_token must be an int, got {token!r}"
             assert 0 <= token < len(target), f"{token} is no token"
             found.append(Walk(drafted * decided, tree, verdict))
-        unchanged = torch.equal(torch.cat(read), before)
+        unchanged = np.array_equal(np.concatenate(read), before)
         assert unchanged, "a verifier must not write to the tree or to the target's rows"
     return found
 
 
-def _refuses(verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab vocab"]) -> bool:
+def _refuses(verifier: Verifier, grow: Grow, target: Float[np.ndarray, "vocab vocab"]) -> bool:
     tree = grow(Rng(0))
     try:
         verifier(tree, at_nodes(target, tree), Rng(0))
@@ -82,39 +82,41 @@ def _refuses(verifier: Verifier, grow: Grow, target: Float[Tensor, "vocab vocab"
     return False
 
 
-Case = tuple[tuple[int, ...], str, Float[Tensor, "vocab vocab"], Float[Tensor, "vocab vocab"]]
+Case = tuple[
+    tuple[int, ...], str, Float[np.ndarray, "vocab vocab"], Float[np.ndarray, "vocab vocab"]
+]
 
 
 def _cases(draw: Draw) -> Iterator[Case]:
     """(widths, kind, target, draft): all tables for small trees, random ones for large trees."""
     for widths in SMALL:
         for kind, rows in _tables().items():
-            target, draft = (torch.stack(side) for side in zip(*rows, strict=True))
+            target, draft = (np.stack(side) for side in zip(*rows, strict=True))
             yield widths, kind, target, draft
     # trees that may hold a token twice below one node are too many otherwise
     vocab = 2 if draw in ("independent", "named") else 3
     for widths in LARGE:
         target, draft = (
-            torch.stack([_law(seed + row, vocab) for row in range(vocab)]) for seed in (40, 50)
+            np.stack([_law(seed + row, vocab) for row in range(vocab)]) for seed in (40, 50)
         )
         yield widths, f"random rows of {vocab} tokens", target, draft
 
 
-def _law(seed: int, vocab: int = 3) -> Float[Tensor, " vocab"]:
+def _law(seed: int, vocab: int = 3) -> Float[np.ndarray, " vocab"]:
     generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(vocab, dtype=torch.float64, generator=generator) * 1.5).softmax(-1)
+    return (torch.randn(vocab, dtype=torch.float64, generator=generator) * 1.5).softmax(-1).numpy()
 
 
-def _tables() -> dict[str, list[tuple[Float[Tensor, " vocab"], Float[Tensor, " vocab"]]]]:
+def _tables() -> dict[str, list[tuple[Float[np.ndarray, " vocab"], Float[np.ndarray, " vocab"]]]]:
     """By kind, (target, draft) after each of three tokens.
 
     The root is token 0, so its row counts most.
     """
-    certain, same = torch.eye(3, dtype=torch.float64), _law(1)
+    certain, same = np.eye(3), _law(1)
     random = [(_law(seed), _law(seed + 1)) for seed in range(20, 26, 2)]
     narrow = (
-        torch.tensor([0.4, 0.6, 0.0], dtype=torch.float64),
-        torch.tensor([0.0, 0.3, 0.7], dtype=torch.float64),
+        np.array([0.4, 0.6, 0.0]),
+        np.array([0.0, 0.3, 0.7]),
     )
     equal, apart = (same, same), (certain[0], narrow[1])
     sure_target, sure_draft = (certain[2], _law(2)), (_law(3), certain[1])

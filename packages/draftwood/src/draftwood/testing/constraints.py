@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from jaxtyping import Bool
-from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +50,8 @@ class AutomatonState:
         name = None if self.ended else self.automaton.moves[self.name].get(token)
         return None if name is None else AutomatonState(self.automaton, name)
 
-    def allowed(self) -> Bool[Tensor, " vocab"]:
-        mask = torch.zeros(self.automaton.vocab_size, dtype=torch.bool)
+    def allowed(self) -> Bool[np.ndarray, " vocab"]:
+        mask = np.zeros(self.automaton.vocab_size, np.bool_)
         mask[[] if self.ended else list(self.automaton.moves[self.name])] = True
         mask[list(self.automaton.end_tokens)] = self.may_end
         return mask
@@ -60,7 +59,7 @@ class AutomatonState:
     def forced(self) -> list[int]:
         state, tokens = self, []
         while not state.ended and int(state.allowed().sum()) == 1:
-            tokens.append(int(state.allowed().nonzero()))
+            tokens.append(int(state.allowed().argmax()))
             below = state.after(tokens[-1])
             assert below is not None  # it is allowed
             state = below

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.models.model import Model
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler
 from draftwood.shapes.shape import Expand, Shape
@@ -15,7 +16,7 @@ from draftwood.testing.outcomes import outcomes
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
-Table = Float[Tensor, "vocab vocab"] | Float[Tensor, "vocab vocab vocab"]
+Table = Float[np.ndarray, "vocab vocab"] | Float[np.ndarray, "vocab vocab vocab"]
 """Distribution of the next token, by the last token or by the last two."""
 
 Law = dict[tuple[int, ...], float]
@@ -40,18 +41,18 @@ class Walk:
         )
 
 
-def after(table: Table, tokens: tuple[int, ...]) -> Float[Tensor, " vocab"]:
+def after(table: Table, tokens: tuple[int, ...]) -> Float[np.ndarray, " vocab"]:
     """The table's row after these tokens; before the first, the same token is assumed."""
     order = table.ndim - 1
-    return table[((tokens[0],) * order + tokens)[-order:]]
+    return as_array(table)[((tokens[0],) * order + tokens)[-order:]]
 
 
-def at_nodes(table: Table, tree: DraftTree, first: int = 0) -> Float[Tensor, "nodes vocab"]:
+def at_nodes(table: Table, tree: DraftTree, first: int = 0) -> Float[np.ndarray, "nodes vocab"]:
     """The table's rows after each node from ``first`` on."""
     texts: list[tuple[int, ...]] = []
     for token, parent in zip(tree.token_list, tree.parent_list, strict=True):
         texts.append((*(texts[parent] if parent >= 0 else ()), token))
-    return torch.stack([after(table, text) for text in texts[first:]])
+    return np.stack([after(table, text) for text in texts[first:]])
 
 
 def drafting(shape: Shape, draft: Table, root: int = 0) -> Grow:
@@ -82,9 +83,8 @@ def plain_tree(widths: tuple[int, ...], draw: Draw, draft: Table, root: int = 0)
                 level += range(len(tokens), len(tokens) + width)
                 tokens += _children(row, width, draw, rng)
                 parents += [node] * width
-        return DraftTree(
-            torch.tensor(tokens), torch.tensor(parents), torch.cat(rows) if rows else None, draw
-        )
+        probs = np.concatenate(rows) if rows else None
+        return DraftTree(np.array(tokens), np.array(parents), probs, draw)
 
     return grow
 
@@ -94,36 +94,37 @@ def _named_tree(widths: tuple[int, ...], draft: Table, root: int) -> Grow:
 
     def grow(rng: Rng) -> DraftTree:
         tokens, parents, drawn_from, level = [root], [-1], [0], [0]
-        rows: list[Float[Tensor, " vocab"]] = []
+        rows: list[Float[np.ndarray, " vocab"]] = []
         for width in widths:
             above, level = level, []
             probs = at_nodes(draft, DraftTree.of(tokens, parents), above[0])
             for node, row in zip(above, probs, strict=True):
-                left, surer = row.clone(), row.square() / row.square().sum()
+                left, surer = row.copy(), row**2 / (row**2).sum()
                 for place in range(width):
                     drawn_from.append(len(rows))
-                    rows.append(surer if place % 2 else left / left.sum().clamp(min=1e-30))
+                    rows.append(surer if place % 2 else left / max(left.sum(), 1e-30))
                     level.append(len(tokens))
-                    tokens.append(int(rng.draw_distinct(rows[-1][None], 1)))
+                    tokens.append(int(rng.draw_distinct(rows[-1][None], 1)[0, 0]))
                     parents.append(node)
                     if place % 2 == 0:
                         left[tokens[-1]] = 0.0
-        probs = torch.stack(rows) if rows else None
-        tree = DraftTree(torch.tensor(tokens), torch.tensor(parents), probs, "named")
-        return replace(tree, drawn_from=torch.tensor(drawn_from))
+        probs = np.stack(rows) if rows else None
+        tree = DraftTree(np.array(tokens), np.array(parents), probs, "named")
+        return replace(tree, drawn_from=np.array(drawn_from))
 
     return grow
 
 
-def _children(row: Float[Tensor, " vocab"], width: int, draw: Draw, rng: Rng) -> list[int]:
+def _children(row: Float[np.ndarray, " vocab"], width: int, draw: Draw, rng: Rng) -> list[int]:
     if draw == "independent":
         return rng.draw_independent(row[None], width)[0].tolist()
     if draw == "distinct":
         return rng.draw_distinct(row[None], width)[0].tolist()
     if draw in ("chosen", "coupled"):
-        return row.topk(width).indices.tolist()
-    certain = row.topk(width - 1).indices
-    return [*certain.tolist(), int(rng.draw_distinct(row.index_fill(0, certain, 0.0)[None], 1))]
+        return topk(row[None], width)[0].tolist()
+    certain, rest = topk(row[None], width - 1)[0], row.copy()
+    rest[certain] = 0.0
+    return [*certain.tolist(), int(rng.draw_distinct(rest[None], 1)[0, 0])]
 
 
 def walks(verifier: Rule, grow: Grow, target: Table) -> list[Walk]:
@@ -163,7 +164,7 @@ def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -
         for tokens, probability in law.items():
             text = context.extended(tokens)
             session = model.start()
-            row = session.extend(text.tokens, "last").logits
+            row = as_array(session.extend(text.tokens, "last").logits)
             session.close()
             chances = enumerate(sampler.probs(row, [text])[0].tolist())
             longer |= {

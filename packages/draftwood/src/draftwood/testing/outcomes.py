@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from draftwood.native.logit_rows import Children, LogitRows
+from draftwood.native.rows import softmax
 from draftwood.rng import Rng
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class ScriptedRng(Rng):
             "a uniform number has too many values to enumerate; use accept or draw"
         )
 
-    def exponential(self, rows: int, columns: int) -> Float[Tensor, "rows columns"]:
+    def exponential(self, rows: int, columns: int) -> Float[np.ndarray, "rows columns"]:
         raise NotImplementedError(
             "exponential numbers have too many values to enumerate; test this one by sampling"
         )
@@ -81,7 +81,7 @@ class ScriptedRng(Rng):
         )
 
     def draw_ahead(
-        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float, ahead: int
+        self, logits: Float[np.ndarray, "rows vocab"], row: int, temperature: float, ahead: int
     ) -> int:
         raise NotImplementedError(
             "noise that is known before a draw cannot be enumerated; test this one by sampling"
@@ -93,38 +93,42 @@ class ScriptedRng(Rng):
             "noise that is known before a draw cannot be enumerated; test this one by sampling"
         )
 
-    def draw(self, probs: Float[Tensor, " vocab"]) -> int:
+    def draw(self, probs: Float[np.ndarray, " vocab"]) -> int:
         return self._choose(_support(probs))
 
     def draw_from_logits(
-        self, logits: Float[Tensor, "rows vocab"], row: int, temperature: float
+        self, logits: Float[np.ndarray, "rows vocab"], row: int, temperature: float
     ) -> int:
         return (
-            self.draw((logits[row] / temperature).softmax(-1))
+            self.draw(softmax(logits[row : row + 1], temperature)[0])
             if temperature
             else int(logits[row].argmax())
         )
 
     def draw_distinct(
-        self, probs: Float[Tensor, "rows vocab"], count: int
-    ) -> Int[Tensor, "rows {count}"]:
+        self, probs: Float[np.ndarray, "rows vocab"], count: int
+    ) -> Int[np.ndarray, "rows {count}"]:
         drawn = []
         for row in probs:
-            left, tokens = row.clone(), []
+            left, tokens = row.copy(), []
             for _ in range(count):
                 # as Rng fills up
                 tokens.append(self.draw(left) if left.sum() > 0 else len(left) - 1)
                 left[tokens[-1]] = 0.0
             drawn.append(tokens)
-        return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
+        return np.array(drawn, np.int64).reshape(len(probs), count)
 
     def draw_independent(
-        self, probs: Float[Tensor, "rows vocab"], count: int
-    ) -> Int[Tensor, "rows {count}"]:
+        self, probs: Float[np.ndarray, "rows vocab"], count: int
+    ) -> Int[np.ndarray, "rows {count}"]:
         drawn = [[self.draw(row) for _ in range(count)] for row in probs]
-        return torch.tensor(drawn, device=probs.device).reshape(len(probs), count)
+        return np.array(drawn, np.int64).reshape(len(probs), count)
 
-    def draw_children(self, rows: LogitRows, count: int, distinct: bool = True) -> Children:
+    def draw_children(
+        self, rows: Float[np.ndarray, "rows vocab"] | LogitRows, count: int, distinct: bool = True
+    ) -> Children:
+        if isinstance(rows, np.ndarray):
+            return super().draw_children(rows, count, distinct)
         draw = self.draw_distinct if distinct else self.draw_independent
         drawn = draw(rows.probs(), count).tolist()
         own = zip(rows.each(), drawn, strict=True)
@@ -140,7 +144,7 @@ class ScriptedRng(Rng):
         return choice
 
 
-def _support(probs: Float[Tensor, " vocab"]) -> list[tuple[float, int]]:
+def _support(probs: Float[np.ndarray, " vocab"]) -> list[tuple[float, int]]:
     weights = probs.tolist()
     total = math.fsum(weights)
     if not total > 0.0 or min(weights) < 0.0:

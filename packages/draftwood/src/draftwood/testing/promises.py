@@ -293,8 +293,8 @@ class ProbabilityOrder(_Around):
     ) -> DraftTree:
         tree = self.shape.grow(root, expand, rng, max_draft_len)
         assert tree.probs is not None  # siblings were drawn
-        order = tree.probs[0, tree.tokens[1:]].argsort(descending=True)
-        return replace(tree, tokens=torch.cat([tree.tokens[:1], tree.tokens[1:][order]]))
+        order = 1 + (-tree.probs[0, tree.tokens[1:]]).argsort()
+        return replace(tree, tokens=tree.tokens[[0, *order]])
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
@@ -18,7 +18,7 @@ def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:
     """
     rows = target_probs.logits if isinstance(target_probs, LazyProbs) else target_probs
     drafted = tree.token_list[1:]
-    vocab = rows.shape[-1] if isinstance(rows, Tensor) else UNBOUNDED
+    vocab = rows.shape[-1] if isinstance(rows, np.ndarray) else UNBOUNDED
     if drafted and not (min(drafted) >= 0 and max(drafted) < vocab):
         wrong = next(token for token in drafted if not 0 <= token < vocab)
         raise ValueError(
@@ -27,19 +27,23 @@ def require_known(tree: DraftTree, target_probs: NodeProbs) -> None:
         )
 
 
-def residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
+def residual(
+    p: Float[np.ndarray, " vocab"], q: Float[np.ndarray, " vocab"]
+) -> Float[np.ndarray, " vocab"]:
     """Residual distribution of p once q is taken away: norm([p - q]+).
 
     Where nothing is left p equals q, so no token can have been rejected and p itself is returned.
     """
-    rest = (p - q).clamp(min=0.0)
+    rest = np.maximum(p - q, 0.0)
     total = rest.sum()
     return rest / total if total > 0 else p
 
 
-def without(q: Float[Tensor, " vocab"], tokens: int | Sequence[int]) -> Float[Tensor, " vocab"]:
+def without(
+    q: Float[np.ndarray, " vocab"], tokens: int | Sequence[int]
+) -> Float[np.ndarray, " vocab"]:
     """q once these tokens are drawn and put aside, normalised; all zeros where nothing is left."""
-    rest = q.clone()
+    rest = q.copy()
     rest[tokens] = 0.0
     total = rest.sum()
     return rest / total if total > 0 else rest
@@ -63,7 +67,7 @@ def with_token(tree: DraftTree, candidates: Sequence[int], token: int) -> list[i
 def longest_path(
     tree: DraftTree,
     target_probs: NodeProbs,
-    likes: Callable[[Float[Tensor, " vocab"]], Callable[[int], bool]],
+    likes: Callable[[Float[np.ndarray, " vocab"]], Callable[[int], bool]],
 ) -> int:
     """The deepest node whose path holds nothing but tokens that a lossy rule likes.
 

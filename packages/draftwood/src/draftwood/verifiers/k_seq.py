@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.rows import overlap
@@ -54,7 +53,9 @@ class KSeq:
             alive = with_token(tree, candidates, token)
 
 
-def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int) -> float:
+def division_factor(
+    p: Float[np.ndarray, " vocab"], q: Float[np.ndarray, " vocab"], count: int
+) -> float:
     """The smallest rho at which p covers what ``count`` tests accept, from above to rounding.
 
     With beta = sum(min(p / rho, q)) one test accepts beta, all tests 1 - (1 - beta)^count, and p
@@ -66,7 +67,7 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
     if count == 1 or (slack_low := _slack(p, q, low, count)) >= 0.0:
         return low
     slack_high = _slack(p, q, high, count)
-    tolerance, side = 4 * torch.finfo(p.dtype).eps, 0
+    tolerance, side = 4 * float(np.finfo(p.dtype).eps), 0
     while high - low > tolerance * high and slack_high > tolerance:
         rho = (low * slack_high - high * slack_low) / (slack_high - slack_low)
         if not low < rho < high:
@@ -82,21 +83,23 @@ def division_factor(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], coun
     return high
 
 
-def _slack(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int) -> float:
+def _slack(
+    p: Float[np.ndarray, " vocab"], q: Float[np.ndarray, " vocab"], rho: float, count: int
+) -> float:
     beta = min(overlap(p, q, rho), 1.0)
     return rho * beta - (1.0 - (1.0 - beta) ** count)
 
 
 def _left_over(
-    p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], rho: float, count: int
-) -> Float[Tensor, " vocab"]:
+    p: Float[np.ndarray, " vocab"], q: Float[np.ndarray, " vocab"], rho: float, count: int
+) -> Float[np.ndarray, " vocab"]:
     """Part of p that the tests do not give out, unnormalised.
 
     It is p itself where they can give nothing or everything.
     """
-    kept = torch.minimum(p / rho, q)
+    kept = np.minimum(p / rho, q)
     beta = min(float(kept.sum()), 1.0)
     if beta == 0.0:
         return p
-    rest = (p - kept * ((1.0 - (1.0 - beta) ** count) / beta)).clamp(min=0.0)
+    rest = np.maximum(p - kept * ((1.0 - (1.0 - beta) ** count) / beta), 0.0)
     return rest if rest.sum() > 0 else p

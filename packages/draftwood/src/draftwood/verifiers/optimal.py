@@ -2,15 +2,17 @@
 
 import math
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.tree import Draw
 
 
 def optimal_acceptance(
-    p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int, draw: Draw = "distinct"
+    p: Float[np.ndarray, " vocab"],
+    q: Float[np.ndarray, " vocab"],
+    count: int,
+    draw: Draw = "distinct",
 ) -> float:
     """The largest probability with which a node's next token can be one of its children.
 
@@ -42,56 +44,59 @@ def optimal_acceptance(
             "optimal_acceptance supports independent, distinct and greedy-plus-one draws; for"
             " others it is the sum of p over the children"
         )
-    p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
+    p, q = (row.astype(np.float64) / row.sum(dtype=np.float64) for row in (p, q))
     if draw == "greedy-plus-one":
         return _greedy_plus_one(p, q, count)
     support = int((q > 0).sum())
     if draw == "distinct" and count >= support:
         return float(p[q > 0].sum())  # every token that can be drawn is
-    order = torch.where(q > 0, p / q, torch.inf).argsort()
+    ratio = np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0)
+    order = ratio.argsort()
     p, q = p[order][:support], q[order][:support]
     inside = _independent(q, count) if draw == "independent" else _distinct(q, count)
-    return min(1.0, 1.0 + float((p.cumsum(0) - inside).min()))
+    return min(1.0, 1.0 + float((p.cumsum() - inside).min()))
 
 
-def _greedy_plus_one(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], count: int) -> float:
-    certain = q.topk(min(count - 1, int((q > 0).sum()))).indices
+def _greedy_plus_one(
+    p: Float[np.ndarray, " vocab"], q: Float[np.ndarray, " vocab"], count: int
+) -> float:
+    certain = (-q).argsort(kind="stable")[: min(count - 1, int((q > 0).sum()))]
     accepted = float(p[certain].sum())
-    left = q.clone()
+    left = q.copy()
     left[certain] = 0.0
     if left.sum() > 0:
-        accepted += float(torch.minimum(p, left / left.sum()).sum())
+        accepted += float(np.minimum(p, left / left.sum()).sum())
     return min(1.0, accepted)
 
 
-def _independent(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
-    return q.cumsum(0).clamp(max=1.0) ** count
+def _independent(q: Float[np.ndarray, " vocab"], count: int) -> Float[np.ndarray, " vocab"]:
+    return np.minimum(q.cumsum(), 1.0) ** count
 
 
-def _distinct(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
+def _distinct(q: Float[np.ndarray, " vocab"], count: int) -> Float[np.ndarray, " vocab"]:
     """Entry n: probability that ``count`` draws without replacement fall among the first n + 1."""
     if count == 1:
-        return q.cumsum(0)
+        return q.cumsum()
     if count == 2:
         return _distinct_pairs(q)
     return _distinct_by_race(q, count)
 
 
-def _distinct_pairs(q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
+def _distinct_pairs(q: Float[np.ndarray, " vocab"]) -> Float[np.ndarray, " vocab"]:
     """Sum over x in H of q(x) (q(H) - q(x)) / (1 - q(x)).
 
     The most likely x is taken apart, since its 1 - q(x) may be all rounding.
     """
     likeliest = int(q.argmax())
-    others = q.clone()
+    others = q.copy()
     others[likeliest] = 0.0
     odds = others / (1.0 - others)
-    likeliest_first = q[likeliest] * others.cumsum(0) / others.sum()
+    likeliest_first = q[likeliest] * others.cumsum() / others.sum()
     likeliest_first[:likeliest] = 0.0
-    return q.cumsum(0) * odds.cumsum(0) - (others * odds).cumsum(0) + likeliest_first
+    return q.cumsum() * odds.cumsum() - (others * odds).cumsum() + likeliest_first
 
 
-def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, " vocab"]:
+def _distinct_by_race(q: Float[np.ndarray, " vocab"], count: int) -> Float[np.ndarray, " vocab"]:
     """The same for any count, as a race.
 
     Token x arrives after an exponential time of rate q(x). The first ``count`` arrivals lie in H
@@ -101,34 +106,40 @@ def _distinct_by_race(q: Float[Tensor, " vocab"], count: int) -> Float[Tensor, "
     log t, whose error falls exponentially with the step; a Poisson process of rate 1 in the place
     of H, known in closed form, is taken off before, so that short times need no points.
     """
-    outside = torch.cat([q[1:].flip(0).cumsum(0).flip(0), q.new_zeros(1)])
+    outside = np.append(q[:0:-1].cumsum()[::-1], 0.0)
     inside, step, start = (1.0 + outside) ** -count, 0.2, math.log(1e-5)
-    ahead = torch.arange(8, dtype=q.dtype, device=q.device)[:, None]
+    ahead = np.arange(8.0)[:, None]
     while True:
-        time = (start + step * ahead).exp()
+        time = np.exp(start + step * ahead)
         # by then a token has arrived to rounding, and sums stay small enough
-        waited = (time * q).clamp(max=50.0)
-        few = (_log_weights(waited, count).logsumexp(0) - waited.cumsum(-1)).clamp(max=0.0).exp()
-        poisson = torch.special.gammaincc(torch.full_like(time, count), time)
-        alone = (-time * outside).exp()  # nothing from outside has come
-        inside += step * (time * outside * alone * (poisson - few)).sum(0)
+        waited = np.minimum(time * q, 50.0)
+        total = np.logaddexp.reduce(_log_weights(waited, count), axis=0)
+        few = np.exp(np.minimum(total - waited.cumsum(-1), 0.0))
+        alone = np.exp(-time * outside)  # nothing from outside has come
+        inside += step * (time * outside * alone * (_poisson(time, count) - few)).sum(0)
         if start > 4.0 and float((alone * few)[-1, count - 1 :].max()) < 1e-13:
             inside[: count - 1] = 0.0
             return inside
         start += step * len(ahead)
 
 
+def _poisson(time: Float[np.ndarray, "times 1"], count: int) -> Float[np.ndarray, "times 1"]:
+    """Probability that fewer than ``count`` events of rate 1 come up to a time."""
+    terms = [degree * np.log(time) - math.lgamma(degree + 1) for degree in range(count)]
+    return np.exp(np.logaddexp.reduce(terms, axis=0) - time)
+
+
 def _log_weights(
-    waited: Float[Tensor, "times vocab"], count: int
-) -> Float[Tensor, "{count} times vocab"]:
+    waited: Float[np.ndarray, "times vocab"], count: int
+) -> Float[np.ndarray, "{count} times vocab"]:
     """Logarithms of the elementary symmetric polynomials of degree below ``count``.
 
     There is one for every prefix.
     """
-    log_odds = waited + torch.log(-torch.expm1(-waited))
-    weights = [torch.zeros_like(log_odds)]
+    log_odds = waited + np.log(-np.expm1(-waited))
+    weights = [np.zeros_like(log_odds)]
     for degree in range(1, count):
-        before = weights[-1].roll(1, dims=-1)
-        before[:, 0] = 0.0 if degree == 1 else -torch.inf
-        weights.append((log_odds + before).logcumsumexp(-1))
-    return torch.stack(weights)
+        before = np.roll(weights[-1], 1, axis=-1)
+        before[:, 0] = 0.0 if degree == 1 else -np.inf
+        weights.append(np.logaddexp.accumulate(log_odds + before, axis=-1))
+    return np.stack(weights)

@@ -1,4 +1,4 @@
-"""Rows that rejections wear down: as tensors, or as logits of which only sums are computed.
+"""Rows that rejections wear down: as arrays, or as logits of which only sums are computed.
 
 A rule that is written for them runs the same on both: ``testing`` proves it on either.
 """
@@ -6,9 +6,8 @@ A rule that is written for them runs the same on both: ``testing`` proves it on 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.native.logit_rows import LogitRow, Remainder
 from draftwood.rng import Rng
@@ -26,7 +25,7 @@ class Row(Protocol):
         """Probability of a token."""
         ...
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
+    def array(self) -> Float[np.ndarray, " vocab"]:
         """All probabilities."""
         ...
 
@@ -43,7 +42,7 @@ class DraftRow(Protocol):
         """Probability of a token."""
         ...
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
+    def array(self) -> Float[np.ndarray, " vocab"]:
         """All probabilities."""
         ...
 
@@ -53,19 +52,19 @@ class DraftRow(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class TensorRow:
-    """A row as a tensor."""
+class ArrayRow:
+    """A row as an array."""
 
-    probs: Float[Tensor, " vocab"]
+    probs: Float[np.ndarray, " vocab"]
 
     def chance(self, token: int) -> float:
         return float(self.probs[token])
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
+    def array(self) -> Float[np.ndarray, " vocab"]:
         return self.probs
 
-    def without(self, token: int) -> "TensorRow":
-        return TensorRow(without(self.probs, token))
+    def without(self, token: int) -> "ArrayRow":
+        return ArrayRow(without(self.probs, token))
 
     def draw(self, rng: Rng) -> int:
         return rng.draw(self.probs)
@@ -75,14 +74,14 @@ class TensorRow:
 class CertainRow:
     """A target's row at temperature 0: all probability on the likeliest token."""
 
-    logits: Float[Tensor, "1 vocab"]
+    logits: Float[np.ndarray, "1 vocab"]
     token: int
 
     def chance(self, token: int) -> float:
         return float(token == self.token)
 
-    def tensor(self) -> Float[Tensor, " vocab"]:
-        row = torch.zeros(self.logits.shape[-1], dtype=torch.float32)
+    def array(self) -> Float[np.ndarray, " vocab"]:
+        row = np.zeros(self.logits.shape[-1], np.float32)
         row[self.token] = 1.0
         return row
 
@@ -97,17 +96,17 @@ def target_row(probs: NodeProbs, node: int) -> Row:
         ValueError: where there is none, since the model's numbers are broken.
     """
     if not isinstance(probs, LazyProbs):
-        return TensorRow(probs[node])
+        return ArrayRow(probs[node])
     logits = probs.library_row(node)
     if logits is None:
-        return TensorRow(probs[node])
+        return ArrayRow(probs[node])
     return logits if isinstance(logits, LogitRow) else CertainRow(*logits)
 
 
 def draft_row(tree: DraftTree, node: int) -> DraftRow:
     """The distribution that a node was drawn from."""
     row = None if tree.rows is None else tree.rows[tree.parent_list[node]]
-    return row if isinstance(row, LogitRow) else TensorRow(tree.row_of(node))
+    return row if isinstance(row, LogitRow) else ArrayRow(tree.row_of(node))
 
 
 def minus(p: Row, q: DraftRow) -> Row:
@@ -116,7 +115,7 @@ def minus(p: Row, q: DraftRow) -> Row:
         return p.minus(q)[0]
     if isinstance(p, CertainRow):  # of another token than the rejected one
         return p
-    return TensorRow(residual(p.tensor(), q.tensor()))
+    return ArrayRow(residual(p.array(), q.array()))
 
 
 def left_over(p: Row, q: DraftRow, weight: float) -> tuple[Row, float]:
@@ -127,6 +126,6 @@ def left_over(p: Row, q: DraftRow, weight: float) -> tuple[Row, float]:
     """
     if isinstance(p, LogitRow | Remainder) and isinstance(q, LogitRow) and weight > 0.0:
         return p.minus(q, weight)
-    rest = (weight * p.tensor() - q.tensor()).clamp(min=0.0)
+    rest = np.maximum(weight * p.array() - q.array(), 0.0)
     total = float(rest.sum())
-    return (TensorRow(rest / total), total) if total > 0.0 else (p, 0.0)
+    return (ArrayRow(rest / total), total) if total > 0.0 else (p, 0.0)

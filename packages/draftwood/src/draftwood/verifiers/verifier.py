@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.native.drawn_trees import Rule
 from draftwood.rng import Rng
@@ -13,14 +13,14 @@ from draftwood.tree import DraftTree, Draw
 
 @runtime_checkable
 class NodeProbs(Protocol):
-    """The target's distribution at each node, by node number; a tensor [nodes vocab] is one.
+    """The target's distribution at each node, by node number; an array [nodes vocab] is one.
 
     Rows are asked for one at a time because most are never looked at: a walk from the root reads
     only the accepted path, and turning logits of 64 nodes into probabilities costs more than
     everything else in a step on a CPU.
     """
 
-    def __getitem__(self, node: int, /) -> Float[Tensor, " vocab"]: ...
+    def __getitem__(self, node: int, /) -> Float[np.ndarray, " vocab"]: ...
 
 
 @dataclass(frozen=True)

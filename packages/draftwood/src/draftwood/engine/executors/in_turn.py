@@ -53,7 +53,6 @@ class InTurn(TextHolder):
             ValueError: for draws that the verifier is not exact for, where texts are to be exact.
         """
         text, exact_for = self.text, self.text.verifier.exact_for
-        # otherwise no path is that long, and asking for the depth could wait for a device
         if max_draft_len < len(tree):
             tree = tree.truncated(max_draft_len)  # of a drafter that does not mind
         if text.branches is not None and (
@@ -79,8 +78,7 @@ class InTurn(TextHolder):
             seconds: by phase so far.
         """
         text, watch = self.text, Stopwatch(seconds)
-        # with the logits below the one place where the host waits for the device
-        tree = run.tree.to("cpu")
+        tree = run.tree
         require_drafted(tree, text.drafter, text.emitted)
         probs = self._probs(output, tree)
         bound = text.options.bound
@@ -91,7 +89,8 @@ class InTurn(TextHolder):
 
     def _probs(self, output: ModelOutput, tree: DraftTree) -> LazyProbs:
         text = self.text
-        return LazyProbs(output.logits.cpu(), text.options.sampler, tree, text.context)
+        # the one place where the host waits for the device
+        return LazyProbs(output.rows, text.options.sampler, tree, text.context)
 
     def commit_path(
         self,
@@ -126,7 +125,7 @@ class InTurn(TextHolder):
             tree,
             tuple(verdict.path[:kept]),
             bound,
-            text.logprobs(tokens, output.logits, path),
+            text.logprobs(tokens, output.rows, path),
         )
 
     def _learn(self, verified: VerifiedTree) -> None:

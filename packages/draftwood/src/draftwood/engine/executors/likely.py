@@ -2,15 +2,16 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from math import log
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.ahead import BranchingSession
+from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampler
 from draftwood.tree import DraftTree
@@ -74,7 +75,7 @@ class LikelyOutcomes:
         logits = session.logits_after(self.tree)
         if logits is None:
             return []
-        return _Search(replace(self, tree=self.tree.to("cpu")), logits).first(most)
+        return _Search(self, as_array(logits)).first(most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class _Search:
     """Best first, by the product of chances along the tree."""
 
     given: LikelyOutcomes
-    logits: Float[Tensor, "nodes vocab"]
+    logits: Float[np.ndarray, "nodes vocab"]
 
     def first(self, most: int) -> list[ForeseenOutcome]:
         found: dict[tuple[int, ...], ForeseenOutcome] = {}
@@ -128,25 +129,26 @@ class _Search:
             row = self._row(node)
         except ValueError:  # of a drafter that is broken, which its next tree shows better
             return {}
-        top = row.topk(min(most, len(row))).indices.tolist()
+        top = topk(row[None], min(most, len(row)))[0].tolist()
         tokens = list(dict.fromkeys([*others, *top]))
-        scores = row[tokens].double()
+        scores = row[tokens].astype(np.float64)
         if not self.given.sampler.greedy:
             noise = self.given.rng.exponential_noise(tokens, ahead)
-            scores = scores / torch.tensor(noise, dtype=torch.float64).clamp(min=LEAST)
-        scores, order = scores.sort(descending=True)
+            scores = scores / np.maximum(noise, LEAST)
+        order = (-scores).argsort(kind="stable")
+        scores = scores[order]
         total = float(scores.sum())
         if not 0.0 < total < float("inf"):
             return {}
         # flat rows say little of how often their first token is the target's too
-        by_rank = FIRST * (1.0 - FIRST) ** torch.arange(len(scores), dtype=torch.float64)
+        by_rank = FIRST * (1.0 - FIRST) ** np.arange(len(scores))
         chances = 0.5 * (scores / total + by_rank)
         ranked = [tokens[place] for place in order.tolist()]
         return dict(zip(ranked, chances.tolist(), strict=True))
 
-    def _row(self, node: int) -> Float[Tensor, " vocab"]:
+    def _row(self, node: int) -> Float[np.ndarray, " vocab"]:
         if self.given.sampler.greedy:
-            return self.logits[node].softmax(-1)
+            return softmax(self.logits[node : node + 1], 1.0)[0]
         return LazyProbs(self.logits, self.given.sampler, self.given.tree, self.given.before)[node]
 
     def _forced(self, tokens: tuple[int, ...]) -> ForeseenOutcome | None:
@@ -171,8 +173,8 @@ class _Certain:
     tokens: tuple[int, ...]
     vocab: int
 
-    def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
+    def __getitem__(self, node: int) -> Float[np.ndarray, " vocab"]:
         depth = min(len(self.tree.path_to(node)), len(self.tokens) - 1)
-        row = torch.zeros(self.vocab, dtype=torch.float32)
+        row = np.zeros(self.vocab, np.float32)
         row[self.tokens[depth]] = 1.0
         return row

@@ -5,9 +5,8 @@ from collections import abc
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
@@ -17,7 +16,7 @@ from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.likely import LikelyOutcomes
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, ModelSession
+from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, ModelSession, joined
 from draftwood.native.logit_rows import LogitRow
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs
@@ -39,13 +38,13 @@ class RestNeededError(Exception):
 class RootProbs(LazyProbs):
     """The target's distribution at the root of a tree."""
 
-    def __getitem__(self, node: int) -> Float[Tensor, " vocab"]:
+    def __getitem__(self, node: int) -> Float[np.ndarray, " vocab"]:
         """Probabilities after the root; RestNeededError after another node."""
         if node > 0:
             raise RestNeededError
         return super().__getitem__(node)
 
-    def library_row(self, node: int) -> LogitRow | tuple[Float[Tensor, "1 vocab"], int] | None:
+    def library_row(self, node: int) -> LogitRow | tuple[Float[np.ndarray, "1 vocab"], int] | None:
         if node > 0:
             raise RestNeededError
         return super().library_row(node)
@@ -79,7 +78,7 @@ class RootRun:
         """The output of the whole tree."""
         if self.output is None:
             return rest
-        return ModelOutput(torch.cat([self.output.logits, rest.logits]))
+        return joined(self.output, rest)
 
 
 class Overlapped(InTurn):
@@ -200,7 +199,7 @@ class Overlapped(InTurn):
     def _probs(self, output: ModelOutput, tree: DraftTree) -> LazyProbs:
         """The target's distributions at the nodes that were run: all of them, or the root."""
         kind = LazyProbs if len(output.logits) == len(tree) else RootProbs
-        return kind(output.logits.cpu(), self.text.options.sampler, tree, self.text.context)
+        return kind(output.rows, self.text.options.sampler, tree, self.text.context)
 
     def _verified(self, run: ForwardInput, output: ModelOutput, runs: int = 1) -> Step:
         text = self.text

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
 from draftwood import engine
+from draftwood.arrays import as_array
 from draftwood.drafters.drafter import Reads, VerifiedTree
 from draftwood.drafters.resting import Rest
 from draftwood.engine.executors.in_turn import InTurn
@@ -22,7 +23,7 @@ from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, chunks
 from draftwood.models.session import PooledSession
 from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
-from draftwood.sampling import Sampler, Sampling, require_probs
+from draftwood.sampling import Sampler, Sampling, undrawable
 from draftwood.stats import Stats, Step
 from draftwood.text.hooks.alone import run_alone
 from draftwood.text.hooks.call import Call
@@ -303,7 +304,7 @@ class Rows(KeepsCache):
             whole = [value == value and value > -inf for value in best]
             self._require_numbers(numbers, logits, whole)
             return tokens.flatten().tolist(), scores
-        probs = scores.softmax(-1).cpu()
+        probs = as_array(scores.softmax(-1))
         self._require_numbers(numbers, logits, [value == value for value in probs[:, 0].tolist()])
         return [row.rng.draw(own) for row, own in zip(rows, probs, strict=True)], scores
 
@@ -314,8 +315,7 @@ class Rows(KeepsCache):
         """
         for number, row, good in zip(numbers, logits, whole, strict=True):
             if not good:
-                broken = torch.full_like(row, torch.nan, dtype=torch.float32)
-                require_probs(broken, row, place=self.counts[number] + 1)
+                raise undrawable(as_array(row), place=self.counts[number] + 1)
 
     def _write(self, number: int, step: Step, logits: Tensor, scores: Tensor | None) -> None:
         """Write a step's tokens, with the target's rows that they came from."""

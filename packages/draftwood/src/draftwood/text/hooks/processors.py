@@ -4,12 +4,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as of
 
+from draftwood.arrays import as_array
+from draftwood.models.tensors import as_tensor
 from draftwood.sampling import Context, Sampler, Sampling
 
 # These depend on a row's tokens and scores alone.
@@ -151,14 +154,13 @@ class RowSampler:
         return Sampling(temperature=1.0) if self.greedy else self
 
     def probs(
-        self, logits: Float[Tensor, "rows vocab"], contexts: Sequence[Context] = ()
-    ) -> Float[Tensor, "rows vocab"]:
+        self, logits: Float[np.ndarray, "rows vocab"], contexts: Sequence[Context] = ()
+    ) -> Float[np.ndarray, "rows vocab"]:
         answers: Sequence[Sequence[int]] = [[]] * len(logits)
         if self.reads_context:
             answers = [context.tokens[self.prompt :] for context in contexts]
-        return chances(self.scores([self.number] * len(logits), answers, logits), self.greedy).to(
-            logits.device
-        )
+        scores = self.scores([self.number] * len(logits), answers, as_tensor(logits))
+        return as_array(chances(scores, self.greedy))
 
 
 def chances(scores: Float[Tensor, "rows vocab"], greedy: bool) -> Float[Tensor, "rows vocab"]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerateDecoderOnlyOutput
 
+from draftwood.arrays import as_array
 from draftwood.rng import Rng
 from draftwood.stats import Stats
 from draftwood.text.hooks.call import Call
@@ -56,7 +57,7 @@ class _Draws(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
         if self.keep:
             self.scores += (scores,)
-        probs = scores.softmax(-1).cpu()
+        probs = as_array(scores.softmax(-1))
         tokens = [rng.draw(row) for rng, row in zip(self.rngs, probs, strict=True)]
         drawn = torch.tensor(tokens, device=scores.device)[:, None]
         return torch.full_like(scores, -torch.inf).scatter_(-1, drawn, 0.0)
