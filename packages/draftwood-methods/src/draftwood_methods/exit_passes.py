@@ -1,12 +1,15 @@
 """Passes of the target that stop before a layer, and what it would say there."""
 
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.drafter import DraftRequest
 from draftwood.drafters.partial import OwnPasses, require_depth
 from draftwood.models.model import Layers, Model
 from draftwood.models.requirements import require_ability
+from draftwood.models.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.tree import DraftTree
@@ -32,15 +35,19 @@ class ExitPasses(OwnPasses):
     def chain(self, shape: Shape, layer: int, root: int, context: Context) -> DraftTree:
         """A tree of this shape that is drawn from what the model would say there."""
 
-        def logits(tree: DraftTree, first: int) -> Float[Tensor, "nodes vocab"]:
+        def logits(tree: DraftTree, first: int) -> Float[np.ndarray, "nodes vocab"]:
             return self.logits(layer, self.run(tree, first, Layers(stop=layer)).hidden[layer])
 
         return self.grow(shape, root, context, logits)
 
     def logits(
-        self, layer: int, hidden: Float[Tensor, "rows dim"], tokens: Tensor | None = None
-    ) -> Float[Tensor, "rows part"]:
+        self,
+        layer: int,
+        hidden: Float[Tensor, "rows dim"],
+        tokens: Int[np.ndarray, " part"] | None = None,
+    ) -> Float[np.ndarray, "rows part"]:
         """After hidden states of a layer; of some tokens where they are named."""
+        part = None if tokens is None else as_tensor(tokens, hidden.device)
         if self.exits is None or layer not in self.exits.maps:
-            return self.head.logits(hidden, tokens)
-        return self.head.logits(self.exits.normed(layer, hidden), tokens, normed=True)
+            return as_array(self.head.logits(hidden, part))
+        return as_array(self.head.logits(self.exits.normed(layer, hidden), part, normed=True))

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood import engine
 from draftwood.engine import ModelInput, SequenceStatus, StepBudget
@@ -54,11 +54,11 @@ class PromptEcho:
         if asked is None:
             return self.sequence.commit(outputs, seconds)
         (output,) = outputs
-        self._read(output.logits, self.sequence.session.length - len(asked.tokens))
+        self._read(output.rows, self.sequence.session.length - len(asked.tokens))
         wanted = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
         return self.sequence.commit([ModelOutput(wanted[asked.keep], output.hidden)], seconds)
 
-    def _read(self, logits: Float[Tensor, "rows vocab"], first: int) -> None:
+    def _read(self, logits: Float[np.ndarray, "rows vocab"], first: int) -> None:
         """Record next-token logits of the prompt's tokens from ``first`` on."""
         prompt = self.sequence.prompt
         wanted = prompt[first + 1 : first + 1 + len(logits)]
