@@ -40,6 +40,7 @@ from benchmarks.training.drafters import (
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.folder import load
 from draftwood.heads.lattice import Frames, Unmerged
+from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.prefix_search import (
     collapsed_alignments,
     likeliest_prefixes,
@@ -188,7 +189,7 @@ def judge(data: Path, work: Path, tokens: int, only: str | None) -> None:
 def judged_arm(arm: Arm, data: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Records of a head: of each text its places, and the tokens that trees hold there."""
     trained = load(folder)
-    if trained.head.config.kind not in ("ctc", "medusa") or arm.name == "hydra":
+    if not isinstance(trained.head, CtcHead | MedusaHead) or arm.name == "hydra":
         return
     found = list(held_out(arm, data, folder, trained))
     for search, nodes in product(arm.searches, NODES):
@@ -234,6 +235,7 @@ def held_out(
             probs = head.log_probs(frame_states(head, rows, target, chosen), target.head).exp()
             reads = reader(head, target)
         else:
+            assert isinstance(head, MedusaHead)
             states = torch.stack(list(level_states(head, rows, target)), dim=2)[chosen]
             probs, reads = (states @ target.head.to(states.dtype).T).softmax(-1), alone
         for number, each, label in zip(numbers.tolist(), probs, labels.tolist(), strict=True):
