@@ -52,8 +52,8 @@ def native_medusa(trained: TrainedHead, target: Model) -> NativeMedusa | None:
 
 
 def _beside(trained: TrainedHead, shape: HeadSizes, target: Model) -> dict[str, Any] | None:
-    """What heads that give logits themselves take of their target; None where PyTorch runs them:
-    beside output heads that do more than multiply and scale too.
+    """Collect what heads that give logits themselves take of their target; None where PyTorch runs
+    them, beside output heads that do more than multiply and scale too.
     """
     if not isinstance(target, NativeModel) or not is_sound(trained):
         return None

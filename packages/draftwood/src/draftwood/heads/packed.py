@@ -99,7 +99,7 @@ def shape_of(config: EagleConfig | LmConfig) -> HeadShape:
 
 
 def of_target(trained: TrainedHead, target: NativeModel, products: HeadProducts) -> dict[str, Any]:
-    """What all heads take of their target, but output rows."""
+    """Collect what all heads take of their target, but output rows."""
     return {
         "draft_tokens": trained.draft_tokens,
         "embedding": target.weights.embedding,

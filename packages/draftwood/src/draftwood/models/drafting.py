@@ -87,6 +87,11 @@ class DraftTokens:
     def __init__(self, drafting: DraftingModel) -> None:
         self.drafting, self.further, self.support = drafting, list[int](), drafting.support
 
+    @property
+    def tokens(self) -> Int[Tensor, " draft_vocab"] | None:
+        """The tokens of a row's entries; None where entry i belongs to token i."""
+        return None if self.support is None else self.support.tokens
+
     def copied(self) -> "DraftTokens":
         """The same so far, for a text that may go on otherwise."""
         other = copy(self)
