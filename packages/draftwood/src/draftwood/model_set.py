@@ -186,7 +186,7 @@ class ModelSet:
         return None if self.draft_model is None else shared_passes(self.draft_model)
 
     def _source(self, opened: Any) -> Any:
-        """What drafts from a file; raises ValueError for tokens of another tokenizer."""
+        """Open what drafts from a file; raises ValueError for tokens of another tokenizer."""
         from draftwood.loading.vocabulary import vocabulary_digest
 
         return opened.source(vocabulary_digest(self.tokenizer), self.model.vocab_size)

@@ -198,7 +198,7 @@ def test_a_draft_models_context_may_end_before_the_texts(
 
 
 def test_texts_in_company_are_those_alone(target: NativeModel, made: list[int]) -> None:
-    """Those of draft models, whose passes they share, are then conducted by Python."""
+    """Steps of draft models, whose passes they share, are then conducted by Python."""
     for name in DRAFTERS:
         drafter, batch = DRAFTERS[name](target, StochasticBeam(3, 3)), Scheduler()
 

@@ -124,7 +124,7 @@ def rsd_configuration(
 
 
 def beams_of(recipe: str, count: int, length: int) -> Shape:
-    """So many beams or independent chains, as a method draws them."""
+    """Shape of some beams or independent chains, as a method draws them."""
     return methods.shape_of(f"{count}x{length}", methods.recipe(recipe))
 
 

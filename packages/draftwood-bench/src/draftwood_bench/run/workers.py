@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def cluster_at(address: str | None) -> Cluster:
-    """Where workers run; raises as ``Cluster``."""
+    """The cluster where workers run; raises as ``Cluster``."""
     return Cluster("workers", address, "leave --workers out")
 
 

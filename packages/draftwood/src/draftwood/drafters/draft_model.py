@@ -128,8 +128,7 @@ class _DraftModelSession(BranchingSession):
         ):
             return None
         logits = np.concatenate([self.newest, self._below(tree, 1)])
-        support = self.tokens.support
-        return over_vocabulary(logits, self.vocab, None if support is None else support.tokens)
+        return over_vocabulary(logits, self.vocab, self.tokens.tokens)
 
     def _below(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits of the draft vocabulary after the nodes from one on."""

@@ -88,7 +88,7 @@ class DraftTokens:
         self.drafting, self.further, self.support = drafting, list[int](), drafting.support
 
     @property
-    def tokens(self) -> Int[Tensor, " draft_vocab"] | None:
+    def tokens(self) -> Int[np.ndarray, " draft_vocab"] | None:
         """The tokens of a row's entries; None where entry i belongs to token i."""
         return None if self.support is None else self.support.tokens
 

@@ -48,7 +48,7 @@ class DrawnShape:
 
 
 class DraftModelText:
-    """How far a text of a draft model is, for levels that the library runs.
+    """Place of a text in a draft model, for levels that the library runs.
 
     Args:
         decoder: of the model.

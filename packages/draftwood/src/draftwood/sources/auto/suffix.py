@@ -43,7 +43,7 @@ class Suffix:
 
     @property
     def settings(self) -> "CMatchSettings":
-        """How matches are searched and what is made of them."""
+        """Settings of the search for matches, and of what is made of them."""
         return match_settings(self.longest, self.shortest)
 
     def native(self, request: DraftRequest) -> NativeSource:
