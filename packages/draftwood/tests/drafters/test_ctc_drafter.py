@@ -154,7 +154,7 @@ def test_trees_of_every_search_keep_the_law(search: str) -> None:
     tree, target, offs = searched(search), table(), list[float]()
     assert tree.depth > 1
     assert max(map(len, tree.children)) > 1
-    for rows in (at_nodes(target, tree), at_nodes(target, tree).roll(1, 0)):
+    for rows in (at_nodes(target, tree), np.roll(at_nodes(target, tree), 1, 0)):
         verdicts = outcomes(partial(Match(), tree, rows))
         found = [Walk(chance, tree, verdict) for chance, verdict in verdicts]
         offs.append(distance(law_of(found, target, 3), target_law(target, 3)))

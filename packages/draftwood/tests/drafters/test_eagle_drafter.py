@@ -110,11 +110,11 @@ class Recorded:
         return self.inner.label
 
     def grow(self, root: int, expand: Expand, rng: Rng, max_draft_len: int = 9) -> DraftTree:
-        def noted(tree: DraftTree, first: int) -> Tensor:
+        def noted(tree: DraftTree, first: int) -> np.ndarray:
             rows = expand(tree, first)
             for node, row in enumerate(rows, first):
                 path = [tree.token_list[each] for each in tree.path_to(node)]
-                self.seen[tuple(path)] = row.clone()
+                self.seen[tuple(path)] = row.copy()
             return rows
 
         return self.inner.grow(root, noted, rng, max_draft_len)
