@@ -1,11 +1,11 @@
 """Draft models over a draft vocabulary, with rounded weights: the target's law stays what it is."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from draftwood.drafters import Drafter, DraftModel, DraftRequest, Nothing, VerifiedTree
 from draftwood.drafters.draft_model import DraftDistributions, over_vocabulary
@@ -89,7 +89,7 @@ def test_tokens_of_the_text_join_the_draft_vocabulary_in_its_order() -> None:
     assert branch.further == [60, 58, 50]
     assert tokens.support is not None
     output = drafting.model.start().extend(PROMPT, "all", tokens.hidden)
-    rows, whole = tokens.logits(output), model.start().extend(PROMPT).logits
+    rows, whole = tokens.logits(output), model.start().extend(PROMPT).rows
     assert rows.shape == (len(PROMPT), len(tokens.support.tokens))
     assert distance(rows, whole[:, tokens.support.tokens]) < ROUNDING
 
@@ -197,8 +197,8 @@ def test_the_law_of_the_text_is_the_targets(shape: Shape, verifier: Verifier) ->
 @pytest.mark.usefixtures("fewer_texts", "unchecked")
 def test_rows_that_claim_the_tokens_left_out_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def claimed(
-        self: DraftDistributions, logits: Tensor, tree: DraftTree, first: int, shape: Shape
-    ) -> Tensor:
+        self: DraftDistributions, logits: np.ndarray, tree: DraftTree, first: int, shape: Shape
+    ) -> np.ndarray:
         assert self.support is not None
         probs = softmax(over_vocabulary(logits, self.vocab, self.support.tokens), 1.0)
         return 0.6 * probs  # as if the others had a share that is never drawn

@@ -10,7 +10,7 @@ from draftwood import engine
 from draftwood.drafters import Drafter, DraftModel, Eagle, Lm
 from draftwood.engine import InTurn, Options
 from draftwood.engine.scheduler import Scheduler, run_all
-from draftwood.models import shared
+from draftwood.models import drafting
 from draftwood.models.model import extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
@@ -240,7 +240,7 @@ def test_python_makes_the_steps_before_an_end_may_come(
 def test_a_broken_draft_is_left_out_from_then_on(
     target: NativeModel, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_roundings", lambda model: (None, model.products))
+    monkeypatch.setattr(drafting, "_roundings", lambda model: (None, model.products))
     hf_model = tiny_llama(1)
     with torch.no_grad():
         hf_model.lm_head.weight[9] = torch.nan

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from draftwood import engine, methods
-from draftwood.drafters import DraftModel
+from draftwood.drafters import DraftModel, draft_model
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler
 from draftwood.methods import Method
@@ -171,6 +171,8 @@ def test_answers_to_one_prompt_share_passes_with_each_other_and_with_other_texts
     wrapped: bool, draft: NativeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes = Passes(draft, monkeypatch)
+    # the library's whole steps would not be counted
+    monkeypatch.setattr(draft_model, "_native_draft", lambda config, session: None)
     method = methods.build("rsd-c", TARGET, shared_passes(draft) if wrapped else draft)
 
     def members(count: int) -> list[engine.Sequence]:

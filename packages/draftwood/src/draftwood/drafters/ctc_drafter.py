@@ -37,6 +37,7 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model
+from draftwood.models.tensors import as_tensor
 from draftwood.native.frames import NativeFrames
 from draftwood.rng import Rng
 from draftwood.sampling import Context
@@ -164,7 +165,7 @@ class CtcDrafter(Drafter):
     @cached_property
     def _pairs(self) -> Pairs:
         """The head's pairwise term, of the draft vocabulary's tokens."""
-        embedded = self.target.embeddings_and_head.embed(self.vocabulary.tokens)
+        embedded = self.target.embeddings_and_head.embed(as_tensor(self.vocabulary.tokens))
         term = self.head.pairwise
         return term.pairs(embedded.to(self.head.frame_weight.dtype), self.vocabulary.logits)
 
