@@ -68,13 +68,12 @@ bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours
 		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
 		--output $(BENCH)/benchmarks/results/rsd
 
-bench-rsd-trained: $(READY)  ## the same with the trained drafters that come with draftwood (resumable)
-	for drafter in eagle lm; do \
-		$(BIN)/draftwood bench rsd --draft-model smollm2-135m-$$drafter --prompts spec-bench --per-category 2 \
-			--category math_reasoning --category qa --category translation --category rag \
-			--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
-			--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
-			--output $(BENCH)/benchmarks/results/rsd-$$drafter || exit 1; done
+bench-rsd-trained: $(READY)  ## the same with the draft LM that comes with draftwood (resumable)
+	$(BIN)/draftwood bench rsd --draft-model smollm2-135m-lm --prompts spec-bench --per-category 2 \
+		--category math_reasoning --category qa --category translation --category rag \
+		--methods speculative,spectr,rsd-c,rsd-s --budgets 6,14,30 --lengths 3 --temperature 0.3,0.6,1 \
+		--max-new-tokens 64 --law-prompts 0 --bound-prompts 0 --threads 1 \
+		--output $(BENCH)/benchmarks/results/rsd-lm
 
 GRID = --max-new-tokens 64 --max-prompt-tokens 500
 METHODS = speculative,block,spectr,spectr + traversal,specinfer,specinfer + traversal,rsd-c,rsd-c + traversal,rsd-s,rsd-s + traversal

@@ -74,20 +74,18 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
         for prompt in "123"
     ]
     found = run(records, draft_ratio=0.25)
-    known = ("rsd", "rsd-eagle", "grid-eagle", "timed-eagle")
+    known = ("rsd", "rsd-lm", "grid-eagle", "timed-eagle")
     monkeypatch.setattr(trees, "measured", lambda name: found if name in known else None)
     assert rows(trees.claims()) == [
-        ["rsd-s >= rsd-c", "TinyLlama, length", "1.250 (1 of 1, 1 : 0)"],
-        ["rsd-s >= rsd-c", "TinyLlama, budget", "1.250 (1 of 1, 1 : 0)"],
-        ["rsd-s >= rsd-c", "EAGLE head, budget", "1.250 (1 of 1, 1 : 0)"],
-        ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head, length", "1.250 (1 of 1, 1 : 0)"],
-        ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head, budget", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "TinyLlama", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "draft LM", "1.250 (1 of 1, 1 : 0)"],
+        ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head", "1.250 (1 of 1, 1 : 0)"],
     ]
     assert rows(trees.efficiencies("rsd", "0", "budget"))[1][:2] == [
         "rsd-s",
         "2.50 [2.50, 2.50]",
     ]
-    assert trees.efficiencies("rsd-lm", "0", "budget") == MISSING
+    assert trees.efficiencies("grid-coder", "0", "budget") == MISSING
     assert trees.trees_over_chains() == trees.scores("grid-eagle", "0") == MISSING
     chains = [replace(each, method="speculative", draft_steps=4) for each in records[:3]]
     found.records.extend([replace(each, at="budget 6") for each in chains])  # type: ignore[attr-defined]
@@ -98,9 +96,9 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     assert len(over) == 4
     bound = rows(trees.memory_bound("grid-eagle", "0", "budget"))
     assert bound[0] == ["speculative", "1.00 [1.00, 1.00]"]  # 2.0 over a pass and four levels
-    assert trees.memory_bound("rsd-lm", "0", "budget") == MISSING
+    assert trees.memory_bound("grid-coder", "0", "budget") == MISSING
     assert trees.asked("grid-eagle") == "n = 3 prompts (3 of all)"
-    assert trees.asked("rsd-lm") == MISSING
+    assert trees.asked("grid-coder") == MISSING
 
 
 def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

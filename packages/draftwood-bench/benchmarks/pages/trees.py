@@ -13,14 +13,12 @@ from draftwood_bench.report.tables import speed_up, tokens_per_run
 
 PAIRS = {
     "rsd": "TinyLlama",
-    "rsd-eagle": "EAGLE head",
     "rsd-lm": "draft LM",
     "grid-eagle": "SmolLM2 + EAGLE head",
     "grid-stories": "TinyLlama + stories-15m",
     "grid-coder": "coder 1.5B + 0.5B",
 }
 """Runs, and what pairs of target and drafter they measured."""
-ONE_LENGTH = ("rsd-eagle", "rsd-lm")
 TIMED = {"grid-eagle": "timed-eagle", "grid-stories": "timed-stories", "grid-coder": "timed-coder"}
 """Runs in seconds of what the others found best."""
 METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
@@ -68,17 +66,16 @@ def claims() -> str:
         found = measured(name)
         for row in orderings(found.records).rows if found else ():
             claim, temperature, where, holds, clearly, against, mean = row
-            if where == "fixed length" and name in ONE_LENGTH:
+            if where != "fixed budget":
                 continue
             counts = f"{holds}, {clearly.split()[0]} : {against.split()[0]}"
-            place = f"{PAIRS[name]}, {where.removeprefix('fixed ')}"
-            cells.setdefault((claim, place), {})[temperature] = f"{mean} ({counts})"
+            cells.setdefault((claim, PAIRS[name]), {})[temperature] = f"{mean} ({counts})"
     known = sorted({t for found in cells.values() for t in found}, key=float, reverse=True)
     rows = [
         (claim, pair, *(found.get(temperature, "") for temperature in known))
         for (claim, pair), found in sorted(cells.items(), key=lambda each: _order(each[0]))
     ]
-    head = ("claim", "pair, fixed", *(f"T = {temperature}" for temperature in known))
+    head = ("claim", "pair", *(f"T = {temperature}" for temperature in known))
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
@@ -118,7 +115,7 @@ def trees_over_chains() -> str:
         for unit, run, made in (("pass", name, per_pass), ("second", timed, seconds)):
             found = measured(run)
             for what, temperature, at, ratio in made(found.records).rows if found else ():
-                if not what.startswith("block"):  # which is another rule for the same chain
+                if what.startswith("rsd"):  # block is another rule for the same chain
                     cells.setdefault((PAIRS[name], what, temperature, unit), {})[at] = ratio
     places = dict.fromkeys(at for found in cells.values() for at in found)
     rows = [(*key, *(found.get(at, "") for at in places)) for key, found in cells.items()]

@@ -69,7 +69,8 @@ def spec_bench(
 @bench.command(short_help="Fixed draft lengths and fixed budgets, the best shape of each.")
 @methods_option(
     "speculative,spectr,specinfer,rsd-c,rsd-s",
-    "Also block, rsd-c + greedy-plus-one, rsd-c + traversal, rsd-s + traversal.",
+    "Also block, rsd-c + greedy-plus-one, spectr + traversal, specinfer + traversal,"
+    " rsd-c + traversal, rsd-s + traversal.",
 )
 @click.option(
     "--lengths",
