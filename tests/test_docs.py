@@ -126,9 +126,13 @@ def test_a_part_of_a_page_is_filled_and_the_rest_stays(
     assert module.filled(page) == f"before\n{begin}\nnew two\n\n<!-- end -->\nafter\n<!-- end -->\n"
 
 
+RECORDS = "packages/draftwood-bench/benchmarks/results"
+
+
 def documents() -> list[Path]:
-    """The repository's pages, without what lies in ignored folders."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    """The repository's pages, without what lies in ignored folders and beside records."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    command += ["*.md", f":(exclude){RECORDS}/*"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [ROOT / name for name in told.splitlines() if (ROOT / name).is_file()]
 
