@@ -1,6 +1,6 @@
 """Drawn trees in whole steps of the library: the steps that Python makes, and the target's law."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -8,14 +8,13 @@ import torch
 
 from draftwood import engine
 from draftwood.drafters import Drafter, DraftModel, Eagle, Lm
-from draftwood.engine import InTurn, Options
-from draftwood.engine.scheduler import Scheduler, run_all
+from draftwood.engine import Options
+from draftwood.engine.scheduler import Scheduler
 from draftwood.models import drafting
 from draftwood.models.model import extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.native import library
-from draftwood.native.step import StepCaller
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
@@ -25,6 +24,7 @@ from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.testing.statistics import ranked_chi_square
 from draftwood.verifiers import KSeq, Match, Rejection, Traversal
 from draftwood.verifiers.verifier import Verifier
+from library_steps import steps, trees_made
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 
@@ -64,35 +64,17 @@ DRAFTERS: dict[str, Callable[[NativeModel, Shape], Drafter]] = {
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The size of each tree of a step that the library made."""
-    sizes: list[int] = []
-    result = StepCaller.result
-
-    def counted(self: StepCaller, vocabulary: int) -> object:
-        sizes.append(len(self.tokens))
-        return result(self, vocabulary)
-
-    monkeypatch.setattr(StepCaller, "result", counted)
-    return sizes
+    return trees_made(monkeypatch)
 
 
 def sequence(
     target: NativeModel,
     drafter: Drafter,
     verifier: Verifier,
-    prompt: Sequence[int] = PROMPT,
     **options: Any,
 ) -> engine.Sequence:
     wanted = Options(**{"max_new_tokens": 40, "seed": 5, **options})
     return engine.Sequence(target, drafter, verifier, PROMPT, wanted)
-
-
-def steps(text: engine.Sequence, whole: bool = True) -> Iterator[Step]:
-    """The text's steps; where they are not whole Python makes them."""
-    if not whole:
-        text.open()
-        text.executor = InTurn(text)
-    return (step for _, step in run_all([text]))
 
 
 def facts(found: Sequence[Step]) -> list[object]:

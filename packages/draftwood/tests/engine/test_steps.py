@@ -1,6 +1,6 @@
 """Steps that the library makes in one call are those that Python makes piece by piece."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import pytest
@@ -9,17 +9,17 @@ import torch
 from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, MultiSource, Nothing, SuffixDecoding
-from draftwood.engine import InTurn, Options
-from draftwood.engine.scheduler import Scheduler, run_all
+from draftwood.engine import Options
+from draftwood.engine.scheduler import Scheduler
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.native.step import StepCaller
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import Verifier
+from library_steps import steps, trees_made
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 
@@ -38,16 +38,7 @@ def model() -> NativeModel:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The size of each tree of a step that the library made."""
-    sizes: list[int] = []
-    result = StepCaller.result
-
-    def counted(self: StepCaller, vocabulary: int) -> object:
-        sizes.append(len(self.tokens))
-        return result(self, vocabulary)
-
-    monkeypatch.setattr(StepCaller, "result", counted)
-    return sizes
+    return trees_made(monkeypatch)
 
 
 def drafters() -> dict[str, Drafter]:
@@ -65,14 +56,6 @@ def sequence(
 ) -> engine.Sequence:
     wanted = Options(**{"max_new_tokens": 60, "seed": 5, **options})  # type: ignore[arg-type]
     return engine.Sequence(model, drafter, verifier or Match(), PROMPT, wanted)
-
-
-def steps(text: engine.Sequence, whole: bool = True) -> Iterator[Step]:
-    """The text's steps; where they are not whole Python makes them."""
-    if not whole:
-        text.open()
-        text.executor = InTurn(text)
-    return (step for _, step in run_all([text]))
 
 
 def facts(found: Sequence[Step]) -> list[object]:
