@@ -20,7 +20,6 @@ from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.native import library
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 
 if TYPE_CHECKING:
@@ -164,10 +163,9 @@ class ModelSet:
 
     def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later]:
         """All that there is for a method."""
-        native = library.available()  # without it ``auto`` asks for no figures
         found: dict[Need, Later] = {
             "head": Later(partial(self._head_for, known)),
-            "curve": Later(partial(self.calibration.followed, measure and native)),
+            "curve": Later(partial(self.calibration.followed, measure)),
         }
         for need, opened in self.files.items():
             found[need] = Later(partial(self._source, opened))
@@ -175,8 +173,7 @@ class ModelSet:
             found["draft-model"] = Later(self._shared)
         if measure or self.prior.is_known:
             found["stored"] = Later(lambda: self.prior)
-            if native:
-                found["prior"] = Later(lambda: self.prior.table)
+            found["prior"] = Later(lambda: self.prior.table)
         return found
 
     def _shared(self) -> Model | None:

@@ -1,7 +1,7 @@
 """Drafters that merge sources, on a machine that has no C++ library."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from draftwood.drafters import (
     SuffixDecoding,
     multi_source,
 )
+from draftwood.drafters.resources import Later
 from draftwood.engine import Options, generate
 from draftwood.native import library
 from draftwood.sampling import Sampling
@@ -72,3 +73,15 @@ def test_auto_measures_neither_a_curve_nor_a_prior() -> None:
         warnings.simplefilter("ignore")
         steps = list(generate(COUNTING, method.drafter, method.verifier, PROMPT, Options()))
     assert any(step.drafted for step in steps)
+
+
+def test_figures_are_made_for_methods_that_read_them_alone() -> None:
+    made: list[str] = []
+
+    def curve() -> Callable[[int], float]:
+        made.append("curve")
+        return float
+
+    for name in ("auto", "suffix"):
+        methods.build(name, COUNTING, curve=Later(curve), prior=Later(lambda: made.append("prior")))
+        assert made == ([] if name == "auto" else ["curve"])

@@ -124,6 +124,11 @@ class Drafter(ABC):
         return cls()
 
     @classmethod
+    def unused_here(cls) -> frozenset[Need]:
+        """Resources of ``uses`` that it would not read on this machine, so that none is made."""
+        return frozenset()
+
+    @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         """Name the draws that siblings of its trees may have in this shape.
 

@@ -102,6 +102,11 @@ class MultiSource(Drafter):
             )
 
     @classmethod
+    def unused_here(cls) -> frozenset[Need]:
+        """Prompt lookup, which takes its place without the library, asks for no figures."""
+        return frozenset() if library.available() else frozenset({"curve", "prior"})
+
+    @classmethod
     def build(cls, resources: Resources) -> Drafter:
         if not library.available() and resources.head is None:
             return cls()  # prompt lookup asks for no curve and no prior

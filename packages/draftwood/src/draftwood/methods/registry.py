@@ -11,7 +11,7 @@ from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import all_listed, unknown
-from draftwood.methods.needs import require, require_ahead, stands_in, taken
+from draftwood.methods.needs import is_built, require, require_ahead, stands_in, taken
 from draftwood.methods.recipes import own_recipes
 from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model
@@ -111,6 +111,8 @@ def _made(method: str | MethodSpec | Method, parts: Mapping[str, Any]) -> dict[s
     """Make the resources that a method takes of those that come later, and leave out the others."""
     there: Any = {name.replace("_", "-"): each for name, each in parts.items() if each is not None}
     used = taken(method, there)
+    if not is_built(method):
+        used -= recipe(method).drafter.unused_here()
     return {
         need.replace("-", "_"): each.make() if isinstance(each, Later) else each
         for need, each in there.items()
