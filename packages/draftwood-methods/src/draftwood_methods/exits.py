@@ -179,7 +179,7 @@ def _written(
             outputs = model.forward(inputs)
             for session in sessions:
                 session.commit([0])
-            yield {layer: torch.cat([out.hidden[layer] for out in outputs]) for layer in layers}
+            yield {layer: torch.cat([out.states(layer) for out in outputs]) for layer in layers}
             over = (time.perf_counter() - since) * (1 + 1 / length) > seconds
             if over and length >= LEAST_STEPS:
                 return

@@ -20,6 +20,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
+from draftwood.models.tensors import as_tensor
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
@@ -78,8 +79,8 @@ def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
     """Weights of the head, and the target's embedding and output rows."""
     own, tokens = target.embeddings_and_head.weights(), trained.draft_tokens.cpu()
     weights = dict(trained.head.state_dict())
-    weights.setdefault(HEAD, own.head[tokens])
-    weights[EMBEDDING] = own.embedding
+    weights.setdefault(HEAD, as_tensor(own.head)[tokens])
+    weights[EMBEDDING] = as_tensor(own.embedding)
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
     if len(tokens) < target.vocab_size:
         known = torch.zeros(target.vocab_size, dtype=torch.bool)
@@ -109,7 +110,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
     _require_embedding(folder, weights.pop(EMBEDDING, None), target)
     if HEAD not in weights:
         raise ValueError(f"{folder} has no {HEAD}, so it is no whole head; copy it again")
-    if _same(weights[HEAD], target.embeddings_and_head.weights().head[tokens]):
+    if _same(weights[HEAD], as_tensor(target.embeddings_and_head.weights().head)[tokens]):
         weights.pop(HEAD)
     config = _config(folder, says, layer, weights, target.layers)
     if config.sizes.hidden != target.hidden_size:
@@ -304,7 +305,7 @@ def _require_embedding(
     folder: Path, embedding: Float[Tensor, "vocab dim"] | None, target: Model
 ) -> None:
     if embedding is not None and not _same(
-        embedding, target.embeddings_and_head.weights().embedding
+        embedding, as_tensor(target.embeddings_and_head.weights().embedding)
     ):
         raise ValueError(f"{folder} has an embedding that is not the target's; name its own target")
 

@@ -11,6 +11,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.loading.weights import decoder_of
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
+from draftwood.models.tensors import as_tensor
 from draftwood_train.recipe import TargetWeights
 
 CANNOT = "drafters cannot be trained for"
@@ -73,13 +74,19 @@ def target_weights(
             rope_theta=_theta(decoder.rotaries[0].frequencies),
             epsilon=_rounded(sizes.epsilon),
         ),
-        embedding=weights.embedding.detach() * decoder.scales.embedding,
-        head=weights.head.detach()[draft_tokens].contiguous(),
+        embedding=_tensor(model, weights.embedding) * decoder.scales.embedding,
+        head=_tensor(model, weights.head)[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
         last_layers=_last_layers(decoder.layers[-newest:]),
         final_norm=decoder.norm.weight.detach().float(),
     )
+
+
+def _tensor(model: Model, weights: Any) -> Tensor:
+    """Weights as a tensor of the model's type."""
+    made, dtype = as_tensor(weights).detach(), getattr(model, "dtype", None)
+    return made.to(getattr(torch, dtype)) if isinstance(dtype, str) else made
 
 
 def _theta(rotary: Tensor) -> float:

@@ -370,7 +370,7 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
     text = [*PROMPT, 3, 9, 4, 4, 12, 50]
     session = target.start()
     draft = drafter.start(DraftRequest(Sampling(), Rng(0), session))
-    states = target.start().extend(text, hidden=(layer,)).hidden[layer]
+    states = target.start().extend(text, hidden=(layer,)).states(layer)
 
     def told(tokens: list[int], path: list[int] | None = None) -> None:
         tree = DraftTree.chain(tokens)

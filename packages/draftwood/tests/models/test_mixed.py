@@ -30,10 +30,10 @@ needs_int8 = pytest.mark.skipif(
 )
 FORMATS = {
     "float32": {},
-    "bfloat16": {"products": "bfloat16", "dtype": torch.bfloat16},
+    "bfloat16": {"products": "bfloat16", "dtype": "bfloat16"},
     "int8": {"products": "int8"},
     "int4": {"products": "int4"},
-    "int8 cache": {"products": "int8", "dtype": torch.bfloat16, "cache": "int8"},
+    "int8 cache": {"products": "int8", "dtype": "bfloat16", "cache": "int8"},
 }
 OF_FORMATS = [
     pytest.param(name, marks=[needs_native, *([needs_int8] if "int" in name else [])])
@@ -82,7 +82,7 @@ def assert_same(one: list[ModelOutput], other: list[ModelOutput]) -> None:
     for here, there in zip(one, other, strict=True):
         assert torch.equal(here.logits, there.logits)
         assert here.hidden.keys() == there.hidden.keys()
-        assert all(torch.equal(here.hidden[layer], there.hidden[layer]) for layer in here.hidden)
+        assert all(torch.equal(here.states(layer), there.states(layer)) for layer in here.hidden)
 
 
 @pytest.mark.parametrize("keep", KEEPS)

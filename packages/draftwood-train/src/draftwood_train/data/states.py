@@ -6,8 +6,10 @@ Stored states take 8 bits an entry, with a scale for each place and layer.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Int8
+from numpy.lib.stride_tricks import as_strided
 from torch import Tensor
 
 from draftwood.models.model import Model, ModelOutput, ModelSession, chunks
@@ -80,20 +82,17 @@ def stacked(
     """The hidden states of a pass, sequence after sequence."""
     if not layers:
         return torch.empty(sum(len(each.logits) for each in outputs), 0, 0, dtype=torch.float32)
-    return torch.stack([torch.cat([each.hidden[n] for each in outputs]) for n in layers], 1)
+    return torch.stack([torch.cat([each.states(n) for each in outputs]) for n in layers], 1)
 
 
 def rows_of(outputs: Sequence[ModelOutput]) -> Float[Tensor, "rows vocab"]:
     """Logits of outputs of a row each; not copied where they lie one after the other."""
-    first, size = outputs[0].logits, outputs[0].logits.shape[-1]
-    begin, step = first.data_ptr(), size * first.element_size()
-    memory = first.untyped_storage()
-    is_one = begin + len(outputs) * step <= memory.data_ptr() + memory.nbytes()
-    if is_one and all(
-        each.logits.data_ptr() == begin + row * step for row, each in enumerate(outputs)
-    ):
-        return first.as_strided((len(outputs), size), (size, 1))
-    return torch.cat([each.logits for each in outputs])
+    rows = [each.rows for each in outputs]
+    begin, size = rows[0].ctypes.data, rows[0].nbytes
+    if all(row.ctypes.data == begin + place * size for place, row in enumerate(rows)):
+        shape = len(rows), rows[0].shape[1]
+        return torch.from_numpy(as_strided(rows[0], shape, rows[0].strides))
+    return torch.from_numpy(np.concatenate(rows))
 
 
 def extend(

@@ -4,13 +4,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import (
     DraftVocabulary,
     require_newest_state,
@@ -49,7 +50,7 @@ from draftwood.validation import positive
 Search = Literal["prefix", "paper", "released", "raw"]
 COLLAPSED = ("paper", "released")
 """Searches that collapse raw paths, for which frames need a blank."""
-States = list[Float[Tensor, "nodes dim"]]
+States = list[Any]
 """The target's states at the nodes of a pass, a tensor of each layer that the head reads."""
 
 
@@ -122,7 +123,7 @@ class CtcDrafter(Drafter):
         require_newest_state(config, target, self.name)
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
         object.__setattr__(self, "native", native_frames(self.trained, target))
 
@@ -165,7 +166,7 @@ class CtcDrafter(Drafter):
     @cached_property
     def _pairs(self) -> Pairs:
         """The head's pairwise term, of the draft vocabulary's tokens."""
-        embedded = self.target.embeddings_and_head.embed(as_tensor(self.vocabulary.tokens))
+        embedded = as_tensor(self.target.embeddings_and_head.embed(self.vocabulary.tokens))
         term = self.head.pairwise
         return term.pairs(embedded.to(self.head.frame_weight.dtype), self.vocabulary.logits)
 
@@ -277,14 +278,14 @@ class _TorchCtcSession(_CtcSession):
         self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's at late tokens
 
     def _learn(self, states: States, path: list[int]) -> None:
-        self.states.append(torch.stack([each[path] for each in states], dim=-2))
+        self.states.append(torch.stack([as_tensor(each)[path] for each in states], dim=-2))
 
     def _take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
         states, frames = torch.cat(self.states), None
         dtype = self.head.frame_weight.dtype
         for first in range(0, len(following), CHUNK):
             tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
-            embedded = self.drafter.target.embeddings_and_head.embed(tokens).to(dtype)
+            embedded = as_tensor(self.drafter.target.embeddings_and_head.embed(tokens)).to(dtype)
             new = states[first : first + len(tokens)].to(dtype)
             rows = self.head.rows(self.head.combine(new), embedded)
             frames = self.head.draft(self.cache, rows)
@@ -313,7 +314,7 @@ class _NativeCtcSession(_CtcSession):
         for part in self._parts(following):
             self.frames.take(*part)
         states, rows = self.passes[-1]
-        self.passes = [([each[rows[-1:]].clone() for each in states], [0])]
+        self.passes = [([as_array(each)[rows[-1:]] for each in states], [0])]
 
     def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
         *earlier, newest = self._parts(following)

@@ -61,7 +61,7 @@ class Eagle(HeadDrafter):
             )
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         rows = head.lm_head.weight if config.own_head else None
         object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype, rows))
         object.__setattr__(self, "native", native_head(self.trained, target))

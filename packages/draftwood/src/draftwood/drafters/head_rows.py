@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -33,9 +34,7 @@ def working_dtype(target: Model) -> torch.dtype:
     """Choose the type of a drafter's weights: the target's on an accelerator, floats on a CPU."""
     if target.device.type == "cpu":
         return torch.float32
-    return target.embeddings_and_head.embed(
-        torch.zeros(1, dtype=torch.long, device=target.device)
-    ).dtype
+    return target.embeddings_and_head.embed(np.zeros(1, np.int64)).dtype
 
 
 def vocabulary_of(
@@ -58,13 +57,13 @@ def vocabulary_of(
     """
     head = target.embeddings_and_head
     if rows is None and not isinstance(target, NativeModel):
-        weight = head.weights().head
-        rows = weight[tokens.to(weight.device)].to(target.device, dtype)
+        weight = as_tensor(head.weights().head)
+        rows = weight[tokens.to(weight.device)].to(str(target.device), dtype)
 
     def logits(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
         """Logits after states that went through the drafter's norm."""
         if rows is None:
-            return head.logits(states, tokens, normed=True)
+            return as_tensor(head.logits(states, tokens, normed=True))
         return functional.linear(states, rows).float()
 
     return DraftVocabulary(tokens.cpu().numpy(), target.vocab_size, logits)
@@ -76,19 +75,20 @@ class HeadText(Protocol):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         """Take note of tokens that became text; their rows are run when they are needed.
 
         Args:
-            hidden: the target's states, by layer.
+            hidden: the target's states [nodes dim], by layer.
             path: where those of the tokens lie in them.
         """
         ...
 
-    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
-        """Logits after the nodes of a tree from ``first`` on, valid until the next call.
+    def level(self, tree: DraftTree, first: int) -> Any:
+        """Logits [nodes draft_vocab] after the nodes of a tree from ``first`` on, valid until the
+        next call.
 
         Level 0 is the root alone, and comes first. Each further level holds all nodes since.
         """
@@ -169,7 +169,7 @@ class TorchText(ABC):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None: ...
 
@@ -194,7 +194,7 @@ class TorchText(ABC):
         """Run nodes of a tree; gives what the output head reads after them."""
 
     def _embed(self, tokens: Int[Tensor, " rows"], like: Tensor) -> Float[Tensor, "rows dim"]:
-        return self.embeddings.embed(tokens).to(like.dtype)
+        return as_tensor(self.embeddings.embed(tokens)).to(like.dtype)
 
 
 class EagleText(TorchText):
@@ -213,12 +213,14 @@ class EagleText(TorchText):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         places, reads = [*path], self.head.config.reads
         self.late += tokens
-        self.states.append(torch.stack([hidden[layer][places] for layer in reads], dim=-2))
+        self.states.append(
+            torch.stack([as_tensor(hidden[layer])[places] for layer in reads], dim=-2)
+        )
         if len(self.late) > CHUNK:
             self._take_in(self.late[1:])
 
@@ -271,7 +273,7 @@ class LmText(TorchText):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         self.late += tokens[self._ahead :]

@@ -60,7 +60,7 @@ class Lm(HeadDrafter):
                 f" has {target.hidden_size}; take a drafter of this model"
             )
         dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         vocabulary = vocabulary_of(self.trained.draft_tokens, target, dtype)
         object.__setattr__(self, "vocabulary", vocabulary)
         object.__setattr__(self, "native", native_head(self.trained, target))

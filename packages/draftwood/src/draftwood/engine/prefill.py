@@ -3,7 +3,6 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
-from draftwood.arrays import as_array
 from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import TextHolder
 from draftwood.engine.stopwatch import Stopwatch
@@ -142,7 +141,7 @@ class Prefill(TextHolder):
             return None
         self.remember()
         sampler = text.options.sampler
-        logits = as_array(output.logits[-1:])
+        logits = output.rows[-1:]
         probs = sampler.probs(logits, [text.context] if sampler.reads_context else [])[0]
         require_probs(probs, logits[0], place=1)
         root = text.rng.draw(probs)

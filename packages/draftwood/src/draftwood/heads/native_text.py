@@ -1,10 +1,12 @@
 """One text of a trained head that the library runs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import address_of, as_array
 from draftwood.models.model import CHUNK
 from draftwood.native.head import NativeHead
 from draftwood.native.head_drafting import HeadDrafting
@@ -31,14 +33,14 @@ class NativeText:
         self.session = head.start(min(ranks, MAX_RANKS, head.vocab_size), temperature)
         self._waiting = 1 if self.layers else 0  # newest tokens whose rows need the root
         self._late: list[int] = []  # tokens of the text whose rows are not taken in
-        self._states: list[tuple[list[Tensor], list[int]]] = []  # by layer; places of these tokens
+        self._states: list[tuple[list[Any], list[int]]] = []  # by layer; places of these tokens
         self._ahead = 0  # 1 where the root was taken in before it is text
         self._drafting: HeadDrafting | None = None
 
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         self._late += tokens[self._ahead :]
@@ -48,7 +50,7 @@ class NativeText:
         if len(self._late) > CHUNK:
             self._take_in(self._late[self._waiting :])
 
-    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def level(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         if first == 0:
             self._take_in([*self._late[self._waiting :], tree.token_list[0]])
             self._ahead = 1 - self._waiting
@@ -84,8 +86,8 @@ class NativeText:
             self._drafting = HeadDrafting(self.session, self.layers, nodes, depth, width, floor)
             if self._states:
                 states, path = self._states[0]
-                rows = [each[path].float().contiguous() for each in states]
-                addresses = [each.data_ptr() for each in rows]
+                rows = [np.ascontiguousarray(as_array(each)[path], np.float32) for each in states]
+                addresses = [address_of(each) for each in rows]
                 self._drafting.learn(self._late, dict(zip(self.layers, addresses, strict=True)))
         return self._drafting
 

@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.nn import functional
 
+from draftwood.arrays import as_array
 from draftwood.models.fingerprint import probe_text
 from draftwood.models.model import Model
 
@@ -86,10 +87,11 @@ def _probe(model: Model) -> tuple[float, ...]:
     text, last = probe_text(model), model.layers - 1
     session = model.start()
     try:
-        states = session.extend(text, keep="last", hidden=(last,)).hidden[last].cpu().double()
+        states = as_array(session.extend(text, keep="last", hidden=(last,)).hidden[last])
     finally:
         session.close()
-    units = functional.normalize(states, dim=-1)
+    wide = states.astype(np.float64)
+    units = wide / np.linalg.norm(wide, axis=-1, keepdims=True).clip(min=1e-12)
     return tuple(round(cosine, 4) for cosine in (units[1:] * units[:-1]).sum(-1).tolist())
 
 

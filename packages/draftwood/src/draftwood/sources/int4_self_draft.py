@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.arrays import as_array
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.verified import DraftRequest
 from draftwood.sources.base import AskedNode, sampling_of_rows
@@ -93,7 +92,7 @@ class _Int4SelfDraftSession:
         tree = DraftTree.of(self.tokens, self.parents)
         asked = ForwardInput(self.session, tree, first, layers=INT4)
         (output,) = self.session.model.forward([asked])
-        probs = self._probs(as_array(output.logits[-1:]), state.depth)
+        probs = self._probs(output.rows[-1:], state.depth)
         self._count(time.perf_counter() - since)
         return [(EVIDENCE, probs)]
 

@@ -2,8 +2,10 @@
 
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    from draftwood.models.model import Device
 
 
 def processor() -> str:
@@ -16,8 +18,10 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def device_name(device: torch.device) -> str:
+def device_name(device: "Device") -> str:
     """Name of the GPU or CPU that a model runs on."""
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+        import torch
+
+        return torch.cuda.get_device_name(device)  # type: ignore[arg-type]
     return processor() if device.type == "cpu" else f"{device.type} of {processor()}"
