@@ -114,6 +114,19 @@ def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.Monke
     assert trees.in_seconds() == MISSING
 
 
+def test_scores_stand_beside_those_of_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [
+        record(method, str(prompt), quality={"name": "solved", "value": value})
+        for method, values in (("plain", (1.0, 0.0, 1.0, 0.0, 1.0)), ("rsd-s", (1.0,) * 5))
+        for prompt, value in enumerate(values)
+    ]
+    monkeypatch.setattr(trees, "measured", lambda name: run(records))
+    plain, drawn = rows(trees.scores("grid-eagle", "0"))
+    assert (plain[0], plain[1][:4], drawn[1][:4]) == ("plain", "0.60", "1.00")
+    assert (drawn[0], drawn[2][:5]) == ("rsd-s", "+0.40")
+    assert trees.scores("grid-eagle", "1") == MISSING
+
+
 def test_a_choice_keeps_rows_and_columns() -> None:
     found = [{"a": "one x", "b": "1", "c": "2"}, {"a": "two", "b": "3", "c": "4"}]
     table = Choice("", ("c", "a", "absent"), has("a", "one")).of(found)
