@@ -18,7 +18,7 @@ nodes. The shipped CTC head is the arm "prefix+lk" at 1,643,000 tokens of other 
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -40,7 +40,7 @@ from benchmarks.training.drafters import (
 )
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.folder import load
-from draftwood.heads.lattice import Frames, Unmerged
+from draftwood.heads.lattice import Unmerged
 from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.prefix_search import (
     collapsed_alignments,
@@ -69,6 +69,8 @@ HELD_PAIRS = "Ways to read frames, beside each other"
 CELLS: tuple[Cell, ...] = ((8, 0.0), (8, 1.0))
 NODES = (8, 16, 63)
 EVERY = 4  # places
+Grow = Callable[[Tensor, int], DraftTree]
+"""From the probabilities of a place's frames to a tree of so many nodes."""
 
 
 def frames(**options: Any) -> CtcRecipe:
@@ -203,8 +205,8 @@ def judged_arm(arm: Arm, data: Path, folder: Path) -> Iterator[dict[str, Any]]:
     found = list(held_out(arm, data, folder, trained))
     for search, nodes in product(arm.searches, NODES):
         sums: dict[int, list[int]] = {}
-        for text, probs, label, frames_of in found:
-            depth = depth_of(label, tree_of(search, probs, frames_of, nodes))
+        for text, probs, label, grow in found:
+            depth = depth_of(label, tree_of(search, probs, grow, nodes))
             own = sums.setdefault(text, [0, 0])
             own[0], own[1] = own[0] + 1, own[1] + depth + 1
         places, held_tokens = zip(*sums.values(), strict=True)
@@ -222,7 +224,7 @@ def foresees(head: nn.Module) -> bool:
     return isinstance(head, CtcHead)
 
 
-def tree_of(search: str, probs: Tensor, frames_of: Frames, nodes: int) -> DraftTree:
+def tree_of(search: str, probs: Tensor, grow: Grow, nodes: int) -> DraftTree:
     """Tree of the frames by one way to read them."""
     if search == "paper":
         return collapsed_alignments(probs, nodes, 10, 4096)
@@ -230,14 +232,14 @@ def tree_of(search: str, probs: Tensor, frames_of: Frames, nodes: int) -> DraftT
         return released_paths(probs, nodes)
     if search == "raw":
         return likeliest_prefixes(Unmerged(probs, has_blank=True), nodes)
-    return likeliest_prefixes(frames_of, nodes)
+    return grow(probs, nodes)
 
 
 @torch.no_grad()
 def held_out(
     arm: Arm, data: Path, folder: Path, trained: TrainedHead
-) -> Iterator[tuple[int, Tensor, list[int], Frames]]:
-    """Places of held-out texts: the text, what frames say there, and what follows."""
+) -> Iterator[tuple[int, Tensor, list[int], Grow]]:
+    """Places of held-out texts: the text, what frames say, what follows, and how trees grow."""
     training, head = training_of(arm, data, folder), trained.head
     target = training.target(trained.draft_tokens)
     packing, before = training.packing("held-out").with_rows(4, None), 0
@@ -249,18 +251,18 @@ def held_out(
         before += 1000 * len(batch)
         if isinstance(head, CtcHead):
             probs = head.log_probs(frame_states(head, rows, target, chosen), target.head).exp()
-            reads = reader(head, target)
+            grow = reader(head, target)
         else:
             assert isinstance(head, MedusaHead)
             states = torch.stack(list(level_states(head, rows, target)), dim=2)[chosen]
-            probs, reads = (states @ target.head.to(states.dtype).T).softmax(-1), alone
+            probs, grow = (states @ target.head.to(states.dtype).T).softmax(-1), alone
         for number, each, label in zip(numbers.tolist(), probs, labels.tolist(), strict=True):
-            yield number, each, label, reads(each)
+            yield number, each, label, grow
 
 
-def alone(probs: Tensor) -> Frames:
-    """Frames that do not know each other."""
-    return Unmerged(probs, has_blank=False)
+def alone(probs: Tensor, nodes: int) -> DraftTree:
+    """Tree of frames that do not know each other."""
+    return likeliest_prefixes(Unmerged(probs, has_blank=False), nodes)
 
 
 def main() -> None:

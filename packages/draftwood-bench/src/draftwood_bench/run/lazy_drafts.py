@@ -14,7 +14,6 @@ from typing import Any, overload
 from draftwood.drafters.draft_model import (
     DraftDistributions,
     DraftModel,
-    ProbsBuffer,
     as_read_by,
 )
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
@@ -95,7 +94,7 @@ class _LazyDrafts(DraftSession):
     def __init__(self, drafter: DraftModel, request: DraftRequest, widths: Widths) -> None:
         self.widths, self.rng = widths, request.rng
         self.sampler, vocab = request.sampler.for_drafting(), request.target.model.vocab_size
-        self.vocab, self.memory = vocab, ProbsBuffer(1, vocab)
+        self.vocab = vocab
         self.session: Any = request.start(drafter.drafting.model)
         self.late: list[int] = []  # in the text, not yet in the cache
         self.tree: LazyTree | None = None
@@ -139,7 +138,7 @@ class _LazyDrafts(DraftSession):
 
     def _rows(self, logits: Any) -> Any:
         """The distribution after one node, as logits."""
-        laws = DraftDistributions(self.sampler, self.context, self.vocab, self.memory)
+        laws = DraftDistributions(self.sampler, self.context, self.vocab)
         return laws.rows_after(logits, self.path.tree, 0, self.widths)
 
     def read(self, node: int) -> Any:

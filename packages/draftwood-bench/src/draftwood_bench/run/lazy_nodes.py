@@ -12,7 +12,6 @@ from dataclasses import replace
 import torch
 
 from draftwood import engine
-from draftwood.drafters import Nothing
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.resources import Resources
@@ -20,18 +19,16 @@ from draftwood.engine import ModelInput, Options, run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import (
-    Ability,
     ForwardInput,
     ModelOutput,
     ModelSession,
     PromptInput,
 )
-from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses
 from draftwood.shapes import Shape
 from draftwood.stats import Step
-from draftwood.together import raise_first, run_together
+from draftwood.together import results_together
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.run.lazy_drafts import LazyDraftModel, PathInCache, text_of
@@ -58,7 +55,7 @@ def decode_together(
     Args:
         target: the model whose texts they are.
         drafters: on a draft model or a head of it.
-        cells: shapes and verifiers; without a shape nothing is drafted.
+        cells: shapes and verifiers; plain decoding has no shape and drafts nothing.
         prompt: token ids.
         options: of every text.
         whole_trees: draft and run every node of every tree, and the prompt for every text.
@@ -101,7 +98,7 @@ def _written(texts: Sequence[engine.Sequence], first: DraftSession | None) -> li
                 text.draft.follow(first)
             found[number] = [_to_keep(step) for _, step in run_all([text])]
 
-    raise_first(run_together([write_some] * min(TOGETHER, len(texts))))
+    results_together([write_some] * min(TOGETHER, len(texts)))
     return found
 
 
@@ -135,12 +132,9 @@ class Drafters:
         return self._made[key]
 
     def _make(self, cell: Configuration, kind: type[DraftModel]) -> Drafter:
-        if cell.tree is None:
-            return Nothing()
-        if self.base is None:
-            assert isinstance(self.draft, TrainedHead)
-            given = Resources(self.target, head=self.draft, shape=cell.tree)
-            return cell.drafts_with.build(given)
+        if cell.tree is None or self.base is None:
+            head = self.draft if isinstance(self.draft, TrainedHead) else None
+            return cell.drafts_with.build(Resources(self.target, head=head, shape=cell.tree))
         made = kind(self.base.model, cell.tree)
         vars(made)["drafting"] = self.base.drafting  # sessions are copied within one model alone
         return made
@@ -154,7 +148,7 @@ class LazyNodes(SharedPasses):
 
     def __init__(self, inner: CachedModel) -> None:
         super().__init__(inner, first=False)
-        self.abilities: frozenset[Ability] = inner.abilities & {"hidden"}
+        self.abilities = inner.abilities & {"hidden"}
         self._prompts: dict[PromptKey, tuple[PooledSession, ModelOutput]] = {}
 
     def start(self) -> PooledSession:
@@ -164,8 +158,6 @@ class LazyNodes(SharedPasses):
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
             return [self._appended(each) for each in inputs]
-        for each in trees:
-            require_layers(self, each.layers)  # type: ignore[arg-type]
         return [each.session.read(each.tree, each.hidden) for each in trees]  # type: ignore[arg-type,attr-defined]
 
     def _appended(self, given: ModelInput) -> ModelOutput:
