@@ -92,7 +92,7 @@ def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Itera
 
 
 def _parted(units: Sequence[Unit], done: set[Key]) -> tuple[list[Unit], list[Unit]]:
-    """What is left of the units, and those that are whole."""
+    """Split units into the rest that is left to measure, and those that are whole."""
     left, whole = list[Unit](), list[Unit]()
     for unit in units:
         is_whole = done.issuperset(unit.keys)

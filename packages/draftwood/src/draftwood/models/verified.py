@@ -66,7 +66,7 @@ class DraftRequest:
 
     @property
     def mask(self) -> MaskedSampler | None:
-        """What forbids tokens of the drafts, for drafters that draw from rows of another origin."""
+        """Mask of forbidden draft tokens, for drafters that draw from rows of another origin."""
         drafting = self.sampler.for_drafting()
         return drafting if isinstance(drafting, MaskedSampler) else None
 
