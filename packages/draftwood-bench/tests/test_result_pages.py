@@ -140,7 +140,6 @@ def test_ways_to_read_frames_stand_beside_each_other(monkeypatch: pytest.MonkeyP
     half, same, twice = "0.50 [0.50, 0.50]", "1.00 [1.00, 1.00]", "2.00 [2.00, 2.00]"
     assert found == [
         {"frames": "ctc, paper", "beside": "prefix", "8 nodes": half},
-        {"frames": "ctc, raw", "beside": "prefix", "8 nodes": same},
         {"frames": "ctc, raw", "beside": "paper", "8 nodes": twice},
     ]
     ((_, held),) = frames.judged()

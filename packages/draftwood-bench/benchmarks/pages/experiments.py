@@ -108,7 +108,7 @@ DRAFTERS = Choice(
     ("drafter", "tokens", "8 nodes, T = 0", "8 nodes, T = 1", "beside the first, 8 nodes, T = 0"),
 )
 FRAMES = Choice("", ("drafter", "8 nodes, T = 0", "8 nodes, T = 1", f"beside {frames.BASE}"))
-JUDGED = tuple(f"{nodes} nodes" for nodes in frames.NODES)
+JUDGED = ("8 nodes", "63 nodes")
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
 GROWTH = Choice("", ("ten times the", "adds"))
 PRUNED = Choice(

@@ -375,9 +375,7 @@ PAIRS = (
     ("ctc layer, prefix+lk", "ctc layer, ce"),
     ("hydra", "medusa"),
     ("eagle-1, ctc weight 0", "hydra"),
-    ("eagle-1, ctc weight 0.01", "eagle-1, ctc weight 0"),
     ("eagle, shuffled", "eagle, kl"),
-    ("eagle, collected", "eagle, self-written"),
 )
 TITLES = {
     "ctc": "CTC-drafter, Medusa and Hydra",

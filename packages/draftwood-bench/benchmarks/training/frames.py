@@ -60,7 +60,7 @@ from draftwood_train.recipes.medusa import MedusaRecipe
 RECORDS = RESULTS / "frames" / "records.jsonl"
 JUDGED = RESULTS / "frames" / "judged.jsonl"
 READ_BY = ("paper", "released", "prefix", "raw")
-BESIDE = (("paper", "prefix"), ("released", "prefix"), ("raw", "prefix"), ("raw", "paper"))
+BESIDE = (("paper", "prefix"), ("released", "prefix"), ("raw", "paper"))
 COMMAND = "python -m benchmarks.training.frames train DATA --work FOLDER"
 BASE = "linear, kl"
 TITLE = "CTC-drafter's ablation"
