@@ -107,13 +107,8 @@ DRAFTERS = Choice(
     "",
     ("drafter", "tokens", "8 nodes, T = 0", "8 nodes, T = 1", "beside the first, 8 nodes, T = 0"),
 )
-FRAMES = Choice(
-    "",
-    (
-        *("drafter", "8 nodes, T = 0", "8 nodes, T = 1"),
-        f"beside {frames.BASE}",
-    ),
-)
+FRAMES = Choice("", ("drafter", "8 nodes, T = 0", "8 nodes, T = 1", f"beside {frames.BASE}"))
+JUDGED = ("8 nodes", "63 nodes")
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
 GROWTH = Choice("", ("ten times the", "adds"))
 PRUNED = Choice(
@@ -123,15 +118,9 @@ PRUNED = Choice(
 )
 OVERLAP = Choice(
     "",
-    *(
-        (
-            "pair",
-            "way",
-            "tokens per pass",
-            "speed over plain",
-            "drafting hidden",
-            "outcomes foreseen",
-        ),
+    (
+        *("pair", "way", "tokens per pass"),
+        *("speed over plain", "drafting hidden", "outcomes foreseen"),
     ),
 )
 
@@ -164,9 +153,11 @@ def _of_drafters() -> Iterator[str]:
     for amount, found in frames.tables():
         yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(found))
     for amount, found in frames.judged():
-        columns = ("frames", *(f"{nodes} nodes" for nodes in frames.NODES))
-        told = Choice("", columns).of(found)
+        told = Choice("", ("frames", *JUDGED)).of(found)
         yield titled(f"{frames.HELD}, {amount // 1000}k tokens", told)
+    for amount, found in frames.judged_pairs():
+        told = Choice("", ("frames", "beside", *JUDGED)).of(found)
+        yield titled(f"{frames.HELD_PAIRS}, {amount // 1000}k tokens", told)
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
     if beside := speed.rows():
         yield titled(speed.TITLE, Choice("", tuple(beside[0])).of(beside))

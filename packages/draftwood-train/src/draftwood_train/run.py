@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from draftwood.heads import folder as folders
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset, Split
@@ -60,16 +60,16 @@ class Training:
     @cached_property
     def loaded(self) -> LoadedModel:
         """The target as it wrote the data."""
-        name = self.model or self.manifest.target.name
-        return load_model(name, self.manifest.target.products, "cpu")
+        return load_model(self.target_name, self.manifest.target.products, "cpu")
 
     @cached_property
     def dataset(self) -> Dataset:
         return Dataset.open(self.data, self.loaded.model)
 
-    @cached_property
-    def fingerprint(self) -> TargetFingerprint:
-        return TargetFingerprint.of(self.loaded.model, self.model or self.manifest.target.name)
+    @property
+    def target_name(self) -> str:
+        """The target's name here."""
+        return self.model or self.manifest.target.name
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> Outcome:
         """Train, and put the best drafter into its folder.
@@ -138,7 +138,7 @@ class Training:
         if self.start is None:
             return None
         start = folders.load(self.start)
-        start.target.require(self.fingerprint)
+        start.target.require_model(self.loaded.model, self.target_name)
         return start
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
@@ -169,7 +169,8 @@ class Training:
         from accelerate import PartialState
 
         if PartialState().is_main_process:
-            trained = TrainedHead(outcome.head.cpu(), tokens, self.fingerprint)
+            model, name = self.loaded.model, self.target_name
+            trained = TrainedHead.of(outcome.head.cpu(), tokens, model, name)
             folders.save(self.output, trained, self._card(outcome))
 
     def _card(self, outcome: Outcome) -> str:
@@ -177,7 +178,7 @@ class Training:
         sources = self.manifest.sources.items()
         return "\n".join(
             [
-                f"# A drafter for {self.fingerprint.name}: {self.recipe.name}",
+                f"# A drafter for {self.target_name}: {self.recipe.name}",
                 "",
                 f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",

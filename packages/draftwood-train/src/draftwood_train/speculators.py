@@ -17,7 +17,7 @@ from torch import Tensor
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.models.tensors import as_tensor
@@ -57,7 +57,7 @@ def export(
         raise ValueError("speculators knows EAGLE heads alone; this drafter is of another kind")
     if trained.head.config.feature_sampling or trained.head.config.partial_alignment:
         raise ValueError("speculators knows no FSPAD heads; export one of the variant eagle-3")
-    trained.target.require(TargetFingerprint.of(target, "this model"))
+    trained.target.require_model(target)
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
     says = _settings(trained, {"name_or_path": verifier, "architectures": [architecture]})
@@ -130,8 +130,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f" {found.get(other[0][0], 'missing')}, not {wanted.get(other[0][0], 'expected')}"
         )
     head.load_state_dict(weights, assign=True)
-    fingerprint = TargetFingerprint.of(target, name)
-    return TrainedHead(head.eval().requires_grad_(False), tokens, fingerprint)
+    return TrainedHead.of(head.eval().requires_grad_(False), tokens, target, name)
 
 
 def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:

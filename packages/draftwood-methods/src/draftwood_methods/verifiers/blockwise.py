@@ -11,7 +11,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.base import longest_path, require_known
+from draftwood.verifiers.base import longest_path
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -39,7 +39,6 @@ class TopN:
         positive("count", [self.count])
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
@@ -71,7 +70,6 @@ class Distance:
             raise ValueError(f"most must be a difference of token ids, at least 0, got {self.most}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 

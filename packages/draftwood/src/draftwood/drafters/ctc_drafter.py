@@ -28,7 +28,7 @@ from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Chain, Frames, Lattice, Pairs, Prefix, Unmerged
+from draftwood.heads.lattice import Frames, Pairs, Prefix
 from draftwood.heads.layers import HeadCache
 from draftwood.heads.native_side import native_frames
 from draftwood.heads.prefix_search import (
@@ -141,11 +141,8 @@ class CtcDrafter(Drafter):
 
     def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
         """The distribution of texts that the frames are taken for."""
-        if self.head.config.pairwise:
-            return Chain(probs.log(), self._pairs, self.head.config.candidates)
-        if self.search == "raw" or not self.head.config.has_blank:
-            return Unmerged(probs, self.head.config.has_blank)
-        return Lattice(probs)
+        pairs = self._pairs if self.head.config.pairwise else None
+        return self.head.frames(probs, pairs, merges=self.search != "raw")
 
     def searched(
         self, probs: Float[Tensor, "frames symbols"], root: int, max_draft_len: int
@@ -164,11 +161,10 @@ class CtcDrafter(Drafter):
         return DraftTree.of(tokens, tree.parent_list)
 
     @cached_property
-    def _pairs(self) -> Pairs:
-        """The head's pairwise term, of the draft vocabulary's tokens."""
+    def _pairs(self) -> Pairs | None:
+        """The head's pairwise term, of the draft vocabulary's tokens; None without one."""
         embedded = as_tensor(self.target.embeddings_and_head.embed(self.vocabulary.tokens))
-        term = self.head.pairwise
-        return term.pairs(embedded.to(self.head.frame_weight.dtype), self.vocabulary.logits)
+        return self.head.pairs(embedded, self.vocabulary.logits)
 
     @cached_property
     def _known(self) -> list[int]:

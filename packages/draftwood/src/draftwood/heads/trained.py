@@ -45,6 +45,10 @@ class TargetFingerprint:
             _PROBES[model] = _probe(model)
         return cls(name, model.vocab_size, model.hidden_size, model.layers, _PROBES[model])
 
+    def require_model(self, model: Model, name: str = "this model") -> None:
+        """Raise ValueError unless this is the fingerprint of a model, saying what differs."""
+        self.require(self.of(model, name))
+
     def require(self, other: "TargetFingerprint") -> None:
         """Raise ValueError unless ``other`` is the same model, saying what differs."""
         sizes = {
@@ -108,3 +112,10 @@ class TrainedHead:
     head: nn.Module
     draft_tokens: Int[Tensor, " draft_vocab"]
     target: TargetFingerprint
+
+    @classmethod
+    def of(
+        cls, head: nn.Module, draft_tokens: Int[Tensor, " draft_vocab"], target: Model, name: str
+    ) -> "TrainedHead":
+        """A head of a loaded model by this name."""
+        return cls(head, draft_tokens, TargetFingerprint.of(target, name))

@@ -37,6 +37,7 @@ struct DrawnShape {
     int32_t is_beam;      // else each node has as many children
     int32_t is_distinct;  // whether siblings are drawn without replacement, else independently
     int32_t is_noisy;     // else the likeliest tokens are taken
+    int32_t is_judged_distinct;  // how rules take siblings; other than is_distinct they are wrong
     float temperature;    // of the draft
 };
 
@@ -89,7 +90,7 @@ public:
 
     void learn(const VerifiedTree& verified) { drafter.learn(verified); }
 
-    bool is_distinct() const { return shape.is_distinct; }
+    bool is_distinct() const { return shape.is_judged_distinct; }
     // The row that a node's children were drawn from, and which of its entries a node is.
     const DrawnRow& row(int64_t node) const { return rows[node]; }
     int64_t place(int64_t node) const { return places[node]; }

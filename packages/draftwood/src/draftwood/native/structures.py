@@ -238,6 +238,7 @@ class CDrawnShape(Structure):
     _fields_ = (
         ("widths", POINTER(c_int32)),
         *((name, c_int32) for name in ("levels", "is_beam", "is_distinct", "is_noisy")),
+        ("is_judged_distinct", c_int32),
         ("temperature", c_float),
     )
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.verified import DraftRequest
-from draftwood.sources.base import AskedNode, sampling_of_rows
+from draftwood.sources.base import AskedNode
 from draftwood.sources.source import Candidates, Evidence, SlowSession, TargetUpdate, likeliest
 from draftwood.tree import DraftTree
 
@@ -67,7 +67,7 @@ class _Int4SelfDraftSession:
 
     def __init__(self, source: Int4SelfDraftSource, request: DraftRequest) -> None:
         self.source, self.session = source, request.target
-        self.sampling = sampling_of_rows(request.sampler)
+        self.sampling = request.row_sampling
         self.rng = None if request.sampler.greedy else request.rng
         usual = USUAL_SHARE * source.pass_seconds
         self.seconds = (ctypes.c_double * 2)(usual, usual)

@@ -17,7 +17,6 @@ from draftwood.models.native import NativeModel
 from draftwood.models.verified import DraftRequest
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import HeadSession
-from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import Evidence, NativeSource
 
 NAME = "eagle"
@@ -126,6 +125,6 @@ class TrainedHeadSource:
 
     def session(self, request: DraftRequest) -> HeadSession:
         """Start the head on the text of a request."""
-        sampling = sampling_of_rows(request.sampler)
+        sampling = request.row_sampling
         key = None if request.sampler.greedy else request.rng.next_draw[0]
         return self.head.start(min(RANKS, self.head.vocab_size), sampling.temperature, key)

@@ -13,7 +13,7 @@ from draftwood.heads.kinds import parts_of
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.medusa import MedusaConfig
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
 
@@ -85,7 +85,7 @@ def _tiny(
         for weight in head.parameters() if noise else ():
             weight.add_(torch.randn_like(weight) * noise)
     tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head, tokens, TargetFingerprint.of(target, "tiny"))
+    return TrainedHead.of(head, tokens, target, "tiny")
 
 
 def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:

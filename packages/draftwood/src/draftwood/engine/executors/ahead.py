@@ -15,7 +15,7 @@ from draftwood.engine.executors.likely import ForeseenOutcome, LikelyOutcomes
 from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
 from draftwood.storage.memory import is_lack_of_memory
-from draftwood.together import raise_first, run_together
+from draftwood.together import results_together
 from draftwood.tree import DraftTree
 
 
@@ -178,7 +178,7 @@ class DraftedAhead(SideDraft):
             self.wanted.go_on()
             outcomes = self.likely.first(self.session, self.most)
             self.outcomes = frozenset(each.tokens for each in outcomes)
-            raise_first(run_together([partial(self._one, each) for each in outcomes]))
+            results_together([partial(self._one, each) for each in outcomes])
         except Exception as error:  # there is room for the text, if not for trees ahead
             if not is_lack_of_memory(error):
                 raise
