@@ -71,13 +71,12 @@ class Dataset:
         """
         return self.manifest.options.layers
 
-    def texts(self, split: Split, kind: str | None = None) -> "Texts":
-        """The texts of a split, in their order; only those of a kind where one is named."""
+    def texts(self, split: Split) -> "Texts":
+        """The texts of a split, in their order."""
         found = [
             (shard, int(text))
             for shard in self.shards
             for text in np.flatnonzero(shard.held_out == (split == "held-out"))
-            if kind is None or shard.kinds[text] == kind
         ]
         return Texts(found, self.layers, self.model)
 
@@ -132,6 +131,11 @@ class Texts(Sequence[StoredText]):
             kind=text.kind,
             top=text.top,
         )
+
+    def of_kind(self, kind: str) -> "Texts":
+        """The texts of one kind of task."""
+        places = [self._places[n] for n, each in enumerate(self.kinds) if each == kind]
+        return Texts(places, self.layers, self.model)
 
     def tokens_of(self, index: int) -> TokenText:
         """Read a text without running the target."""

@@ -1,0 +1,146 @@
+"""Judge a trained head on held-out texts, kind by kind of task."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from draftwood.heads import folder as folders
+from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.loading.models import load_model
+from draftwood_train.data.dataset import Dataset, Texts
+from draftwood_train.data.manifest import Manifest
+from draftwood_train.loop import on_device
+from draftwood_train.packing import RowPacking
+from draftwood_train.recipe import DrafterRecipe, TargetWeights
+from draftwood_train.registry import recipe_class
+from draftwood_train.target import target_weights
+
+PLACES = 2048
+"""Places of a row: few texts are longer, and none but those is cut."""
+MEAN = "mean over kinds"
+
+
+@dataclass(frozen=True)
+class KindFigures:
+    """How well a head drafts the held-out texts of a kind, every level fed with the true tokens.
+
+    Attributes:
+        texts: that were judged.
+        places: of their answers.
+        depth_1, depth_2, depth_3: share of places at which the likeliest token of that depth is
+            right; None where the head's recipe does not tell it.
+        overlap: with the target's distribution at temperature 1, at depth 1.
+        block_efficiency: tokens of a step with the best tree of 8 nodes for all places.
+    """
+
+    kind: str
+    texts: int
+    places: int
+    depth_1: float | None
+    depth_2: float | None
+    depth_3: float | None
+    overlap: float | None
+    block_efficiency: float
+
+    @classmethod
+    def of(cls, kind: str, texts: int, places: int, figures: Mapping[str, float]) -> "KindFigures":
+        known = {name: value / places for name, value in figures.items()}
+        return cls(
+            *(kind, texts, places),
+            *(known.get("guess_1", known.get("first_guess")),),
+            *(known.get("guess_2"), known.get("guess_3"), known.get("overlap")),
+            known["block_efficiency"],
+        )
+
+    def row(self) -> dict[str, str]:
+        """Its figures as a table shows them."""
+        values = asdict(self)
+        counts = ("kind", "texts", "places")
+        told = {name: f"{values[name]}" for name in counts}
+        shares = (name for name in values if name not in counts)
+        return told | {
+            name.replace("_", " "): "-" if values[name] is None else f"{values[name]:.3f}"
+            for name in shares
+        }
+
+
+def judge_kinds(
+    head: str, data: Path, model: str | None = None, most: int = 64
+) -> list[KindFigures]:
+    """Judge a head on the held-out texts of a data set, most of each kind, and the mean of all.
+
+    Args:
+        head: a drafter's name or folder.
+        model: the target's name here; None takes the one in the data.
+        most: texts of each kind.
+
+    Raises:
+        OSError: where a file is not there.
+        ValueError: for a head of another target, and data without held-out texts.
+    """
+    trained, manifest = folders.load(head), Manifest.read(data)
+    name = model or manifest.target.name
+    target_model = load_model(name, manifest.target.products, "cpu").model
+    trained.target.require(TargetFingerprint.of(target_model, name))
+    target = on_device(
+        target_weights(target_model, name, trained.draft_tokens), torch.device("cpu"), torch.float32
+    )
+    held_out = Dataset.open(data, target_model).texts("held-out")
+    return judged(trained, held_out, target, most)
+
+
+def judged(
+    trained: TrainedHead, held_out: Texts, target: TargetWeights, most: int
+) -> list[KindFigures]:
+    """Figures of each kind by name, and their mean."""
+    recipe, found = recipe_of(trained.head), list[KindFigures]()
+    for kind in sorted(set(held_out.kinds)):
+        texts = held_out.of_kind(kind)[:most]
+        places, sums = 0, dict[str, float]()
+        for each in _judged_rows(recipe, trained.head, texts, target):
+            places += each.places
+            for name, value in each.figures.items():
+                sums[name] = sums.get(name, 0.0) + value
+        if places:
+            found.append(KindFigures.of(kind, len(texts), places, sums))
+    if not found:
+        raise ValueError("the data hold no held-out texts with an answer long enough to judge by")
+    return [*found, mean_of(found)]
+
+
+def mean_of(kinds: Sequence[KindFigures]) -> KindFigures:
+    """Mean of all kinds, each counting as much; None where one lacks a figure."""
+    means: dict[str, float | None] = {}
+    for each in fields(KindFigures)[3:]:
+        values = [getattr(kind, each.name) for kind in kinds]
+        known = [value for value in values if value is not None]
+        means[each.name] = sum(known) / len(known) if len(known) == len(values) else None
+    counts = [sum(getattr(kind, name) for kind in kinds) for name in ("texts", "places")]
+    return KindFigures(MEAN, *counts, **means)  # type: ignore[arg-type]
+
+
+def recipe_of(head: nn.Module) -> DrafterRecipe:
+    """The recipe of a head's kind; all that judging asks of it is how many frames there are."""
+    recipe, config = recipe_class(head.config.kind), head.config
+    return recipe(frames=config.frames) if hasattr(config, "frames") else recipe()
+
+
+def _judged_rows(
+    recipe: DrafterRecipe, head: nn.Module, texts: Texts, target: TargetWeights
+) -> Iterator:
+    """Judge texts a row at a time, with the states that the head reads."""
+    reads, layers = tuple(head.config.reads), texts.layers
+    if missing := {*reads, target.layers} - set(layers):
+        raise ValueError(
+            f"the head reads layer {min(missing)}, but the data hold"
+            f" {', '.join(map(str, layers))}; make data with --layers"
+        )
+    places = tuple(layers.index(layer) for layer in reads)
+    packing = RowPacking(texts, places, layers.index(target.layers), PLACES, 1, None)
+    head.eval()
+    for batch in packing.plan(0):
+        with torch.no_grad():
+            yield recipe.judge(head, packing.packed(batch), target)
