@@ -196,7 +196,7 @@ def data(
     lm = draftwood.load(model, method="plain", dtype=dtype, device=device)
     maker = _maker(folder, lm, chosen)
     if not as_json:
-        _announce(maker, tokens)
+        _announce(maker, tokens, batch)
     began = time.perf_counter()
     made, ran = _run(maker, tokens, batch)
     _tell(folder, made, ran, time.perf_counter() - began, as_json)
@@ -268,14 +268,19 @@ def _per_shard(size: int) -> int:
     return 16 if size > LARGE else 64
 
 
-def _announce(maker: "Maker", tokens: int) -> None:
+def _announce(maker: "Maker", tokens: int, batch: int) -> None:
+    """Print what the data will take, by a short trial of the target's speed."""
     from draftwood_train.data.make import expected_bytes
 
     there = maker.manifest.tokens
     size = expected_bytes(maker.options, max(tokens, there), maker.lm.model.hidden_size)
     begun = f", {there:,} of them there already" if there else ""
+    rate = maker.speed(batch)
+    hours = max(tokens - there, 0) / rate / 3600
     notes().print(
-        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}", soft_wrap=True
+        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}, about {hours:.2g} hours"
+        f" at {rate:,.0f} tokens/s",
+        soft_wrap=True,
     )
 
 

@@ -1,5 +1,6 @@
 """Make a data set, one shard after the other, resuming where an earlier run stopped."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -21,17 +22,20 @@ from draftwood_train.data.prompts import CollectedPrompt, collect, licences, mea
 from draftwood_train.data.shards import Shard, explain_errors, shard_name, write_shard
 from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
-from draftwood_train.data.write import BatchWriter, Job
+from draftwood_train.data.write import BatchWriter, Job, Request
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
+BYTES_OF_TOP = 40  # of a token that is part of an answer half of the time, about
+TRIAL_PROMPT, TRIAL_ANSWER = 64, 16  # tokens
 Report = Callable[[int, int], None]
 """Called with the tokens stored or in progress, and with those that were run."""
 
 
 def expected_bytes(options: DataOptions, tokens: int, hidden_size: int) -> int:
     """Estimate the bytes on disk for so many tokens."""
-    stored = bytes_per_token(len(options.layers), hidden_size) if options.states == "stored" else 0
+    recomputed = options.states == "recomputed"
+    stored = BYTES_OF_TOP if recomputed else bytes_per_token(len(options.layers), hidden_size)
     return tokens * (stored + BYTES_WITHOUT_STATES)
 
 
@@ -104,6 +108,21 @@ class Maker:
             self._store([ended[n] for n in sorted(ended)])
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def speed(self, at_once: int) -> float:
+        """Tokens per second of a short trial: prompts of random tokens and greedy answers."""
+        model = self.lm.model
+        tokens = tuple((7919 * place) % model.vocab_size for place in range(TRIAL_PROMPT))
+
+        def trial(number: int) -> Job[None]:
+            prompt = (number % model.vocab_size, *tokens)
+            yield Request(prompt, TRIAL_ANSWER, frozenset(), None, keeps_states=False)
+
+        writer = BatchWriter(model, at_once, 2 * TRIAL_PROMPT, None, min(COUNT, model.vocab_size))
+        began = time.perf_counter()
+        for _ in writer.run((number, trial(number)) for number in range(at_once)):
+            pass
+        return writer.tokens / (time.perf_counter() - began)
 
     def _next(self) -> range:
         """Numbers of the jobs of the next shard."""
