@@ -49,10 +49,14 @@ class KindFigures:
     def of(cls, kind: str, texts: int, places: int, figures: Mapping[str, float]) -> "KindFigures":
         known = {name: value / places for name, value in figures.items()}
         return cls(
-            *(kind, texts, places),
-            *(known.get("guess_1", known.get("first_guess")),),
-            *(known.get("guess_2"), known.get("guess_3"), known.get("overlap")),
-            known["block_efficiency"],
+            kind,
+            texts,
+            places,
+            depth_1=known.get("guess_1", known.get("first_guess")),
+            depth_2=known.get("guess_2"),
+            depth_3=known.get("guess_3"),
+            overlap=known.get("overlap"),
+            block_efficiency=known["block_efficiency"],
         )
 
     def row(self) -> dict[str, str]:

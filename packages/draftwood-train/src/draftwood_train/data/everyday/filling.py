@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 
-from draftwood_train.data.everyday.material import Material, Pool, divided
+from draftwood_train.data.everyday.material import Item, Material, Pool, divided
 
 Draw = Callable[[], str]
 _SLOT = re.compile(r"\{([\w ]+)\}")
@@ -31,12 +31,14 @@ class Filler:
 
     def __init__(self, material: Material, held_out: bool, rng: random.Random) -> None:
         self.material, self.held_out, self.rng = material, held_out, rng
-        one, two = self.of(material.pairs) if material.pairs else ("", "")
-        self._drawn = {"one": one, "two": two, "pair": f"{one} and {two}"}
+        self._drawn: dict[str, str] = {}
+        if material.pairs:
+            one, two = self.of(material.pairs)
+            self._drawn |= {"one": one, "two": two, "pair": f"{one} and {two}"}
         for name, low, high in (("count", 12, 60), ("small", 2, 12), ("small2", 2, 12)):
             self._drawn[name] = str(rng.randrange(low, high))
 
-    def of(self, pool: Pool) -> object:
+    def of(self, pool: Pool[Item]) -> Item:
         """An item of the split."""
         return self.rng.choice(pool.of(self.held_out))
 
@@ -44,10 +46,6 @@ class Filler:
         """A wording of a task, of those whose slots can be filled."""
         pool = frames()[name].of(self.held_out)
         return self.rng.choice([each for each in pool if not fits or self._fits(each)])
-
-    def can(self, name: str) -> bool:
-        """True if the split has a wording of the task whose slots can be filled."""
-        return any(self._fits(each) for each in frames()[name].of(self.held_out))
 
     def filled(self, frame: str, **given: str) -> str:
         text = _SLOT.sub(lambda slot: given.get(slot[1]) or self._word(slot[1]), frame)
@@ -60,15 +58,15 @@ class Filler:
         """Draw of a slot; None where the mix goes without its source."""
         article, _, rest = slot.rpartition(" ")
         own: dict[str, Draw] = {
-            "sentence": lambda: str(self.of(self.material.english)),
-            "broken sentence": lambda: broken(str(self.of(self.material.english)), self.rng),
+            "sentence": lambda: self.of(self.material.english),
+            "broken sentence": lambda: broken(self.of(self.material.english), self.rng),
             "Word": lambda: self._word("object").title().replace(" ", ""),
             "word": lambda: self._word("object").replace(" ", "_"),
             "colour": lambda: self.rng.choice(COLOURS),
             "other": lambda: self._word("name"),
         }
         if slot in self._drawn:
-            return (lambda: self._drawn[slot]) if self._drawn[slot] else None
+            return lambda: self._drawn[slot]
         if slot in own:
             needs = self.material.english if "sentence" in slot else self.material.words.get("name")
             return own[slot] if needs else None
@@ -77,8 +75,8 @@ class Filler:
             return None
         if article in ("a", "another"):
             prefix = (lambda word: f"another {word}") if article == "another" else with_article
-            return lambda: prefix(str(self.of(pool)))
-        return lambda: str(self.of(pool))
+            return lambda: prefix(self.of(pool))
+        return lambda: self.of(pool)
 
     def _word(self, slot: str) -> str:
         draw = self._source(slot)

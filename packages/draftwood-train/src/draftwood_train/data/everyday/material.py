@@ -20,6 +20,8 @@ FEWEST = 4
 """Groups of which one is held out."""
 ENTITY_SLOTS = ("topic", "role", "problem", "code")
 """Lists of words among draftwood's own that are divided too; others only vary the wording."""
+SHORTEST_GLOSS = 20
+"""Characters."""
 HELD_OUT_LANGUAGE = "Italian"
 SPEECHES = {"en-us": "English", **LANGUAGES}
 TALK_COUNTS = 8
@@ -53,12 +55,14 @@ def divided(
 ) -> Pool[Item]:
     """Divide items by a hash of their groups, each half in an order of its own.
 
-    Groups with the smallest hashes are held out, so the same items fall on the same side wherever
-    and however often they are divided.
+    Groups of small hashes are held out, so a group falls on the same side whatever there is beside
+    it; where no hash is small enough, the smallest of some groups.
     """
     listed = list(items)
-    groups = sorted({group(item) for item in listed}, key=lambda each: number_of(name, each))
-    held = set(groups[: max(1, round(share * len(groups)))]) if len(groups) >= FEWEST else set()
+    hashes = {each: number_of(name, each) for each in {group(item) for item in listed}}
+    held = {each for each, number in hashes.items() if number < share * (1 << 63)}
+    if not held and len(hashes) >= FEWEST:
+        held = {min(hashes, key=hashes.__getitem__)}
     halves = [[each for each in listed if (group(each) in held) == side] for side in (False, True)]
     for half in halves:
         random.Random(f"order {name}").shuffle(half)
@@ -81,6 +85,7 @@ class Material:
     Attributes:
         words: names and words by slot.
         pairs: two things each that people mix up.
+        meanings: glosses of common nouns.
         shelves: sections of manuals, speeches and novels, in the order of their books.
         foreign: by language.
         lists: questions that are used as they are, by source.
@@ -88,6 +93,7 @@ class Material:
 
     words: Mapping[str, Pool[str]]
     pairs: Pool[tuple[str, str]]
+    meanings: Pool[str]
     shelves: Mapping[str, Pool[Section]]
     titles: Pool[Section]
     help_titles: Pool[str]
@@ -105,8 +111,10 @@ class Material:
 
 def load(texts: Texts) -> Material:
     """Read the material out of the texts of all sources."""
-    known = _entities(texts)
-    words = _own_words() | {name: divided(name, found) for name, found in known.items()}
+    nouns = _wordnet(texts)
+    known = {name: divided(name, found) for name, found in _entities(texts, nouns).items()}
+    held = {word for pool in known.values() for word in pool.held_out}
+    train, others = ([each for each in nouns if (each.name in held) == side] for side in (0, 1))
     shelves = _shelves(_sections(texts))
     titled = [
         Section(MANUALS[shelf], each.title, each.paragraphs)
@@ -116,8 +124,9 @@ def load(texts: Texts) -> Material:
     ]
     files = [text for name, text in texts.of("wordnet-base") if "/data." in name]
     return Material(
-        words=words,
-        pairs=divided("pairs", wordnet.pairs(_wordnet(texts)), lambda pair: pair[0]),
+        words=_own_words() | known,
+        pairs=Pool(wordnet.pairs(train), wordnet.pairs(others)),
+        meanings=Pool(_glosses(train), _glosses(others)),
         shelves=shelves,
         titles=divided("titles", titled, lambda each: each.title),
         help_titles=divided("help titles", _help_titles(texts)),
@@ -127,14 +136,18 @@ def load(texts: Texts) -> Material:
     )
 
 
+def _glosses(nouns: Sequence[wordnet.Entity]) -> list[str]:
+    return [each.gloss for each in nouns if len(each.gloss) > SHORTEST_GLOSS]
+
+
 def _wordnet(texts: Texts) -> list[wordnet.Entity]:
     files = {name.rpartition("/")[2]: text for name, text in texts.of("wordnet-base")}
     return wordnet.entities(files["data.noun"], files["index.noun"]) if files else []
 
 
-def _entities(texts: Texts) -> dict[str, list[str]]:
+def _entities(texts: Texts, nouns: Sequence[wordnet.Entity]) -> dict[str, list[str]]:
     """Names and words by class."""
-    found = dict(wordnet.by_kind(_wordnet(texts)))
+    found = dict(wordnet.by_kind(nouns))
     files = {name.rpartition("/")[2]: text for name, text in texts.of("mimesis")}
     if files:
         person, food = (reading.record(files[f"{name}.json"]) for name in ("person", "food"))

@@ -120,11 +120,6 @@ class Texts:
         return self.members.get(source, [])
 
 
-def names() -> list[str]:
-    """Names of all sources of the mix."""
-    return [*PACKAGES, *SETS]
-
-
 def gather(without: tuple[str, ...], packages: Mapping[str, TextSource] = PACKAGES) -> Texts:
     """Fetch and read every source but those that the mix goes without.
 

@@ -10,7 +10,7 @@ from draftwood_train.data.everyday.reading import Section, sentences_of
 from draftwood_train.data.everyday.sources import HELP_FOLDER
 
 SUMMARY_WORDS = (300, 800)
-PASSAGES, PASSAGE_WORDS = (4, 5), (85, 120)
+PASSAGES, PASSAGE_WORDS, LEAST_WORDS = (4, 5), (85, 120), 60
 TASK_WORDS = (60, 180)
 
 
@@ -66,7 +66,7 @@ def _works(task: Task, material: Material) -> bool:
     return True
 
 
-WEIGHTS = {"chat": 32, "writing": 30, "facts": 30, "code": 14}
+WEIGHTS = {"chat": 32, "writing": 30, "facts": 27, "code": 14}
 
 
 def _framed(name: str) -> Task:
@@ -88,6 +88,7 @@ def _lists() -> tuple[Task, ...]:
         Task("code", 1, _listed("talk about code", "chatterbot-corpus"), "code follow-ups"),
         Task("code", 4, _code_title, "code follow-ups"),
         Task("chat", 4, _help_title, "follow-ups"),
+        Task("facts", 3, _meaning, "follow-ups"),
         Task("sums", 8, _with_wish("gsm8k")),
         Task("sums", 2, _with_wish("svamp")),
         Task("sayings", 1, _saying, only_held_out=True),
@@ -139,6 +140,11 @@ def _help_title(filler: Filler, number: int) -> Drawn:
     title = filler.of(filler.material.help_titles)
     text = filler.filled(filler.frame("how-to", fits=False), title=title)
     return Drawn(text, "libreoffice-help-en-us")
+
+
+def _meaning(filler: Filler, number: int) -> Drawn:
+    gloss = filler.of(filler.material.meanings)
+    return Drawn(filler.filled(filler.frame("meanings", fits=False), gloss=gloss), "wordnet-base")
 
 
 def _saying(filler: Filler, number: int) -> Drawn:
@@ -213,10 +219,9 @@ def _cut(paragraphs: Sequence[str], words: int) -> str:
 
 def _rag(filler: Filler, number: int) -> Drawn:
     sections = _shelf(filler)
-    titled = [filler.rng.choice(sections) for _ in range(60)]
-    wanted = next(each for each in titled if each.title and each.words >= PASSAGE_WORDS[0])
-    others = [each for each in titled if each is not wanted and each.words >= 60]
-    chosen = [wanted, *others[: filler.rng.choice(PASSAGES) - 1]]
+    drawn = [filler.rng.choice(sections) for _ in range(60)]
+    long = [each for each in dict.fromkeys(drawn) if each.words >= LEAST_WORDS]
+    wanted, chosen = long[0], long[: filler.rng.choice(PASSAGES)]
     filler.rng.shuffle(chosen)
     passages = [_cut(each.paragraphs, filler.rng.randrange(*PASSAGE_WORDS)) for each in chosen]
     if filler.rng.random() < 0.5:
@@ -229,7 +234,9 @@ def _rag(filler: Filler, number: int) -> Drawn:
 def _question(filler: Filler, section: Section) -> str:
     if section.title.endswith("?"):
         return section.title
-    return filler.filled(filler.frame("question", fits=False), title=section.title)
+    begins = " ".join(section.paragraphs[0].split()[:6])
+    title = section.title or f'the passage that begins with "{begins}"'
+    return filler.filled(filler.frame("question", fits=False), title=title)
 
 
 def _source(book: str) -> str:
@@ -244,10 +251,15 @@ INTO, OUT_OF = "translation into English", "translation out of English"
 def _translations() -> tuple[Task, ...]:
     other = f"{HELD_OUT_LANGUAGE} into English"
     return (
-        Task(INTO, 14, lambda filler, _: _into(filler, filler.rng.choice(LEARNT))),
-        Task(OUT_OF, 8, lambda filler, _: _out_of(filler, filler.rng.choice(LEARNT))),
+        Task(INTO, 14, lambda filler, _: _into(filler, _learnt(filler))),
+        Task(OUT_OF, 8, lambda filler, _: _out_of(filler, _learnt(filler))),
         Task(other, 1, lambda filler, _: _into(filler, HELD_OUT_LANGUAGE), only_held_out=True),
     )
+
+
+def _learnt(filler: Filler) -> str:
+    """A language that is trained on and that there are texts of."""
+    return filler.rng.choice([each for each in LEARNT if each in filler.material.foreign])
 
 
 def _into(filler: Filler, speech: str) -> Drawn:
