@@ -11,6 +11,8 @@ from draftwood_train.data.everyday.material import Item, Material, Pool, divided
 
 Draw = Callable[[], str]
 _SLOT = re.compile(r"\{([\w ]+)\}")
+FRAMES = 1 / 6
+"""Share of the frames of each task that is held out."""
 COLOURS = ("red", "green", "blue", "black", "yellow", "orange")
 
 
@@ -19,7 +21,7 @@ def frames() -> Mapping[str, Pool[str]]:
     """Wordings by task, divided."""
     file = resources.files("draftwood_train.data.everyday").joinpath("frames.json")
     found = json.loads(file.read_text(encoding="utf-8"))
-    return {name: divided(f"frames {name}", wordings) for name, wordings in found.items()}
+    return {name: divided(f"frames {name}", found[name], share=FRAMES) for name in found}
 
 
 class Filler:

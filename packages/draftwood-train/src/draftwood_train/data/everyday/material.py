@@ -18,7 +18,7 @@ SHARE = 1 / 12
 """Share of groups that is held out, one at least."""
 FEWEST = 4
 """Groups of which one is held out."""
-ENTITY_SLOTS = ("topic", "role", "problem", "code")
+ENTITY_SLOTS = ("topic", "role", "problem", "code", "event", "person", "place")
 """Lists of words among draftwood's own that are divided too; others only vary the wording."""
 SHORTEST_GLOSS = 20
 """Characters."""
@@ -116,19 +116,13 @@ def load(texts: Texts) -> Material:
     held = {word for pool in known.values() for word in pool.held_out}
     train, others = ([each for each in nouns if (each.name in held) == side] for side in (0, 1))
     shelves = _shelves(_sections(texts))
-    titled = [
-        Section(MANUALS[shelf], each.title, each.paragraphs)
-        for shelf, pool in shelves.items()
-        for each in (*pool.train, *pool.held_out)
-        if shelf in MANUALS and _is_title(each.title)
-    ]
     files = [text for name, text in texts.of("wordnet-base") if "/data." in name]
     return Material(
         words=_own_words() | known,
         pairs=Pool(wordnet.pairs(train), wordnet.pairs(others)),
         meanings=Pool(_glosses(train), _glosses(others)),
         shelves=shelves,
-        titles=divided("titles", titled, lambda each: each.title),
+        titles=Pool(*(_titled(shelves, side) for side in (False, True))),
         help_titles=divided("help titles", _help_titles(texts)),
         foreign=_foreign(texts),
         english=divided("sentences", wordnet.sentences(*files)),
@@ -163,6 +157,16 @@ def _own_words() -> dict[str, Pool[str]]:
         name: divided(name, found) if name in ENTITY_SLOTS else Pool(found, found)
         for name, found in parts()["words"].items()
     }
+
+
+def _titled(shelves: Mapping[str, Pool[Section]], held_out: bool) -> list[Section]:
+    """Sections of manuals whose titles say something, by the manual's name."""
+    return [
+        Section(MANUALS[shelf], each.title, each.paragraphs)
+        for shelf, pool in shelves.items()
+        for each in pool.of(held_out)
+        if shelf in MANUALS and _is_title(each.title)
+    ]
 
 
 def _is_title(title: str) -> bool:

@@ -66,11 +66,12 @@ def _pod_text(block: str) -> str:
 def prose_sections(book: str, text: str, words: int = 900) -> Iterator[Section]:
     """Parts of running text of about so many words; paragraphs are a few sentences each."""
     gathered: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", text):
-        gathered += _paragraphs(" ".join(paragraph.split()))
-        if sum(len(each.split()) for each in gathered) >= words:
-            yield Section(book, "", tuple(gathered))
-            gathered = []
+    for block in re.split(r"\n\s*\n", text):
+        for paragraph in _paragraphs(" ".join(block.split())):
+            gathered.append(paragraph)
+            if sum(len(each.split()) for each in gathered) >= words:
+                yield Section(book, "", tuple(gathered))
+                gathered = []
 
 
 def sentences_of(text: str) -> list[str]:
