@@ -260,7 +260,7 @@ def test_recomputed_states_agree_with_stored_ones(tmp_path, lm, file):
         step = theirs.states.abs().amax(-1, keepdim=True) / 127
         assert bool(((ours.states - theirs.states).abs() <= 0.5001 * step).all())
     size = {name: Manifest.read(tmp_path / name).counts() for name in ("stored", "recomputed")}
-    assert size["recomputed"]["bytes"] < 0.2 * size["stored"]["bytes"]
+    assert size["recomputed"]["bytes"] < 0.3 * size["stored"]["bytes"]
     with pytest.raises(
         ValueError, match="recomputed on reading, which needs the target; load tiny"
     ):
