@@ -161,6 +161,19 @@ def test_a_torn_shard_is_named_and_made_anew(tmp_path, lm, file):
     assert content(folder) == whole
 
 
+def test_damaged_likeliest_tokens_are_named_when_they_are_read(folder, lm, file):
+    made(folder, lm, file, states="recomputed")
+    path = folder / shards.shard_name(0)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    begins, ends = json.loads(whole[8 : 8 + length])["top"]["data_offsets"]
+    first, last = 8 + length + begins, 8 + length + ends
+    path.write_bytes(whole[:first] + bytes(last - first) + whole[last:])
+    found = Dataset.open(folder, lm.model).texts("train")
+    with pytest.raises(ValueError, match=rf"{path.name} is torn: .*; delete it and give"):
+        found.tokens_of(0)
+
+
 def test_a_swapped_shard_is_refused(folder, lm, file):
     made(folder, lm, file)
     first, second = (folder / shards.shard_name(number) for number in (0, 1))

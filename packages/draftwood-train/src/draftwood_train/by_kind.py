@@ -10,6 +10,7 @@ from torch import nn
 from draftwood.heads import folder as folders
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.loading.models import load_model
+from draftwood.storage.atomic import write_file
 from draftwood_train.data.dataset import Dataset, Texts
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.loop import on_device
@@ -21,6 +22,7 @@ from draftwood_train.target import target_weights
 PLACES = 2048
 """Places of a row: few texts are longer, and none but those is cut."""
 MEAN = "mean over kinds"
+CARD, TITLE = "card.md", "## Held-out texts by kind"
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,22 @@ def judge_kinds(
     )
     held_out = Dataset.open(data, target_model).texts("held-out")
     return judged(trained, held_out, target, most)
+
+
+def write_card(head: Path, data: Path, kinds: Sequence[KindFigures]) -> None:
+    """Put the figures at the end of a head's card, in place of earlier ones.
+
+    Raises:
+        FileNotFoundError: where the folder has no card.
+    """
+    card = head / CARD
+    if not card.is_file():
+        raise FileNotFoundError(f"there is no {card}; --card takes the folder of a trained head")
+    rows = [each.row() for each in kinds]
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    before = card.read_text(encoding="utf-8").partition(TITLE)[0].rstrip("\n")
+    write_file(card, f"{before}\n\n{TITLE}\n\nTexts of {data.name}.\n\n{table}\n")
 
 
 def judged(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from command import refused, run
+from draftwood.heads.folder import load
 from draftwood_train.by_kind import MEAN, KindFigures, mean_of
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -56,6 +57,18 @@ def test_each_kind_has_its_figures_and_there_is_a_mean(folder: Path) -> None:
     table = run("train", "judge", str(folder / "head"), str(folder / "data"), "--most", "1")
     assert "depth 2" in table.stdout
     assert MEAN in table.stdout
+
+
+def test_figures_go_into_the_card_once(folder: Path) -> None:
+    card = folder / "head" / "card.md"
+    before = card.read_text()
+    for _ in range(2):
+        options = (str(folder / "head"), str(folder / "data"), "--card")
+        assert run("train", "judge", *options).exit_code == 0
+    after = card.read_text()
+    assert after.startswith(before.rstrip("\n"))
+    assert after.count("Held-out texts by kind") == after.count(f"| {MEAN} |") == 1
+    load(folder / "head")  # it is whole
 
 
 def test_what_is_wrong_is_said_in_one_line(folder: Path, target: str) -> None:

@@ -21,10 +21,17 @@ from draftwood.cli.terminal import output
     show_default=True,
     help="Held-out texts of each kind.",
 )
+@click.option("--card", is_flag=True, help="Write the figures into the card of HEAD, a folder.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads to run with.")
 @options.as_json
 def judge(
-    head: str, data: Path, model: str | None, most: int, threads: int | None, as_json: bool
+    head: str,
+    data: Path,
+    model: str | None,
+    most: int,
+    card: bool,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Judge HEAD, a drafter's name or folder, on the held-out texts of DATA.
 
@@ -39,11 +46,13 @@ def judge(
     """
     import torch
 
-    from draftwood_train.by_kind import judge_kinds
+    from draftwood_train.by_kind import judge_kinds, write_card
 
     if threads is not None:
         torch.set_num_threads(threads)
     found = judge_kinds(head, data, model, most)
+    if card:
+        write_card(Path(head), data, found)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
         return
