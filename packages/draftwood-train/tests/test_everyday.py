@@ -8,11 +8,11 @@ import pytest
 
 from data_models import data_options, target
 from draftwood_train.data import make
-from draftwood_train.data.barred import RUN, words
+from draftwood_train.data.barred import RUN, Known, words
 from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.everyday import sources
 from draftwood_train.data.everyday.filling import broken, frames, with_article
-from draftwood_train.data.everyday.material import Pool, divided, load
+from draftwood_train.data.everyday.material import Pool, apart, divided, load
 from draftwood_train.data.everyday.mix import EverydayPrompts
 from draftwood_train.data.everyday.reading import html_sections, pod_sections, prose_sections
 from draftwood_train.data.everyday.wordnet import entities
@@ -165,6 +165,30 @@ def test_divisions_are_those_of_groups():
     assert set(divided("other", items, lambda item: item.split()[0]).held_out) != set(pool.held_out)
     assert not divided("few", "ab").held_out
     assert not Pool([1], [])
+
+
+def test_training_items_that_overlap_with_held_out_ones_are_left_out():
+    run = " ".join(f"word{number}" for number in range(RUN))
+    near = f"quite another {run} text"
+    far = f"a third {' '.join(run.split()[1:])} text"
+    assert apart(Pool([near, far], [f"held out {run}"])) == Pool([far], [f"held out {run}"])
+
+
+def test_no_trained_passage_shares_thirteen_words_with_a_held_out_one(material):
+    held = Known(
+        text
+        for pool in material.shelves.values()
+        for each in pool.held_out
+        for text in each.paragraphs
+    )
+    trained = [
+        text
+        for pool in material.shelves.values()
+        for each in pool.train
+        for text in each.paragraphs
+    ]
+    assert trained
+    assert not [text for text in trained if held.shares_a_run(text)]
 
 
 def test_entities_are_read_with_their_kinds():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from draftwood_train.data.barred import Known
 from draftwood_train.data.composed import parts
 from draftwood_train.data.everyday import reading, wordnet
 from draftwood_train.data.everyday.reading import Section
@@ -67,6 +68,12 @@ def divided(
     for half in halves:
         random.Random(f"order {name}").shuffle(half)
     return Pool(*halves)
+
+
+def apart(pool: Pool[Item], text: Callable[[Item], str] = str) -> Pool[Item]:
+    """A pool without training items that share 13 words in a row with a held-out one."""
+    known = Known(text(each) for each in pool.held_out)
+    return Pool([each for each in pool.train if not known.shares_a_run(text(each))], pool.held_out)
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,11 @@ def _shelves(sections: list[Section]) -> dict[str, Pool[Section]]:
         if kept:
             own = Section(each.book, each.title, kept)
             shelves.setdefault(each.book.partition(":")[0], []).append(own)
-    return {name: _by_book(name, found) for name, found in shelves.items()}
+    return {name: apart(_by_book(name, found), _all_text) for name, found in shelves.items()}
+
+
+def _all_text(section: Section) -> str:
+    return " ".join(section.paragraphs)
 
 
 def _by_book(name: str, sections: list[Section]) -> Pool[Section]:
@@ -243,7 +254,9 @@ def _foreign(texts: Texts) -> dict[str, Pool[Foreign]]:
             said = " ".join(lines[:3])
             found[speech] += [Foreign(speech, said, name)] * TALK_COUNTS
     return {
-        speech: divided("pages", items, lambda each: _page(each.book))
+        speech: apart(
+            divided("pages", items, lambda each: _page(each.book)), lambda each: each.text
+        )
         for speech, items in found.items()
         if items
     }
@@ -287,7 +300,7 @@ def _lists(texts: Texts) -> dict[str, Pool[str]]:
         for _, text in texts.of("interview-questions")
         for each in reading.record(text)
     ]
-    return {name: divided(name, items) for name, items in found.items() if items}
+    return {name: apart(divided(name, items)) for name, items in found.items() if items}
 
 
 def _as_request(title: str) -> str:
