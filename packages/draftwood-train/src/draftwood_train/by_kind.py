@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from draftwood_train.data.dataset import Dataset, Texts
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.loop import on_device
 from draftwood_train.packing import RowPacking
-from draftwood_train.recipe import DrafterRecipe, TargetWeights
+from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights
 from draftwood_train.registry import recipe_class
 from draftwood_train.target import target_weights
 
@@ -146,15 +147,17 @@ def mean_of(kinds: Sequence[KindFigures]) -> KindFigures:
 
 def recipe_of(head: nn.Module) -> DrafterRecipe:
     """The recipe of a head's kind; all that judging asks of it is how many frames there are."""
-    recipe, config = recipe_class(head.config.kind), head.config
+    config: Any = head.config
+    recipe: Any = recipe_class(config.kind)
     return recipe(frames=config.frames) if hasattr(config, "frames") else recipe()
 
 
 def _judged_rows(
     recipe: DrafterRecipe, head: nn.Module, texts: Texts, target: TargetWeights
-) -> Iterator:
+) -> Iterator[Judged]:
     """Judge texts a row at a time, with the states that the head reads."""
-    reads, layers = tuple(head.config.reads), texts.layers
+    config: Any = head.config
+    reads, layers = tuple(config.reads), texts.layers
     if missing := {*reads, target.layers} - set(layers):
         raise ValueError(
             f"the head reads layer {min(missing)}, but the data hold"
