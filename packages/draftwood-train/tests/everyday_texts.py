@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from draftwood_train.data.everyday.sources import HELP_FOLDER, WORDS, Texts
+from draftwood_train.data.everyday.sources import HELP_FOLDER, WORDS, SourceTexts
 
 PERSONS = [f"{one}{two}" for one in ("Ann", "Bea", "Cid", "Dan") for two in ("a", "o", "is", "ek")]
 NOUNS = {"05": "animal", "06": "object", "13": "food", "09": "idea", "20": "plant", "27": "metal"}
@@ -96,7 +96,7 @@ def members() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def texts(sources: Mapping[str, list[tuple[str, str]]] | None = None) -> Texts:
+def texts(sources: Mapping[str, list[tuple[str, str]]] | None = None) -> SourceTexts:
     found = members() if sources is None else sources
     facts = {name: {"licence": "MIT", "origin": name} for name in found}
-    return Texts(found, {"composed": WORDS, **facts})
+    return SourceTexts(found, {"composed": WORDS, **facts})

@@ -315,7 +315,7 @@ class TestMaking:
         self.made(tmp_path / "data")
         changed = texts()
         facts = {**changed.facts, "gsm8k": {"licence": "MIT", "origin": "another"}}
-        other = sources.Texts(changed.members, facts)
+        other = sources.SourceTexts(changed.members, facts)
         monkeypatch.setattr(make, "gather", lambda without: other)
         with pytest.raises(ValueError, match="gsm8k changed since the data"):
             self.made(tmp_path / "data")

@@ -28,7 +28,7 @@ CARD, TITLE = "card.md", "## Held-out texts by kind"
 
 @dataclass(frozen=True)
 class KindFigures:
-    """How well a head drafts the held-out texts of a kind, every level fed with the true tokens.
+    """Figures of a head on the held-out texts of a kind, every level fed with the true tokens.
 
     Attributes:
         texts: that were judged.

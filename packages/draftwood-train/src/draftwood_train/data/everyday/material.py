@@ -11,7 +11,7 @@ from draftwood_train.data.barred import Known
 from draftwood_train.data.composed import parts
 from draftwood_train.data.everyday import reading, wordnet
 from draftwood_train.data.everyday.reading import Section
-from draftwood_train.data.everyday.sources import LANGUAGES, Texts
+from draftwood_train.data.everyday.sources import LANGUAGES, SourceTexts
 from draftwood_train.data.prompts import number_of
 
 Item = TypeVar("Item")
@@ -116,7 +116,7 @@ class Material:
         return {"books": books, "entities": sorted(counts.values())}
 
 
-def load(texts: Texts) -> Material:
+def load(texts: SourceTexts) -> Material:
     """Read the material out of the texts of all sources."""
     nouns = _wordnet(texts)
     known = {name: divided(name, found) for name, found in _entities(texts, nouns).items()}
@@ -141,12 +141,12 @@ def _glosses(nouns: Sequence[wordnet.Entity]) -> list[str]:
     return [each.gloss for each in nouns if len(each.gloss) > SHORTEST_GLOSS]
 
 
-def _wordnet(texts: Texts) -> list[wordnet.Entity]:
+def _wordnet(texts: SourceTexts) -> list[wordnet.Entity]:
     files = {name.rpartition("/")[2]: text for name, text in texts.of("wordnet-base")}
     return wordnet.entities(files["data.noun"], files["index.noun"]) if files else []
 
 
-def _entities(texts: Texts, nouns: Sequence[wordnet.Entity]) -> dict[str, list[str]]:
+def _entities(texts: SourceTexts, nouns: Sequence[wordnet.Entity]) -> dict[str, list[str]]:
     """Names and words by class."""
     found = dict(wordnet.by_kind(nouns))
     files = {name.rpartition("/")[2]: text for name, text in texts.of("mimesis")}
@@ -208,7 +208,7 @@ def _by_book(name: str, sections: list[Section]) -> Pool[Section]:
     )
 
 
-def _sections(texts: Texts) -> list[Section]:
+def _sections(texts: SourceTexts) -> list[Section]:
     found: list[Section] = []
     for source in MANUALS:
         for name, text in texts.of(source):
@@ -233,12 +233,12 @@ def _book(source: str, name: str) -> str:
     return re.split(r"[-.]", file)[0]
 
 
-def _help_titles(texts: Texts) -> list[str]:
+def _help_titles(texts: SourceTexts) -> list[str]:
     pages = [text for name, text in texts.of("libreoffice-help-en-us") if "/guide/" in name]
     return sorted({title for page in pages if len((title := reading.help_title(page)).split()) > 1})
 
 
-def _foreign(texts: Texts) -> dict[str, Pool[Foreign]]:
+def _foreign(texts: SourceTexts) -> dict[str, Pool[Foreign]]:
     """Paragraphs of help and lines of talk by language."""
     found: dict[str, list[Foreign]] = {speech: [] for speech in SPEECHES.values()}
     english: set[str] = set()  # which other pages hold where nobody translated it
@@ -275,7 +275,7 @@ def _pieces(sentences: Sequence[str]) -> Iterable[str]:
             yield text
 
 
-def _lists(texts: Texts) -> dict[str, Pool[str]]:
+def _lists(texts: SourceTexts) -> dict[str, Pool[str]]:
     """Questions that are taken as they are."""
     found: dict[str, list[str]] = {
         name: [text for _, text in texts.of(name)]

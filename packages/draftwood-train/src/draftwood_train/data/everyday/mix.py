@@ -9,7 +9,7 @@ from typing import overload
 from draftwood_train.data.barred import Known
 from draftwood_train.data.everyday.filling import Filler, frames
 from draftwood_train.data.everyday.material import HELD_OUT_LANGUAGE, Material
-from draftwood_train.data.everyday.tasks import Drawn, Task, tasks
+from draftwood_train.data.everyday.tasks import Drawn, PromptTask, tasks
 from draftwood_train.data.prompts import CollectedPrompt, number_of
 
 HELD_OUT_OF = 33
@@ -94,20 +94,20 @@ class EverydayPrompts(Sequence[CollectedPrompt]):
         random.Random(self._draw("order", block)).shuffle(order)
         return order
 
-    def _task(self, number: int) -> tuple[Task, int]:
+    def _task(self, number: int) -> tuple[PromptTask, int]:
         """Task of a prompt, and how many prompts of that task come before."""
         block, rank = divmod(number, len(self._block))
         order = self._order(block)
         task = self.tasks[order[rank]]
         return task, block * task.weight + order[:rank].count(order[rank])
 
-    def _drawn(self, task: Task, filler: Filler, place: int) -> Drawn | None:
+    def _drawn(self, task: PromptTask, filler: Filler, place: int) -> Drawn | None:
         try:
             return task.make(filler, place)
         except (LookupError, StopIteration):  # a list has come to its end
             return None
 
-    def _turns(self, task: Task, filler: Filler) -> tuple[str, ...]:
+    def _turns(self, task: PromptTask, filler: Filler) -> tuple[str, ...]:
         if not task.follows or filler.rng.random() >= FOLLOWED:
             return ()
         turns = [filler.filled(filler.frame(task.follows))]

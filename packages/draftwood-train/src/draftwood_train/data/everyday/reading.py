@@ -122,5 +122,5 @@ def talk(text: str) -> list[list[str]]:
 
 
 def record(text: str) -> Any:
-    """What a file of JSON holds."""
+    """Content of a file of JSON."""
     return json.loads(text)

@@ -109,7 +109,7 @@ Members = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Texts:
+class SourceTexts:
     """Texts of the mix by source, and the facts that the manifest keeps of each source."""
 
     members: Mapping[str, Members]
@@ -120,7 +120,7 @@ class Texts:
         return self.members.get(source, [])
 
 
-def gather(without: tuple[str, ...], packages: Mapping[str, TextSource] = PACKAGES) -> Texts:
+def gather(without: tuple[str, ...], packages: Mapping[str, TextSource] = PACKAGES) -> SourceTexts:
     """Fetch and read every source but those that the mix goes without.
 
     Raises:
@@ -140,7 +140,7 @@ def gather(without: tuple[str, ...], packages: Mapping[str, TextSource] = PACKAG
     for name in SETS:
         if name not in without:
             members[name], facts[name] = _of_set(name)
-    return Texts(members, facts)
+    return SourceTexts(members, facts)
 
 
 def _required(name: str, members: Members) -> Members:

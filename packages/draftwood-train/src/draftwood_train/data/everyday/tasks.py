@@ -27,7 +27,7 @@ Make = Callable[[Filler, int], Drawn]
 
 
 @dataclass(frozen=True)
-class Task:
+class PromptTask:
     """One way to make prompts.
 
     Attributes:
@@ -44,7 +44,7 @@ class Task:
     only_held_out: bool = False
 
 
-def tasks(material: Material) -> list[Task]:
+def tasks(material: Material) -> list[PromptTask]:
     """Tasks for which there is material in both splits."""
     known = (
         *(_framed(name) for name in ("chat", "writing", "facts", "code")),
@@ -56,7 +56,7 @@ def tasks(material: Material) -> list[Task]:
     return [each for each in known if _works(each, material)]
 
 
-def _works(task: Task, material: Material) -> bool:
+def _works(task: PromptTask, material: Material) -> bool:
     """True if a prompt of each split that the task has can be made."""
     try:
         for held_out in (True, False) if not task.only_held_out else (True,):
@@ -69,29 +69,31 @@ def _works(task: Task, material: Material) -> bool:
 WEIGHTS = {"chat": 32, "writing": 30, "facts": 27, "code": 14}
 
 
-def _framed(name: str) -> Task:
+def _framed(name: str) -> PromptTask:
     """Task whose prompts are filled frames of that name."""
 
     def make(filler: Filler, number: int) -> Drawn:
         return Drawn(filler.filled(filler.frame(name)), "wordnet-base")
 
-    return Task(name, WEIGHTS[name], make, "code follow-ups" if name == "code" else "follow-ups")
+    return PromptTask(
+        name, WEIGHTS[name], make, "code follow-ups" if name == "code" else "follow-ups"
+    )
 
 
-def _lists() -> tuple[Task, ...]:
+def _lists() -> tuple[PromptTask, ...]:
     """Tasks that take the questions of a source as they are."""
     return (
-        Task("chat", 6, _listed("talk", "chatterbot-corpus"), "follow-ups"),
-        Task("chat", 4, _listed("self_instruct", "self_instruct"), "follow-ups"),
-        Task("code", 5, _listed("mbpp", "mbpp"), "code follow-ups"),
-        Task("code", 2, _listed("interviews", "interview-questions"), "code follow-ups"),
-        Task("code", 1, _listed("talk about code", "chatterbot-corpus"), "code follow-ups"),
-        Task("code", 4, _code_title, "code follow-ups"),
-        Task("chat", 4, _help_title, "follow-ups"),
-        Task("facts", 3, _meaning, "follow-ups"),
-        Task("sums", 8, _with_wish("gsm8k")),
-        Task("sums", 2, _with_wish("svamp")),
-        Task("sayings", 1, _saying, only_held_out=True),
+        PromptTask("chat", 6, _listed("talk", "chatterbot-corpus"), "follow-ups"),
+        PromptTask("chat", 4, _listed("self_instruct", "self_instruct"), "follow-ups"),
+        PromptTask("code", 5, _listed("mbpp", "mbpp"), "code follow-ups"),
+        PromptTask("code", 2, _listed("interviews", "interview-questions"), "code follow-ups"),
+        PromptTask("code", 1, _listed("talk about code", "chatterbot-corpus"), "code follow-ups"),
+        PromptTask("code", 4, _code_title, "code follow-ups"),
+        PromptTask("chat", 4, _help_title, "follow-ups"),
+        PromptTask("facts", 3, _meaning, "follow-ups"),
+        PromptTask("sums", 8, _with_wish("gsm8k")),
+        PromptTask("sums", 2, _with_wish("svamp")),
+        PromptTask("sayings", 1, _saying, only_held_out=True),
     )
 
 
@@ -122,12 +124,12 @@ def _with_wish(name: str) -> Make:
     return make
 
 
-def _sums() -> Task:
+def _sums() -> PromptTask:
     def make(filler: Filler, number: int) -> Drawn:
         problem = filler.filled(filler.frame("sums"))
         return Drawn(f"{problem} {filler.frame('sums after')}".strip(), "wordnet-base")
 
-    return Task("sums", 8, make)
+    return PromptTask("sums", 8, make)
 
 
 def _code_title(filler: Filler, number: int) -> Drawn:
@@ -153,12 +155,12 @@ def _saying(filler: Filler, number: int) -> Drawn:
     return Drawn(filler.filled(frame, saying=saying), "inspirational-quotes")
 
 
-def _reading() -> tuple[Task, ...]:
+def _reading() -> tuple[PromptTask, ...]:
     """Tasks about passages."""
     return (
-        Task("summary", 12, _summary, "follow-ups"),
-        Task("rag", 14, _rag),
-        Task("writing", 4, _passage_task),
+        PromptTask("summary", 12, _summary, "follow-ups"),
+        PromptTask("rag", 14, _rag),
+        PromptTask("writing", 4, _passage_task),
     )
 
 
@@ -248,12 +250,14 @@ LEARNT = ("German", "French", "Spanish")
 INTO, OUT_OF = "translation into English", "translation out of English"
 
 
-def _translations() -> tuple[Task, ...]:
+def _translations() -> tuple[PromptTask, ...]:
     other = f"{HELD_OUT_LANGUAGE} into English"
     return (
-        Task(INTO, 14, lambda filler, _: _into(filler, _learnt(filler))),
-        Task(OUT_OF, 8, lambda filler, _: _out_of(filler, _learnt(filler))),
-        Task(other, 1, lambda filler, _: _into(filler, HELD_OUT_LANGUAGE), only_held_out=True),
+        PromptTask(INTO, 14, lambda filler, _: _into(filler, _learnt(filler))),
+        PromptTask(OUT_OF, 8, lambda filler, _: _out_of(filler, _learnt(filler))),
+        PromptTask(
+            other, 1, lambda filler, _: _into(filler, HELD_OUT_LANGUAGE), only_held_out=True
+        ),
     )
 
 
