@@ -307,6 +307,7 @@ class TestMaking:
         for chosen, what in (
             ({"sets": ("composed",)}, "leave out --sets and --prompts"),
             ({"self_written": 0.5}, "at most 0.15 of the everyday mix"),
+            ({"mix": "collected", "without": ("gsm8k",)}, "goes with --mix everyday"),
         ):
             with pytest.raises(ValueError, match=what):
                 self.made(tmp_path / "data", **chosen)

@@ -61,6 +61,8 @@ class DataOptions:
         if not 0 <= self.self_written <= 1:
             raise ValueError(f"self_written is a share from 0 to 1, got {self.self_written}")
         if self.mix == "collected":
+            if self.without:
+                raise ValueError("--without goes with --mix everyday; of sets name those you want")
             require_prompts(self.sets, self.files, self.self_written)
         else:
             self._require_own_prompts()
