@@ -26,7 +26,7 @@ from draftwood_train.data.write import BatchWriter, Job, Request
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
-BYTES_OF_TOP = 24  # of a token that is part of an answer half of the time, about
+BYTES_OF_TOP = 28  # of a token that is part of an answer half of the time, about
 TRIAL_PROMPT, TRIAL_ANSWER = 64, 16  # tokens
 Report = Callable[[int, int], None]
 """Called with the tokens stored or in progress, and with those that were run."""
