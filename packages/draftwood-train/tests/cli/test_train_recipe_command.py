@@ -21,7 +21,7 @@ def data(deep: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     options = ("--tokens", "700", "--max-answer", "16", "--max-prompt", "60")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("draftwood_train.data.make.measured_prompts", list)
-        held_out = "draftwood_train.data.make.is_held_out"
+        held_out = "draftwood_train.data.prompts.is_held_out"
         patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 3 == 0)
         made = run(
             *("train", "data", str(folder / "set"), "--model", deep, "--sets", ""),

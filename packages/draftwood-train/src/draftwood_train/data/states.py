@@ -54,16 +54,27 @@ def bytes_per_token(layers: int, dim: int) -> int:
 def likeliest(
     logits: Float[Tensor, "rows vocab"],
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """Most probable token of each row, and the log of the row's sum of exponentials.
+    """Most probable token of each row, and the log of the row's sum of exponentials."""
+    best, _, normalizers = top_tokens(logits, 1)
+    return best[:, 0], normalizers
 
-    One pass over each row gives both, by the most probable token's probability.
+
+def top_tokens(
+    logits: Float[Tensor, "rows vocab"], count: int
+) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"], Float[Tensor, " rows"]]:
+    """Most probable tokens of each row, their probabilities, and the log of its sum of
+    exponentials.
+
+    One pass over each row gives all three on the CPU, the last by the first one's probability.
     """
     if logits.device.type != "cpu":
-        return logits.argmax(-1), logits.float().logsumexp(-1)
-    found = topk_probs(logits.float().numpy(), 1, 1.0)
-    best, probability = map(torch.from_numpy, found)
-    normalizers = (logits.gather(1, best).double() - probability.double().log()).float()
-    return best[:, 0], normalizers[:, 0]
+        normalizers = logits.float().logsumexp(-1)
+        best = logits.topk(count)
+        return best.indices, (best.values.float() - normalizers[:, None]).exp(), normalizers
+    found = topk_probs(logits.float().numpy(), count, 1.0)
+    best, probabilities = map(torch.from_numpy, found)
+    first = logits.gather(1, best[:, :1]).double() - probabilities[:, :1].double().log()
+    return best, probabilities, first[:, 0].float()
 
 
 def in_bytes(
@@ -120,3 +131,18 @@ def states_of(
     finally:
         session.close()
     return states, normalizers
+
+
+def states_alone(
+    model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
+) -> Float[Tensor, "places layers dim"]:
+    """Run a pass over a whole text without the output head."""
+    session = model.start()
+    try:
+        passes = [
+            stacked([session.extend(chunk, "none", tuple(layers))], layers).float()
+            for chunk in chunks(tokens.tolist(), PREFILL)
+        ]
+    finally:
+        session.close()
+    return torch.cat(passes)
