@@ -62,6 +62,7 @@ class RowPacking:
         places: of a row.
         rows: of a batch.
         seed: of the order of texts; None keeps theirs.
+        only: numbers of the texts that are taken; None takes all.
     """
 
     texts: Texts
@@ -70,6 +71,7 @@ class RowPacking:
     places: int = 512
     rows: int = 16
     seed: int | None = 0
+    only: frozenset[int] | None = None
 
     def with_rows(self, rows: int, seed: int | None) -> "RowPacking":
         """The same texts in batches of ``rows`` rows, in the order of a seed."""
@@ -81,6 +83,8 @@ class RowPacking:
         The last batch may be smaller.
         """
         pieces = pieces_of(self.texts, self.places)
+        if self.only is not None:
+            pieces = [piece for piece in pieces if piece.text in self.only]
         if self.seed is None:
             rows = first_fit(pieces, self.places)
         else:

@@ -1,7 +1,7 @@
 """Train a drafter from a data set, and write its folder."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset, Split
 from draftwood_train.data.manifest import Manifest
+from draftwood_train.flatness import flattest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
@@ -102,7 +103,7 @@ class Training:
         return Trainer(
             self.recipe,
             target,
-            self.packing("train").with_rows(settings.rows, settings.seed),
+            self._chosen(target).with_rows(settings.rows, settings.seed),
             self.packing("held-out").with_rows(settings.rows, None),
             settings,
             self.folder,
@@ -110,6 +111,14 @@ class Training:
             self.resume and (self.folder / NAME).is_file(),
             say,
         )
+
+    def _chosen(self, target: TargetWeights) -> RowPacking:
+        """The training texts, or the flattest of them."""
+        packing = self.packing("train")
+        if self.settings.flattest >= 1:
+            return packing
+        share = self.settings.flattest
+        return replace(packing, only=flattest(packing.texts, packing.final, target, share))
 
     def packing(self, split: Split) -> RowPacking:
         """The texts of a part of the data in rows, with the states that the recipe reads."""
@@ -182,7 +191,9 @@ class Training:
                 f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",
                 f"Seed {self.settings.seed}; {outcome.step} steps, {outcome.tokens:,} tokens in"
-                f" {outcome.seconds / 60:.0f} minutes; ended: {outcome.reason}.",
+                f" {outcome.seconds / 60:.0f} minutes"
+                f" ({outcome.tokens / max(outcome.seconds, 1e-9):,.0f} tokens/s);"
+                f" ended: {outcome.reason}.",
                 "",
                 "Held-out text, by what the target computed of it:",
                 *(f"- {name}: {value:.4g}" for name, value in outcome.figures.items()),
