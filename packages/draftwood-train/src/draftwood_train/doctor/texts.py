@@ -1,0 +1,75 @@
+"""Held-out texts for the doctor: of a data set, or written by the target on the spot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from draftwood.text.language_model import LanguageModel
+from draftwood_train.data.barred import Bars
+from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.prompts import collect
+from draftwood_train.data.states import in_bytes, states_of
+from draftwood_train.data.texts import StoredText
+
+NEW_TOKENS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class HeldText:
+    """A held-out text as training reads it.
+
+    Attributes:
+        prompt: as it was asked; None where nobody knows.
+        stored: tokens, and states of ``layers``, in training's arithmetic.
+        layers: whose states these are.
+    """
+
+    prompt: str | None
+    stored: StoredText
+    layers: tuple[int, ...]
+
+
+def of_data(folder: Path, lm: LanguageModel, most: int) -> list[HeldText]:
+    """Held-out texts of a data set, greedy ones first.
+
+    Raises:
+        ValueError: where it holds none, and as ``Dataset.open``.
+    """
+    dataset = Dataset.open(folder, lm.model)
+    texts = dataset.texts("held-out")
+    prompts = [
+        shard.prompt_texts()[number]
+        for shard in dataset.shards
+        for number in np.flatnonzero(shard.held_out).tolist()
+    ]
+    if not len(texts):
+        raise ValueError(f"the data in {folder} hold out no texts; make more of them")
+    greedy = [
+        bool(shard.array("is_greedy")[n])
+        for shard in dataset.shards
+        for n in np.flatnonzero(shard.held_out).tolist()
+    ]
+    order = sorted(range(len(texts)), key=lambda number: not greedy[number])[:most]
+    return [HeldText(prompts[number], texts[number], dataset.layers) for number in order]
+
+
+def of_target(lm: LanguageModel, layers: Sequence[int], most: int) -> list[HeldText]:
+    """Greedy answers of the target to prompts that draftwood composes."""
+    prompts = collect(("composed",), [], 0, Bars([]))[:most]
+    plain, found = lm.with_method("plain"), []
+    for prompt in prompts:
+        tokens = lm.encode(prompt.text)
+        made = plain.generate(prompt.text, max_new_tokens=NEW_TOKENS)
+        every = torch.tensor([*tokens, *made.token_ids])
+        found.append(HeldText(prompt.text, read(lm, every, len(tokens), layers), tuple(layers)))
+    return found
+
+
+def read(lm: LanguageModel, tokens: torch.Tensor, answer: int, layers: Sequence[int]) -> StoredText:
+    """Read a greedy text as training does, with states in 8 bits."""
+    with torch.no_grad():
+        kept = in_bytes(*states_of(lm.model, tokens, layers))
+    return StoredText(tokens, answer, True, "composed", kept.floats(), kept.log_normalizer)
