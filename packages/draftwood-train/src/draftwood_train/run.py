@@ -18,6 +18,7 @@ from draftwood_train.data.manifest import Manifest
 from draftwood_train.flatness import flattest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
+from draftwood_train.plan import Plan, bytes_on_disk, planned_tokens, tokens_per_second
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 from draftwood_train.target import target_weights
 
@@ -82,8 +83,11 @@ class Training:
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
             )
-        start = self._start()
+        start = self._start(say)
         tokens = self._draft_tokens(start)
+        plan = self.plan(tokens)
+        say(str(plan))
+        plan.require_room(self.folder)
         trainer = self._trainer(start, tokens, say)
         try:
             outcome = trainer.run()
@@ -94,6 +98,35 @@ class Training:
             raise BrokenLossError(f"{error}; the best drafter so far is in {self.output}") from None
         self._store(outcome, tokens)
         return outcome
+
+    def plan(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> Plan:
+        """What this training will take, by a product that is timed now."""
+        target, settings = self.target(draft_tokens), self.settings
+        head = self.recipe.build(target)
+        recomputes = self.manifest.options.states == "recomputed"
+        sizes = target.sizes
+        layer = 3 * sizes.hidden * sizes.intermediate_size
+        layer += 2 * sizes.hidden * (sizes.heads + sizes.num_kv_heads) * sizes.head_dim
+        rate = tokens_per_second(
+            self.recipe,
+            head,
+            target,
+            target.layers * layer if recomputes else 0,
+            settings.precision == "bfloat16",
+        )
+        return Plan(
+            self.dataset.texts("train").tokens,
+            self.coverage(draft_tokens),
+            recomputes,
+            rate,
+            planned_tokens(settings, rate),
+            bytes_on_disk(head, settings),
+        )
+
+    def coverage(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> float:
+        """Share of the answers' tokens that a draft vocabulary has."""
+        counts = self.dataset.token_counts()
+        return float(counts[draft_tokens].sum()) / max(float(counts.sum()), 1.0)
 
     def _trainer(
         self, start: TrainedHead | None, tokens: Tensor, say: Callable[[str], None]
@@ -143,11 +176,23 @@ class Training:
             )
         return tuple(known.index(layer) for layer in reads)
 
-    def _start(self) -> TrainedHead | None:
+    def _start(self, say: Callable[[str], None]) -> TrainedHead | None:
+        """The drafter to start from; its target may have been tuned since.
+
+        Raises:
+            ValueError: for a drafter of a model of another size.
+        """
         if self.start is None:
             return None
         start = folders.load(self.start)
-        start.target.require(self.fingerprint)
+        replace(start.target, probe=()).require(replace(self.fingerprint, probe=()))
+        try:
+            start.target.require(self.fingerprint)
+        except ValueError:
+            say(
+                f"{self.start} was trained for {start.target.name}, whose weights are not those of"
+                f" {self.fingerprint.name}; its weights are where this training starts"
+            )
         return start
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
@@ -179,9 +224,9 @@ class Training:
 
         if PartialState().is_main_process:
             trained = TrainedHead(outcome.head.cpu(), tokens, self.fingerprint)
-            folders.save(self.output, trained, self._card(outcome))
+            folders.save(self.output, trained, self._card(outcome, tokens))
 
-    def _card(self, outcome: Outcome) -> str:
+    def _card(self, outcome: Outcome, tokens: Tensor) -> str:
         """Model card of the folder."""
         sources = self.manifest.sources.items()
         return "\n".join(
@@ -190,6 +235,7 @@ class Training:
                 "",
                 f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",
+                f"Started from {self.start}." if self.start else "",
                 f"Seed {self.settings.seed}; {outcome.step} steps, {outcome.tokens:,} tokens in"
                 f" {outcome.seconds / 60:.0f} minutes"
                 f" ({outcome.tokens / max(outcome.seconds, 1e-9):,.0f} tokens/s);"
@@ -197,6 +243,7 @@ class Training:
                 "",
                 "Held-out text, by what the target computed of it:",
                 *(f"- {name}: {value:.4g}" for name, value in outcome.figures.items()),
+                f"- coverage: {self.coverage(tokens):.4g}",
                 "",
                 "Data: the target's own answers to prompts from",
                 *(f"- {name}: {_told(facts)}" for name, facts in sources),

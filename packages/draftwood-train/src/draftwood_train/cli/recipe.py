@@ -109,7 +109,11 @@ def _common() -> list[click.Parameter]:
         option("--checkpoint-minutes", above, 3.0, "Between two checkpoints."),
         option("--seed", int, 0, "Of texts' order, new weights and noise."),
         option("--precision", click.Choice(["bfloat16", "float32"]), "bfloat16", "Of products."),
-        click.Option(["--from", "start"], type=path, help="A drafter's folder to go on from."),
+        click.Option(
+            ["--from", "start"],
+            type=path,
+            help="A drafter to go on from, of this target or of the model it was tuned from.",
+        ),
         click.Option(["--resume"], is_flag=True, help="Go on after the newest checkpoint."),
         click.Option(["--model"], help="The target.  [default: the one that wrote the data]"),
         click.Option(["--threads"], type=some, help="CPU threads.  [default: PyTorch's choice]"),
