@@ -14,10 +14,10 @@ from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
+from draftwood_train.doctor.differences import Drafted
 from draftwood_train.doctor.examination import Examination, examine, promised, table
-from draftwood_train.doctor.findings import Drafted
 from draftwood_train.doctor.head import neighbours, rows_of
-from draftwood_train.doctor.replay import Drafts, Replay, _compare, drafts
+from draftwood_train.doctor.replay import Replay, ReplayedStep, _compare, drafts
 from draftwood_train.doctor.texts import HeldText, of_target
 from draftwood_train.recipe import TargetWeights
 from draftwood_train.recipes.eagle import EagleRecipe
@@ -180,7 +180,7 @@ def test_labels_of_another_place_are_named(case: Case) -> None:
     head = learnt(case.weights, case.texts, late=1)
     found = examined(case, trained=replace(case.trained, head=head))
     assert "shifted labels" in faults(found)
-    assert any("the token 3 places on" in each.says for each in found.findings)
+    assert any("3 places on" in each.says for each in found.findings)
 
 
 def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) -> None:
@@ -201,8 +201,8 @@ def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) ->
 def test_drafts_that_differ_in_decoding_are_named_with_their_first_place() -> None:
     found = Replay()
     text = [5, 6, 7, 8, 9, 10, 11, 12]
-    _compare(found, 0, "own", Drafts(0, (7, 8, 1, 2), 2), [7, 8, 9, 0], text)
-    _compare(found, 0, "own", Drafts(3, (1, 2, 3, 4), 0), [10, 2, 3, 4], text)
+    _compare(found, 0, "own", ReplayedStep(0, (7, 8, 1, 2), 2), [7, 8, 9, 0], text)
+    _compare(found, 0, "own", ReplayedStep(3, (1, 2, 3, 4), 0), [10, 2, 3, 4], text)
     assert (found.same, found.compared, found.first) == (2, 4, (0, 0, 3))
     assert found.decoding["own"].right[:3] == [1, 1, 0]
     assert found.training["own"].right[:3] == [2, 1, 1]

@@ -37,7 +37,7 @@ class Tokens:
     source: str = "own"
 
 
-class TokenTexts(list[Tokens]):
+class UnrunTexts(list[Tokens]):
     """Texts of which only tokens are stored."""
 
     layers = LAYERS
@@ -60,7 +60,7 @@ def model():  # type: ignore[no-untyped-def]
     return target().model
 
 
-def token_texts(model, count: int = 11) -> tuple[TokenTexts, Texts]:  # type: ignore[no-untyped-def]
+def token_texts(model, count: int = 11) -> tuple[UnrunTexts, Texts]:  # type: ignore[no-untyped-def]
     """Texts without states, and the same as they would be stored."""
     drawn, late, stored = torch.Generator().manual_seed(0), [], Texts()
     for number in range(count):
@@ -70,7 +70,7 @@ def token_texts(model, count: int = 11) -> tuple[TokenTexts, Texts]:  # type: ig
         logs = (torch.rand(length - 2, 4, generator=drawn) / 4).log()
         late.append(Tokens(tokens, 3, Top(logs, normalizers[2:])))
         stored.append(StoredText(tokens, 3, True, "own", states, normalizers))
-    return TokenTexts(model, late), stored
+    return UnrunTexts(model, late), stored
 
 
 def test_shared_passes_give_the_states_of_texts_alone(model) -> None:  # type: ignore[no-untyped-def]

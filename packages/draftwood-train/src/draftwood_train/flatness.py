@@ -8,7 +8,7 @@ from torch.nn import functional
 from draftwood_train.data.dataset import Texts
 from draftwood_train.data.texts import StoredText
 from draftwood_train.recipe import TargetWeights
-from draftwood_train.recomputed import TokenTexts
+from draftwood_train.recomputed import UnrunTexts
 
 EVERY = 8
 """Places of an answer of which one is looked at."""
@@ -26,7 +26,7 @@ def flattest(texts: Texts, final: int, target: TargetWeights, share: float) -> f
     found = torch.tensor(
         [
             stored_entropy(texts.tokens_of(number).top)
-            if isinstance(texts, TokenTexts) and texts.tokens_of(number).top is not None
+            if isinstance(texts, UnrunTexts) and texts.tokens_of(number).top is not None
             else entropy(texts[number], final, target)
             for number in range(len(texts))
         ]

@@ -20,8 +20,8 @@ PROBED = 0.1
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a training will take.
+class TrainingPlan:
+    """Time and disk that a training will take.
 
     Attributes:
         data: tokens of the training texts.

@@ -17,7 +17,7 @@ AT_ONCE = 8
 
 
 @runtime_checkable
-class TokenTexts(Protocol):
+class UnrunTexts(Protocol):
     """Texts that can be read without running their target.
 
     Attributes:
@@ -40,7 +40,7 @@ def read(texts: Any, numbers: Iterable[int]) -> dict[int, StoredText]:
         ValueError: for states that are no numbers.
     """
     wanted, found = sorted(set(numbers)), dict[int, StoredText]()
-    if isinstance(texts, TokenTexts) and texts.model is not None:
+    if isinstance(texts, UnrunTexts) and texts.model is not None:
         alone = {number: texts.tokens_of(number) for number in wanted}
         late = [number for number, text in alone.items() if text.top is not None]
         every = states_together(

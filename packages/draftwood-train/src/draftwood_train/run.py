@@ -18,7 +18,7 @@ from draftwood_train.data.manifest import Manifest
 from draftwood_train.flatness import flattest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
-from draftwood_train.plan import Plan, bytes_on_disk, planned_tokens, tokens_per_second
+from draftwood_train.plan import TrainingPlan, bytes_on_disk, planned_tokens, tokens_per_second
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 from draftwood_train.target import target_weights
 
@@ -99,8 +99,8 @@ class Training:
         self._store(outcome, tokens)
         return outcome
 
-    def plan(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> Plan:
-        """What this training will take, by a product that is timed now."""
+    def plan(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> TrainingPlan:
+        """Plan this training by a product that is timed now."""
         target, settings = self.target(draft_tokens), self.settings
         head = self.recipe.build(target)
         recomputes = self.manifest.options.states == "recomputed"
@@ -114,7 +114,7 @@ class Training:
             target.layers * layer if recomputes else 0,
             settings.precision == "bfloat16",
         )
-        return Plan(
+        return TrainingPlan(
             self.dataset.texts("train").tokens,
             self.coverage(draft_tokens),
             recomputes,

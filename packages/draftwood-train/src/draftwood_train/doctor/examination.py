@@ -9,7 +9,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.doctor import head as heads
 from draftwood_train.doctor import states
-from draftwood_train.doctor.findings import Drafted, Finding
+from draftwood_train.doctor.differences import Difference, Drafted
 from draftwood_train.doctor.replay import Replay, drafts, replay
 from draftwood_train.doctor.texts import HeldText
 from draftwood_train.recipe import TargetWeights
@@ -27,7 +27,7 @@ class Examination:
         promised: figures of the head's card.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Difference, ...]
     replay: Replay
     promised: Mapping[str, float]
 
@@ -82,7 +82,7 @@ def examine(
     return Examination(tuple(each for each in found if each is not None), both, promises)
 
 
-def wandered(both: Replay) -> Finding | None:
+def wandered(both: Replay) -> Difference | None:
     """Find a target that no longer writes its own greedy texts."""
     if both.wandered is None:
         return None
@@ -90,7 +90,7 @@ def wandered(both: Replay) -> Finding | None:
     says = (
         "the target now writes another token than in the data; make data with the target of today"
     )
-    return Finding("target", says, text, place)
+    return Difference("target", says, text, place)
 
 
 def table(examined: Examination) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood_train.data.states import states_of
 from draftwood_train.data.texts import StoredText
-from draftwood_train.doctor.findings import Finding
+from draftwood_train.doctor.differences import Difference
 from draftwood_train.doctor.texts import HeldText
 from draftwood_train.losses import CHUNK
 from draftwood_train.packing import RowPacking, TextPiece
@@ -97,7 +97,7 @@ def hits(
 
 def labels(
     head: EagleHead, texts: Sequence[HeldText], columns: Sequence[int], target: TargetWeights
-) -> Finding | None:
+) -> Difference | None:
     """Find a head whose first guess is the token of another place, or another token's number."""
     shares: dict[tuple[int, int], float] = {}
     guessed = [first_guesses(head, text.stored, columns, target) for text in texts]
@@ -115,18 +115,18 @@ def labels(
     if best <= own + CLEARLY:
         return None
     if off:
-        says = f"first guesses are right in {own:.2f}, with ids {off:+d} off in {best:.2f}"
-        return Finding("vocabulary", f"{says}; export the head again")
+        says = f"first draft tokens are right in {own:.2f}, with ids {off:+d} off in {best:.2f}"
+        return Difference("vocabulary", f"{says}; export the head again")
     says = (
-        f"the first guess is the token {ahead} places on in {best:.2f}, the one two places on in"
+        f"the first draft token is that {ahead} places on in {best:.2f}, the one two places on in"
         f" {own:.2f}; train the head again with labels of the place behind its token"
     )
-    return Finding("shifted labels", says)
+    return Difference("shifted labels", says)
 
 
 def vocabulary(
     texts: Sequence[HeldText], target: TargetWeights, promised: Mapping[str, float]
-) -> Finding | None:
+) -> Difference | None:
     """Find a draft vocabulary that covers less of the answers than the one in training."""
     answers = torch.cat([text.stored.tokens[text.stored.answer :] for text in texts]).long()
     covered = float((target.draft_index[answers] >= 0).float().mean())
@@ -137,12 +137,12 @@ def vocabulary(
         f"the draft vocabulary has {covered:.2f} of the answers' tokens, in training it had"
         f" {wanted:.2f}; copy the head's folder again"
     )
-    return Finding("vocabulary", says)
+    return Difference("vocabulary", says)
 
 
 def layers(
     head: EagleHead, texts: Sequence[HeldText], model: Model, target: TargetWeights
-) -> Finding | None:
+) -> Difference | None:
     """Find a head that drafts better from other layers than those it says it reads."""
     reads, found = head.config.reads, dict[tuple[int, ...], list[int]]()
     for text in texts[:SEARCHED]:
@@ -164,7 +164,7 @@ def layers(
         f"the head says it reads layers {_listed(reads)} and is right in {shares[reads]:.2f}, with"
         f" {_listed(best)} in {shares[best]:.2f}; mend the reads of its config.json"
     )
-    return Finding("layer", says)
+    return Difference("layer", says)
 
 
 def neighbours(reads: tuple[int, ...], layers: int) -> list[tuple[int, ...]]:

@@ -7,7 +7,7 @@ import torch
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
-from draftwood_train.doctor.findings import Drafted, Finding
+from draftwood_train.doctor.differences import Difference, Drafted
 from draftwood_train.doctor.head import guesses, head_of, rows_of
 from draftwood_train.doctor.texts import NEW_TOKENS, HeldText, read
 from draftwood_train.recipe import TargetWeights
@@ -18,7 +18,7 @@ AGREES = 0.85
 
 
 @dataclass(frozen=True)
-class Drafts:
+class ReplayedStep:
     """One step of decoding.
 
     Attributes:
@@ -51,7 +51,9 @@ class Replay:
     wandered: tuple[int, int] | None = None
 
 
-def decoded(lm: LanguageModel, prompt: Sequence[int], most: int) -> tuple[list[int], list[Drafts]]:
+def decoded(
+    lm: LanguageModel, prompt: Sequence[int], most: int
+) -> tuple[list[int], list[ReplayedStep]]:
     """Decode greedily; return the text and the drafts of its steps."""
     stream = lm.stream(prompt, max_new_tokens=most, temperature=0.0)
     for _ in stream:
@@ -60,7 +62,7 @@ def decoded(lm: LanguageModel, prompt: Sequence[int], most: int) -> tuple[list[i
     for step in stream.steps:
         if step.tree is not None and len(step.tree) > 1:
             drafted = tuple(step.tree.token_list[1:])
-            found.append(Drafts(len(tokens) - 2, drafted, step.accepted))
+            found.append(ReplayedStep(len(tokens) - 2, drafted, step.accepted))
         tokens += step.tokens
     return tokens, found
 
@@ -94,7 +96,12 @@ def _watch(found: Replay, number: int, text: HeldText, tokens: Sequence[int]) ->
 
 
 def _compare(
-    found: Replay, number: int, kind: str, step: Drafts, guessed: list[int], tokens: Sequence[int]
+    found: Replay,
+    number: int,
+    kind: str,
+    step: ReplayedStep,
+    guessed: list[int],
+    tokens: Sequence[int],
 ) -> None:
     found.decoding.setdefault(kind, Drafted()).add(step.accepted, len(step.tokens))
     true = tokens[step.place + 2 :]
@@ -109,7 +116,7 @@ def _compare(
             found.first = (number, step.place, depth + 1)
 
 
-def drafts(found: Replay) -> Finding | None:
+def drafts(found: Replay) -> Difference | None:
     """Find a head whose drafts in decoding are not those of training."""
     if not found.compared or found.same >= AGREES * found.compared:
         return None
@@ -120,4 +127,4 @@ def drafts(found: Replay) -> Finding | None:
         f" {found.same / found.compared:.2f}, first another at depth {depth}; rounded weights"
         " explain less: train with smaller weights, or decode with --dtype float32"
     )
-    return Finding("precision", says, text, place)
+    return Difference("precision", says, text, place)

@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwood.models.model import Model
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.states import stacked
-from draftwood_train.doctor.findings import Finding
+from draftwood_train.doctor.differences import Difference
 from draftwood_train.doctor.texts import HeldText
 
 PLACES = 24
@@ -22,7 +22,7 @@ ALIKE = 0.5
 """Largest distance of states that are the same but for their precision."""
 
 
-def template(lm: LanguageModel, texts: Sequence[HeldText]) -> Finding | None:
+def template(lm: LanguageModel, texts: Sequence[HeldText]) -> Difference | None:
     """Find the first prompt that decoding would give other tokens than training had."""
     for number, text in enumerate(texts):
         if text.prompt is None:
@@ -31,7 +31,7 @@ def template(lm: LanguageModel, texts: Sequence[HeldText]) -> Finding | None:
         if had != today:
             pairs = zip(had, today, strict=False)
             same = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(had), len(today)))
-            return Finding(
+            return Difference(
                 "template",
                 f"the data have {len(had)} tokens of a prompt, decoding gives {len(today)}, first"
                 f" {_named(lm, had, same)} and {_named(lm, today, same)}; make data with the"
@@ -72,7 +72,7 @@ def distances(
     return (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1).clamp_min(1e-9)
 
 
-def states(model: Model, texts: Sequence[HeldText]) -> Finding | None:
+def states(model: Model, texts: Sequence[HeldText]) -> Difference | None:
     """Find the first place whose states in training differ from those of decoding, and why."""
     for number, text in enumerate(texts):
         every = decoded_states(model, text, range(model.layers + 1))
@@ -85,7 +85,7 @@ def states(model: Model, texts: Sequence[HeldText]) -> Finding | None:
     return None
 
 
-def _explained(had: Tensor, every: Tensor, layer: int, number: int, place: int) -> Finding:
+def _explained(had: Tensor, every: Tensor, layer: int, number: int, place: int) -> Difference:
     """Name the layer and shift at which states agree, or their precision."""
     tries = {
         (other, shift): float(_shifted_distance(had, every[:, other], shift))
@@ -97,18 +97,18 @@ def _explained(had: Tensor, every: Tensor, layer: int, number: int, place: int) 
     if off <= ROUNDED and shift:
         side = "later" if shift > 0 else "earlier"
         says = f"states of layer {layer} are those of the place {abs(shift)} {side}"
-        return Finding("shifted labels", f"{says}; make the data again", number, place)
+        return Difference("shifted labels", f"{says}; make the data again", number, place)
     if off <= ROUNDED and other != layer:
         says = f"what the data hold as layer {layer} is layer {other}; make the data again"
-        return Finding("layer", says, number, place)
+        return Difference("layer", says, number, place)
     if own <= ALIKE:
         says = (
             f"states of layer {layer} are {own:.2f} of their size apart, rounding explains"
             f" {ROUNDED}; make data with the --dtype that decoding uses"
         )
-        return Finding("precision", says, number, place)
+        return Difference("precision", says, number, place)
     says = f"states of layer {layer} are of no layer of this target; load the one that wrote them"
-    return Finding("target", says, number, place)
+    return Difference("target", says, number, place)
 
 
 def _shifted_distance(had: Tensor, theirs: Tensor, shift: int) -> Tensor:

@@ -7,7 +7,7 @@ Fault = Literal["template", "target", "shifted labels", "layer", "precision", "v
 
 
 @dataclass(frozen=True)
-class Finding:
+class Difference:
     """A difference between training and decoding.
 
     Attributes:
