@@ -155,7 +155,13 @@ def test_states_of_another_precision_are_named(case: Case) -> None:
 
 
 def test_another_target_is_named(case: Case) -> None:
-    found = examined(case, lm=target(seed=4))
+    with pytest.raises(ValueError, match="was trained for"):
+        examined(case, lm=target(seed=4))
+
+    def strange(text: StoredText) -> StoredText:
+        return replace(text, states=states_of(target(seed=4).model, text.tokens, LAYERS)[0])
+
+    found = examined(case, texts=changed(case.texts, strange))
     assert faults(found)[0] == "target"
 
 

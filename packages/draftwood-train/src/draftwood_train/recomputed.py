@@ -32,6 +32,8 @@ class UnrunTexts(Protocol):
         """Tokens of a text, and as ``top`` the target's stored distribution at its answer."""
         ...
 
+    def __getitem__(self, index: int, /) -> Any: ...
+
 
 def read(texts: Any, numbers: Iterable[int]) -> dict[int, StoredText]:
     """Read texts by their numbers; states that are not stored come from shared passes.

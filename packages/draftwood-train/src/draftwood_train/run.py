@@ -83,12 +83,17 @@ class Training:
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
             )
-        start = self._start(say)
+        start = self._start()
         tokens = self._draft_tokens(start)
         plan = self.plan(tokens)
-        say(str(plan))
         plan.require_room(self.folder)
         trainer = self._trainer(start, tokens, say)
+        say(str(plan))
+        if start is not None and not self._is_of(start):
+            say(
+                f"{self.start} was trained for {start.target.name}, whose weights are not those of"
+                f" {self.fingerprint.name}; its own are where this training starts"
+            )
         try:
             outcome = trainer.run()
         except BrokenLossError as error:
@@ -176,7 +181,7 @@ class Training:
             )
         return tuple(known.index(layer) for layer in reads)
 
-    def _start(self, say: Callable[[str], None]) -> TrainedHead | None:
+    def _start(self) -> TrainedHead | None:
         """The drafter to start from; its target may have been tuned since.
 
         Raises:
@@ -186,14 +191,15 @@ class Training:
             return None
         start = folders.load(self.start)
         replace(start.target, probe=()).require(replace(self.fingerprint, probe=()))
+        return start
+
+    def _is_of(self, start: TrainedHead) -> bool:
+        """True for a drafter of this very target."""
         try:
             start.target.require(self.fingerprint)
         except ValueError:
-            say(
-                f"{self.start} was trained for {start.target.name}, whose weights are not those of"
-                f" {self.fingerprint.name}; its weights are where this training starts"
-            )
-        return start
+            return False
+        return True
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
         if start is not None:

@@ -41,13 +41,14 @@ def doctor(head: Path, data: Path | None, model: str | None, texts: int, as_json
     import draftwood
     from draftwood.heads import folder as folders
     from draftwood_train.doctor.examination import examine, promised
+    from draftwood_train.doctor.head import head_of
     from draftwood_train.target import target_weights
 
     trained, folder = folders.load(head), folders.folder_of(str(head))
-    name = model or trained.target.name
+    reads, name = head_of(trained).config.reads, model or trained.target.name
     lm = draftwood.load(name, method="plain")
     target = target_weights(lm.model, name, trained.draft_tokens)
-    held_out = _texts(data, lm, trained.head.config.reads, texts)
+    held_out = _texts(data, lm, reads, texts)
     examined = examine(trained, lm, held_out, target, promised(folder))
     (_tell_json if as_json else _tell)(examined)
     if not examined.is_sound:

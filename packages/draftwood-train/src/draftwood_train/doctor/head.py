@@ -38,8 +38,8 @@ def head_of(trained: TrainedHead) -> EagleHead:
     """
     if not isinstance(trained.head, EagleHead):
         raise ValueError(
-            f"the doctor reads EAGLE heads, this is one of {trained.head.config.kind}; see"
-            " 'draftwood compare' for others"
+            f"the doctor reads EAGLE heads, not a {type(trained.head).__name__}; see 'draftwood"
+            " compare' for others"
         )
     return trained.head
 

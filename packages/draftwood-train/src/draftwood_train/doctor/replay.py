@@ -72,7 +72,7 @@ def replay(
 ) -> Replay:
     """Decode the prompts with the head, and draft the same places as training does."""
     head, found = head_of(trained), Replay()
-    drafting = lm.with_method("eagle", draft_model=trained, tree=f"1x{JUDGED_STEPS}")
+    drafting = lm.with_method("eagle", draft_model=trained, tree=str(JUDGED_STEPS))
     for number, text in enumerate(texts):
         stored = text.stored
         most = min(max(len(stored.tokens) - stored.answer, 2), NEW_TOKENS)

@@ -42,7 +42,7 @@ def template(lm: LanguageModel, texts: Sequence[HeldText]) -> Difference | None:
     return None
 
 
-def _named(lm: LanguageModel, tokens: Sequence[int], place: int) -> str:
+def _named(lm: LanguageModel, tokens: list[int], place: int) -> str:
     return (
         repr(lm.tokenizer.decode(tokens[place : place + 1])) if place < len(tokens) else "no more"
     )
