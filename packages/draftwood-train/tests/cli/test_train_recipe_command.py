@@ -8,6 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from command import refused, run
 from draftwood.heads.folder import load
+from draftwood.testing import tiny_llama
+from gguf_writing import TOKENS, write_gguf
 
 pytest.importorskip("accelerate", reason="an optional install")
 pytest.importorskip("tensorboard", reason="an optional install")
@@ -190,3 +192,16 @@ def test_the_doctor_replays_a_head(data: str, tmp_path: Path) -> None:
     says["target"]["name"] = "no-such-model"
     config.write_text(json.dumps(says))
     assert "no-such-model" in refused("train", "doctor", head, "--data", data)
+
+
+def test_a_file_of_ones_own_gets_a_head_in_two_commands(tmp_path: Path) -> None:
+    file, head = tmp_path / "own.gguf", str(tmp_path / "head")
+    write_gguf(file, tiny_llama(seed=5, layers=6, vocab=len(TOKENS)))
+    own = made(tmp_path, str(file))
+    result = run("train", "eagle", own, head, "--steps", "2", *SMALL)
+    assert result.exit_code == 0, result.output
+    asked = ("generate", "abc", "--model", str(file), "--max-new-tokens", "8")
+    plain = run(*asked, "--method", "plain")
+    drafted = run(*asked, "--method", "eagle", "--draft-model", head)
+    assert drafted.exit_code == 0, drafted.output
+    assert drafted.stdout == plain.stdout

@@ -9,7 +9,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.doctor.differences import Difference, Drafted
 from draftwood_train.doctor.head import guesses, head_of, rows_of
-from draftwood_train.doctor.texts import NEW_TOKENS, HeldText, read
+from draftwood_train.doctor.texts import NEW_TOKENS, HeldText, kind_of, read
 from draftwood_train.recipe import TargetWeights
 from draftwood_train.recipes.eagle import JUDGED_STEPS
 
@@ -82,7 +82,7 @@ def replay(
         guessed = guesses(head, rows_of(own, range(len(head.config.reads)), 0), target)
         ids = trained.draft_tokens[guessed]
         for step in steps:
-            _compare(found, number, stored.source, step, ids[:, step.place].tolist(), tokens)
+            _compare(found, number, kind_of(stored), step, ids[:, step.place].tolist(), tokens)
     return found
 
 

@@ -13,8 +13,11 @@ from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.prompts import collect
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
+from draftwood_train.recomputed import read as read_texts
 
 NEW_TOKENS = 64
+LATER_TURN = "second turn"
+"""Kind of texts whose prompt holds the turns before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +43,29 @@ def of_data(folder: Path, lm: LanguageModel, most: int) -> list[HeldText]:
     """
     dataset = Dataset.open(folder, lm.model)
     texts = dataset.texts("held-out")
-    prompts = [
-        shard.prompt_texts()[number]
+    if not len(texts):
+        raise ValueError(f"the data in {folder} hold out no texts; make more of them")
+    found = [
+        (shard.prompt_texts()[number], bool(shard.array("is_greedy")[number]))
         for shard in dataset.shards
         for number in np.flatnonzero(shard.held_out).tolist()
     ]
-    if not len(texts):
-        raise ValueError(f"the data in {folder} hold out no texts; make more of them")
-    greedy = [
-        bool(shard.array("is_greedy")[n])
-        for shard in dataset.shards
-        for n in np.flatnonzero(shard.held_out).tolist()
+    order = sorted(range(len(texts)), key=lambda number: not found[number][1])[:most]
+    every = read_texts(texts, order)
+    return [
+        HeldText(_asked(found[number][0], every[number]), every[number], dataset.layers)
+        for number in order
     ]
-    order = sorted(range(len(texts)), key=lambda number: not greedy[number])[:most]
-    return [HeldText(prompts[number], texts[number], dataset.layers) for number in order]
+
+
+def kind_of(text: StoredText) -> str:
+    """Kind of a text's task; its source where none is known."""
+    return getattr(text, "kind", "") or text.source
+
+
+def _asked(prompt: str, text: StoredText) -> str | None:
+    """The prompt of a text; None where it is a later turn, of which only the user's part is kept."""
+    return None if kind_of(text) == LATER_TURN else prompt
 
 
 def of_target(lm: LanguageModel, layers: Sequence[int], most: int) -> list[HeldText]:
