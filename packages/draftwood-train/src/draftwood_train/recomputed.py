@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -60,7 +61,9 @@ def _with_states(text: Any, states: Tensor) -> StoredText:
     """A text with states; the normaliser is known from the place before its answer on."""
     normalizers = torch.zeros(len(text.tokens))
     normalizers[text.answer - 1 :] = text.top.log_normalizer
-    return StoredText(text.tokens, text.answer, text.is_greedy, text.source, states, normalizers)
+    known = [each.name for each in fields(StoredText) if hasattr(text, each.name)]
+    facts = {name: getattr(text, name) for name in known}
+    return StoredText(**facts, states=states, log_normalizer=normalizers)
 
 
 def _require_numbers(number: int, text: StoredText) -> None:

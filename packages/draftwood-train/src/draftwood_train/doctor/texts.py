@@ -11,6 +11,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
 from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.prompts import collect
+from draftwood_train.data.shards import Shard
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.recomputed import read as read_texts
@@ -45,11 +46,7 @@ def of_data(folder: Path, lm: LanguageModel, most: int) -> list[HeldText]:
     texts = dataset.texts("held-out")
     if not len(texts):
         raise ValueError(f"the data in {folder} hold out no texts; make more of them")
-    found = [
-        (shard.prompt_texts()[number], bool(shard.array("is_greedy")[number]))
-        for shard in dataset.shards
-        for number in np.flatnonzero(shard.held_out).tolist()
-    ]
+    found = [pair for shard in dataset.shards for pair in _held_out(shard)]
     order = sorted(range(len(texts)), key=lambda number: not found[number][1])[:most]
     every = read_texts(texts, order)
     return [
@@ -58,13 +55,19 @@ def of_data(folder: Path, lm: LanguageModel, most: int) -> list[HeldText]:
     ]
 
 
+def _held_out(shard: Shard) -> list[tuple[str, bool]]:
+    """Prompts of the held-out texts of a shard, and whether their answers are greedy."""
+    prompts, greedy = shard.prompt_texts(), shard.array("is_greedy")
+    return [(prompts[n], bool(greedy[n])) for n in np.flatnonzero(shard.held_out).tolist()]
+
+
 def kind_of(text: StoredText) -> str:
     """Kind of a text's task; its source where none is known."""
     return getattr(text, "kind", "") or text.source
 
 
 def _asked(prompt: str, text: StoredText) -> str | None:
-    """The prompt of a text; None where it is a later turn, of which only the user's part is kept."""
+    """The prompt of a text; None for a later turn, of which only the user's part is kept."""
     return None if kind_of(text) == LATER_TURN else prompt
 
 
