@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from data_models import TEMPLATE, target
+from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.text.language_model import LanguageModel
@@ -61,16 +62,16 @@ def written(lm: LanguageModel) -> list[HeldText]:
 
 
 def learnt(
-    weights: TargetWeights, texts: list[HeldText], late: int = 0, steps: int = 250
-) -> torch.nn.Module:
+    weights: TargetWeights, texts: list[HeldText], late: int = 0, reads: tuple[int, ...] = READS
+) -> EagleHead:
     """A head that knows the texts by heart; with ``late`` from labels that many places on."""
     torch.manual_seed(0)
-    head = EagleRecipe(noise=0.0).build(replace(weights, layers=6))
+    head = EagleHead(EagleConfig(weights.sizes, reads=reads))
     optimiser = torch.optim.Adam(head.parameters(), 5e-3)
-    rows = [rows_of(text.stored, (0, 1), 2) for text in texts]
-    for _ in range(steps):
+    rows = [rows_of(text.stored, [LAYERS.index(layer) for layer in reads], 2) for text in texts]
+    for _ in range(250):
         for row in rows:
-            step = next(EagleRecipe(noise=0.0)._unrolled(head, row, weights, 1))  # type: ignore[arg-type]
+            step = next(EagleRecipe(noise=0.0)._unrolled(head, row, weights, 1))
             logits = (step.states[0] @ weights.head.T)[: -3 - late]
             labels = weights.draft_index[row.tokens[0, 2 + late :][: len(logits)]]
             loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=-1)
@@ -171,15 +172,19 @@ def test_a_greedy_text_that_its_target_no_longer_writes_is_named(case: Case) -> 
 
 
 def test_a_head_with_the_wrong_layers_in_its_folder_is_named(case: Case) -> None:
-    head = EagleRecipe().build(replace(case.weights, layers=6))
-    config = replace(head.config, reads=(2, 5))  # type: ignore[arg-type]
-    moved = type(head)(config)
-    moved.load_state_dict(case.trained.head.state_dict())
-    moved = moved.eval().requires_grad_(False)
-    trained = replace(case.trained, head=moved)
-    found = examined(case, trained=trained)
+    blind = replace(case.weights, embedding=torch.zeros_like(case.weights.embedding))
+    head = learnt(blind, case.texts, reads=(3,))  # which so knows the states alone
+    moved = EagleHead(replace(head.config, reads=(5,)))
+    moved.load_state_dict(head.state_dict())
+    right, wrong = (
+        replace(case.trained, head=each.eval().requires_grad_(False)) for each in (head, moved)
+    )
+    found = examined(case, trained=wrong, weights=blind)
     assert "layer" in faults(found)
-    assert any("with 2, 3 in" in each.says for each in found.findings)
+    assert any(
+        "reads layers 5 " in each.says and "with 3 in" in each.says for each in found.findings
+    )
+    assert "layer" not in faults(examined(case, trained=right, weights=blind))
 
 
 def test_labels_of_another_place_are_named(case: Case) -> None:
