@@ -43,7 +43,7 @@ class TrainingPlan:
         states = "states computed again" if self.recomputes else "states stored"
         return (
             f"plan: {self.data:,} tokens of data ({states}, {self.coverage:.0%} of the answers in"
-            f" the draft vocabulary); about {self.tokens / 1e6:.2g}m tokens,"
+            f" the draft vocabulary); about {self.tokens:,.0f} tokens,"
             f" {self.tokens / max(self.data, 1):.1f} times through, in"
             f" {self.tokens / self.rate / 60:.0f} minutes ({self.rate:,.0f} tokens/s by a product"
             f" timed now); {self.bytes / 1e6:.0f} MB on disk"
