@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from draftwood.heads import folder as folders
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import load_model
 from draftwood.storage.atomic import write_file
 from draftwood_train.data.dataset import Dataset, Texts
@@ -91,7 +91,7 @@ def judge_kinds(
     trained, manifest = folders.load(head), Manifest.read(data)
     name = model or manifest.target.name
     target_model = load_model(name, manifest.target.products, "cpu").model
-    trained.target.require(TargetFingerprint.of(target_model, name))
+    trained.target.require_model(target_model, name)
     target = on_device(
         target_weights(target_model, name, trained.draft_tokens), torch.device("cpu"), torch.float32
     )

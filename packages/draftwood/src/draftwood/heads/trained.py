@@ -1,7 +1,7 @@
 """A trained drafter: its network, the tokens that it drafts, and the target that it belongs to."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,9 +45,17 @@ class TargetFingerprint:
             _PROBES[model] = _probe(model)
         return cls(name, model.vocab_size, model.hidden_size, model.layers, _PROBES[model])
 
-    def require_model(self, model: Model, name: str = "this model") -> None:
-        """Raise ValueError unless this is the fingerprint of a model, saying what differs."""
-        self.require(self.of(model, name))
+    def require_model(self, model: Model, name: str = "this model", weights: bool = True) -> None:
+        """Raise ValueError unless this is the fingerprint of a model, saying what differs.
+
+        Args:
+            weights: False for a model of this shape, whatever its weights.
+        """
+        other = self.of(model, name)
+        if weights:
+            self.require(other)
+        else:
+            replace(self, probe=()).require(replace(other, probe=()))
 
     def require(self, other: "TargetFingerprint") -> None:
         """Raise ValueError unless ``other`` is the same model, saying what differs."""
