@@ -116,7 +116,8 @@ class HeadLearner:
             for window in batch:
                 self._backward(network, window, max(total, 1.0), pause)
             rate = self.settings.rate * min(1.0, 2 * (1 - number / len(batches)))
-            self._step(network, optimisers, rate, pause)
+            self._step(optimisers, rate, pause)
+        self._bound(network)
         return network.eval().requires_grad_(False)
 
     @torch.no_grad()
@@ -216,22 +217,23 @@ class HeadLearner:
         pause()
         loss.backward()
 
-    @torch.no_grad()
-    def _step(
-        self, head: nn.Module, optimisers: Sequence[torch.optim.AdamW], rate: float, pause: Pause
-    ) -> None:
-        """Move each weight, and keep it within the trust region."""
-        for optimiser, (name, weight) in zip(optimisers, head.named_parameters(), strict=True):
+    def _step(self, optimisers: Sequence[torch.optim.AdamW], rate: float, pause: Pause) -> None:
+        """Move the weights, one matrix at a time."""
+        for optimiser in optimisers:
             pause()
             optimiser.param_groups[0]["lr"] = rate
             optimiser.step()
             optimiser.zero_grad()
+        self.steps += 1
+
+    @torch.no_grad()
+    def _bound(self, head: nn.Module) -> None:
+        """Bring weights that got too far back into the trust region."""
+        for name, weight in head.named_parameters():
             beginning = self._beginning[name]
-            change = weight - beginning
-            most = self.settings.radius * beginning.norm()
+            change, most = weight - beginning, self.settings.radius * beginning.norm()
             if change.norm() > most:
                 weight.copy_(beginning + change * (most / change.norm()))
-        self.steps += 1
 
 
 def _probs(logits: Tensor, temperature: float) -> Tensor:

@@ -19,6 +19,7 @@ from draftwood.learning.learner import Learner, Pause, is_better, make_learner
 from draftwood.learning.texts import WatchedText
 from draftwood.learning.watching import Watch, WatchedSession
 from draftwood.models.model import InProcess, Model
+from draftwood.native.threads import threads_of_torch_kept, work_beside
 
 MEMORY = 256 * 2**20
 """Bytes of a buffer, where nothing else is said."""
@@ -142,9 +143,18 @@ class Learning(InProcess):
         self.buffer.add(text)
         self._came.set()
         if self._thread is None:
-            run = threading.Thread(target=self._run, name="draftwood-learning", daemon=True)
-            self._thread = run
+            self._thread = self._started()
+
+    def _started(self) -> threading.Thread:
+        """Start the thread, whose one core is its own choice and nobody else's."""
+        ready = threading.Event()
+        run = threading.Thread(
+            target=self._run, args=(ready,), name="draftwood-learning", daemon=True
+        )
+        with threads_of_torch_kept():
             run.start()
+            ready.wait()
+        return run
 
     @property
     def status(self) -> LearningStatus:
@@ -180,7 +190,9 @@ class Learning(InProcess):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _run(self) -> None:
+    def _run(self, ready: threading.Event) -> None:
+        work_beside(1)
+        ready.set()
         _lower_priority()
         with suppress(EndedError):
             while not self._ended:
