@@ -34,7 +34,7 @@ class LearningFolder:
     """
 
     def __init__(self, folder: Path, trained: "TrainedHead") -> None:
-        self.folder = folder
+        self.folder, self._trained = folder, trained
         config: Any = trained.head.config
         self._facts = {
             "format": FORMAT,
@@ -80,7 +80,7 @@ class LearningFolder:
         Raises:
             ValueError: for a file that is not whole.
         """
-        for path in sorted((self.folder / TEXTS).glob("*.safetensors")):
+        for path in sorted((self.folder / TEXTS).glob("[0-9]*.safetensors")):
             text = _read(path)
             if text.states.shape[1:] != (len(self._facts["reads"]), text.final.shape[1]):
                 raise ValueError(f"{path} holds states of another head; remove that file")
@@ -107,8 +107,21 @@ class LearningFolder:
         save(self.folder / HEAD, trained, card)
 
     def head(self) -> "TrainedHead | None":
-        """Read the head that was learnt; None where there is none."""
-        return load(self.folder / HEAD) if (self.folder / HEAD).exists() else None
+        """Read the head that was learnt; None where there is none.
+
+        Raises:
+            ValueError: for a head that is not whole, or of another draft vocabulary.
+        """
+        if not (self.folder / HEAD).exists():
+            return None
+        found = load(self.folder / HEAD)
+        if _form(found) != _form(self._trained):
+            raise ValueError(f"{self.folder / HEAD} is of another form; remove that folder")
+        return found
+
+
+def _form(trained: "TrainedHead") -> tuple[Any, ...]:
+    return trained.head.config, trained.draft_tokens.tolist()
 
 
 def _explained(path: Path) -> Any:

@@ -117,8 +117,9 @@ class Learning(InProcess):
         for text in found.read():
             self.buffer.add(text)
         if (head := found.head()) is not None:
-            head.target.require(self.trained.target)
             self.trained = head
+            self._read = self.buffer.added
+            self._trained_on.update(self.buffer.texts)
         return found
 
     def follow(self, user: Follower) -> None:
@@ -216,14 +217,16 @@ class Learning(InProcess):
             head = self.trained.head
             found = self.learner.train(head, new, old, pause)
             before, after = (self.learner.judge(each, newest, pause) for each in (head, found))
-        except (ValueError, MemoryError) as error:
+            self._trained_on.update(new)
+            pause()
+            if is_better(before, after):
+                self._swap(replace(self.trained, head=found))
+            else:
+                self._drops += 1
+        except EndedError:
+            raise
+        except Exception as error:  # texts go on whatever a learner does
             self._fail(f"the head learns no more: {error}")
-            return
-        self._trained_on.update(new)
-        if is_better(before, after):
-            self._swap(replace(self.trained, head=found))
-        else:
-            self._drops += 1
 
     def _swap(self, trained: TrainedHead) -> None:
         """Give the new head to those who start texts; texts under way keep theirs."""
