@@ -112,7 +112,8 @@ def test_texts_stay_while_heads_change_between_them(
     for prompt, said in zip(PROMPTS, wanted, strict=True):
         method = user.method
         found = written(text_of(target, method, prompt, temperature, learning))
-        if name != "eagle-rsd" or prompt is PROMPTS[0]:  # drawn drafts take part in the draws
+        # drawn drafts take part in the draws
+        if name != "eagle-rsd" or temperature == 0.0 or prompt is PROMPTS[0]:
             assert found == said
         learning.catch_up()
     assert learning.status.texts == len(PROMPTS)
@@ -133,18 +134,21 @@ def test_rows_are_the_target_s_states_and_distributions(
     rows = len(text.tokens)
     assert text.answer == 32
     assert text.tokens.tolist() == said[8 : 8 + rows]
-    assert len(said) - rows - 8 in (1, 2)  # the newest tokens were not run, or ended the text
+    assert rows == len(said) - 8 - 1  # the newest token was not run
     reads = trained.head.config.reads
     own = target.start().extend(said, hidden=(*reads, target.layers)).hidden
     states, final = text.part(0, rows)
     for place, layer in enumerate(reads):
         true = own[layer][8 : 8 + rows].numpy()
         assert np.abs(states[:, place] - true).max() <= 0.01 * np.abs(true).max()
+    true = own[target.layers][40 : 8 + rows].numpy()
+    assert np.abs(final[32:] - true).max() <= 0.01 * np.abs(true).max()
     logits = target.embeddings_and_head.logits(torch.from_numpy(final[32:]), normed=True)
-    assert logits.argmax(-1).tolist() == said[8 + 33 : 8 + rows + 1]
+    assert (logits.argmax(-1) == torch.tensor(said[41:])).float().mean() > 0.9  # of 16 bits
     assert not final[:32].any()
     assert text.rejected.sum() == sum(_is_rejected(step) for step in steps[1:])
-    assert 0 < text.rejected[32:].sum() < rows - 32
+    assert text.rejected[32:].any()
+    assert not text.rejected[:32].any()
 
 
 def _is_rejected(step: Step) -> bool:
@@ -192,30 +196,28 @@ class FromAnotherHead(Eagle):
 
 
 @pytest.mark.parametrize(("drafter", "holds"), [(Eagle, True), (FromAnotherHead, False)])
-def test_the_distribution_holds_for_every_head_that_the_text_before_may_choose(
+def test_the_distribution_holds_with_a_head_that_took_over(
     drafter: type[Eagle], holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two texts, every outcome: the second one's head follows from what the first one says."""
-    target = NativeModel(tiny_llama(2, layers=6, vocab=4, dim=16), "float32")
-    heads = [tiny_eagle(target, range(4), seed=seed) for seed in (0, 7)]
-    drafters = [drafter(each, target, Widths((2,))) for each in heads]
-    learning = a_learning(target, heads[0])
+    """Every outcome of a text behind two others, from which its head follows."""
+    target = NativeModel(tiny_llama(2, layers=6, vocab=4), "float32")
+    first = tiny_eagle(target, range(4))
+    user = User(Method(drafter(first, target, Widths((2,))), Rejection()))
+    learning = a_learning(target, first)
+    learning.follow(user)
+    for prompt in ([1, 2, 3], [3, 2, 1]):
+        written(text_of(target, user.method, prompt, 1.0, learning))
+    learning.catch_up()
+    assert user.method.drafter.learnable is not first
 
-    def write(rng: Rng, which: Eagle) -> tuple[int, ...]:
+    def write(rng: Rng) -> tuple[int, ...]:
         monkeypatch.setattr("draftwood.engine.sequence.Rng", lambda seed, noise: rng)
-        text = text_of(target, Method(which, Rejection()), [1, 2, 3], 1.0, learning, tokens=3)
-        return tuple(written(text))
-
-    def both(rng: Rng) -> tuple[int, ...]:
-        first = write(rng, drafters[0])
-        return first + write(rng, drafters[first[1] % 2])
+        return tuple(written(text_of(target, user.method, [1, 2, 3], 1.0, learning, tokens=3)))
 
     found: dict[tuple[int, ...], float] = {}
-    for probability, tokens in outcomes(both):
+    for probability, tokens in outcomes(write):
         found[tokens] = found.get(tokens, 0.0) + probability
-    own = chances(target, [1, 2, 3], 3)
-    wanted = {(*a, *b): p * q for a, p in own.items() for b, q in own.items()}
-    assert (distance(found, wanted) < 1e-5) is holds
+    assert (distance(found, chances(target, [1, 2, 3], 3)) < 1e-4) is holds
 
 
 def chances(target: NativeModel, prompt: list[int], count: int) -> dict[tuple[int, ...], float]:

@@ -22,7 +22,7 @@ LEAST_ROWS = 4
 
 
 @dataclass
-class _Rows:
+class _TextRows:
     """Rows of a text so far, a part for each pass.
 
     Attributes:
@@ -67,7 +67,7 @@ class WatchedSession(DraftSession):
 
     def __init__(self, inner: DraftSession, watch: Watch) -> None:
         self.inner, self.watch = inner, watch
-        self._rows, self._in_answer = _Rows(), False
+        self._rows, self._in_answer = _TextRows(), False
         watch.gate.enter()
         self._leave = weakref.finalize(self, watch.gate.leave)
         self._leave.atexit = False
@@ -117,7 +117,7 @@ class WatchedSession(DraftSession):
         try:
             self.inner.close()
         finally:
-            rows, self._rows = self._rows, _Rows()
+            rows, self._rows = self._rows, _TextRows()
             if len(rows.tokens) - rows.answer >= LEAST_ROWS:
                 self.watch.take(_text_of(rows, self.watch))
             self._leave()
@@ -130,7 +130,7 @@ class WatchedSession(DraftSession):
     def _take_prompt(self, tokens: Sequence[int], hidden: Mapping[int, Any]) -> None:
         layers = self.watch.layers
         if any(layer not in hidden for layer in layers):  # nothing was computed
-            self._rows = _Rows()
+            self._rows = _TextRows()
             return
         newest = slice(max(0, len(tokens) - PROMPT_ROWS), len(tokens))
         states = np.stack([as_array(hidden[layer])[newest] for layer in layers], axis=1)
@@ -149,7 +149,7 @@ class WatchedSession(DraftSession):
     ) -> None:
         watch, rows, nodes = self.watch, self._rows, list(path)
         if any(layer not in hidden for layer in (*watch.layers, watch.final)):
-            self._rows = _Rows()
+            self._rows = _TextRows()
             return
         newest = nodes[-1]
         if len(parents) == 1 or newest in parents:
@@ -160,7 +160,7 @@ class WatchedSession(DraftSession):
         rows.final.append(as_array(hidden[watch.final])[nodes])
 
 
-def _text_of(rows: _Rows, watch: Watch) -> WatchedText:
+def _text_of(rows: _TextRows, watch: Watch) -> WatchedText:
     count = len(rows.tokens)
     states = rounded(np.concatenate(rows.states))
     known = rounded(np.concatenate(rows.final))
