@@ -116,9 +116,8 @@ def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
     (first, *_) = learner._windows(text)
     assert torch.equal(first.states, reads[: len(first.tokens)])
     row = text.answer - 1  # drafts the token behind the first of the answer
-    logits = learner._logits(
-        trained.head, learner._states(trained.head, first), first, first.weight > 0
-    )
+    head: Any = trained.head
+    logits = learner._logits(head, learner._states(head, first), first, first.weight > 0)
     assert float(first.weight[row]) > 0
     assert not first.weight[:row].any()
     chances = [each[0].softmax(-1) for each in logits]

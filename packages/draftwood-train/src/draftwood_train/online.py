@@ -125,6 +125,7 @@ class HeadLearner:
         self, head: nn.Module, texts: Sequence[WatchedText], pause: Pause
     ) -> Float[np.ndarray, "places 2"]:
         """Overlap with the target's distribution, and equal likeliest tokens, place by place."""
+        assert isinstance(head, EagleHead)
         found = [np.zeros((0, 2))]
         for text in texts:
             for window in self._windows(text):
@@ -181,7 +182,7 @@ class HeadLearner:
             text.temperature,
         )
 
-    def _states(self, head: nn.Module, window: Window) -> Float[Tensor, "rows dim"]:
+    def _states(self, head: EagleHead, window: Window) -> Float[Tensor, "rows dim"]:
         """States of the head that its output head reads."""
         places = torch.arange(len(window.tokens))
         seen = places[:, None] >= places
@@ -195,13 +196,13 @@ class HeadLearner:
         return head(embedded, head.combine(window.states), places, attend)[1]
 
     def _logits(
-        self, head: nn.Module, states: Tensor, window: Window, counts: Bool[Tensor, " rows"]
+        self, head: EagleHead, states: Tensor, window: Window, counts: Bool[Tensor, " rows"]
     ) -> tuple[Tensor, Tensor]:
         """Logits of the head and of the target at the places that count."""
         rows = head.lm_head.weight if head.config.own_head else self._rows
         return states[counts] @ rows.T, window.final[counts] @ self._rows.T
 
-    def _backward(self, head: nn.Module, window: Window, total: float, pause: Pause) -> None:
+    def _backward(self, head: EagleHead, window: Window, total: float, pause: Pause) -> None:
         """Add a window's share to the gradients, in pieces of a few milliseconds."""
         counts = window.weight > 0
         if not counts.any():
