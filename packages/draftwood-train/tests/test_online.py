@@ -113,7 +113,7 @@ def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
     text = texts[0]
     whole = learner.judge(trained.head, [text], nothing)
     reads = torch.from_numpy(text.part(0, len(text.tokens))[0])
-    (first, *_) = learner._windows(text)
+    first = learner._window(text, learner._places(text)[0])
     assert torch.equal(first.states, reads[: len(first.tokens)])
     row = text.answer - 1  # drafts the token behind the first of the answer
     head: Any = trained.head
@@ -124,7 +124,7 @@ def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
     assert whole[0, 0] == pytest.approx(float(torch.minimum(*chances).sum()), abs=1e-5)
     wide = replace(learner.settings, window=512)
     at_once = HeadLearner(trained.head, learner._rows, learner._embed, wide)
-    assert len(at_once._windows(text)) == 1
+    assert len(at_once._places(text)) == 1
     near = at_once.judge(trained.head, [text], nothing)
     assert np.abs(near[:20] - whole[:20]).mean() < 0.05
 
@@ -132,9 +132,10 @@ def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
 def test_rejected_places_count_most(texts: list[WatchedText], target: Any, trained: Any) -> None:
     learner = a_learner(target, trained)
     text = texts[0]
-    weights = {float(each) for window in learner._windows(text) for each in window.weight}
+    windows = [learner._window(text, place) for place in learner._places(text)]
+    weights = {float(each) for window in windows for each in window.weight}
     assert weights == {0.0, pytest.approx(learner.settings.kept), 1.0}
-    counted = sum(int((window.weight == 1).sum()) for window in learner._windows(text))
+    counted = sum(int((window.weight == 1).sum()) for window in windows)
     assert counted == int(text.rejected[text.answer :].sum())
 
 

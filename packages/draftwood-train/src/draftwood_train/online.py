@@ -17,6 +17,8 @@ from draftwood.heads.layers import attended
 from draftwood.learning.texts import WatchedText
 
 Pause = Callable[[], None]
+Place = tuple[WatchedText, int]
+"""A text, and the first row that counts of a window of it."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class HeadLearner:
         self.settings, self.steps = settings or OnlineSettings(), 0
         self._rows, self._embed = rows.detach().float(), embed
         self._random = random.Random(seed)
+        self._scale = self.settings.batch * self.settings.window  # of a step's loss
         self._beginning = {name: each.detach().clone() for name, each in head.named_parameters()}
 
     def train(
@@ -112,9 +115,9 @@ class HeadLearner:
         optimisers = _optimisers(network, self.settings.rate)
         batches = list(self._batches(new, old))
         for number, batch in enumerate(batches):
-            total = float(sum(weight.sum() for weight in (each.weight for each in batch)))
-            for window in batch:
-                self._backward(network, window, max(total, 1.0), pause)
+            for text, place in batch:
+                pause()
+                self._backward(network, self._window(text, place), pause)
             rate = self.settings.rate * min(1.0, 2 * (1 - number / len(batches)))
             self._step(optimisers, rate, pause)
         self._bound(network)
@@ -128,8 +131,9 @@ class HeadLearner:
         assert isinstance(head, EagleHead)
         found = [np.zeros((0, 2))]
         for text in texts:
-            for window in self._windows(text):
+            for place in self._places(text):
                 pause()
+                window = self._window(text, place)
                 counts = window.weight > 0
                 q, p = self._logits(head, self._states(head, window), window, counts)
                 hits = (q.argmax(-1) == p.argmax(-1)).double()
@@ -140,25 +144,23 @@ class HeadLearner:
 
     def _batches(
         self, new: Sequence[WatchedText], old: Sequence[WatchedText]
-    ) -> Iterator[list[Window]]:
+    ) -> Iterator[list[Place]]:
         """New windows in random order, ``passes`` times, each batch with its share of old ones."""
         settings = self.settings
-        fresh = [each for text in new for each in self._windows(text)]
-        rest = list(old)
-        share = settings.replay / (1 + settings.replay) if rest else 0.0
+        fresh = [(text, place) for text in new for place in self._places(text)]
+        share = settings.replay / (1 + settings.replay) if old else 0.0
         own = max(1, round((1 - share) * settings.batch))
         for _ in range(settings.passes):
             self._random.shuffle(fresh)
             for first in range(0, len(fresh), own):
                 batch = fresh[first : first + own]
-                picked = self._random.choices(rest, k=settings.batch - own) if rest else []
-                yield batch + [self._random.choice(self._windows(text)) for text in picked]
+                picked = self._random.choices(old, k=settings.batch - own) if old else []
+                yield batch + [(text, self._random.choice(self._places(text))) for text in picked]
 
-    def _windows(self, text: WatchedText) -> list[Window]:
-        """Cut a text so that each place of the answer is judged in one window, behind context."""
+    def _places(self, text: WatchedText) -> range:
+        """First rows that count of a text's windows; each place of the answer counts in one."""
         size = self.settings.window
-        places = range(max(text.answer - 1, 0), len(text.tokens) - 1, size - size // 4)
-        return [self._window(text, place) for place in places]
+        return range(max(text.answer - 1, 0), len(text.tokens) - 1, size - size // 4)
 
     def _window(self, text: WatchedText, first: int) -> Window:
         """Rows before place ``first`` as context, and those from it on that count.
@@ -202,17 +204,14 @@ class HeadLearner:
         rows = head.lm_head.weight if head.config.own_head else self._rows
         return states[counts] @ rows.T, window.final[counts] @ self._rows.T
 
-    def _backward(self, head: EagleHead, window: Window, total: float, pause: Pause) -> None:
+    def _backward(self, head: EagleHead, window: Window, pause: Pause) -> None:
         """Add a window's share to the gradients, in pieces of a few milliseconds."""
         counts = window.weight > 0
-        if not counts.any():
-            return
-        pause()
         states = self._states(head, window)
         pause()
         q, p = self._logits(head, states, window, counts)
         divergence = functional.kl_div(q.log_softmax(-1), p.softmax(-1), reduction="none").sum(-1)
-        loss = (divergence * window.weight[counts]).sum() / total
+        loss = (divergence * window.weight[counts]).sum() / self._scale
         if not math.isfinite(float(loss.detach())):
             raise ValueError("its loss is no number, so a state or a weight is damaged")
         pause()
