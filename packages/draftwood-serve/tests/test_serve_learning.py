@@ -64,11 +64,11 @@ def texts_of(server: RunningServer) -> list[str]:
 def test_texts_stay_and_metrics_tell_what_is_learnt(
     model: str, head: str, learner: None, tmp_path: Path
 ) -> None:
-    with running(model, drafter=head) as plain:
+    with running(model, draft_model=(head,)) as plain:
         wanted = texts_of(plain)
         assert "learning" not in plain.client.get("/metrics").text
     folder = tmp_path / "learnt"
-    with running(model, drafter=head, learn=True, learn_to=folder) as server:
+    with running(model, draft_model=(head,), learn=True, learn_to=folder) as server:
         learning = server.service.target.learning
         assert learning is not None
         learning.round_rows = 60
@@ -87,7 +87,7 @@ def test_a_missing_trainer_leaves_the_server_as_it_is(
     model: str, head: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learners, "entry_points", lambda group: ())
-    with running(model, drafter=head, learn=True) as server:
+    with running(model, draft_model=(head,), learn=True) as server:
         target = server.service.target
         assert target.learning is None
         assert "pip install 'draftwood[train]'" in (target.idle_reason or "")
@@ -97,10 +97,10 @@ def test_a_missing_trainer_leaves_the_server_as_it_is(
 
 def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: None) -> None:
     keys = {"api_keys": ("one", "two")}
-    with running(model, drafter=head, learn=True, **keys) as server:
+    with running(model, draft_model=(head,), learn=True, **keys) as server:
         assert server.service.target.learning is None
         assert "--learn-key" in (server.service.target.idle_reason or "")
-    with running(model, drafter=head, learn=True, learn_key="two", **keys) as server:
+    with running(model, draft_model=(head,), learn=True, learn_key="two", **keys) as server:
         learning = server.service.target.learning
         assert learning is not None
         for key, count in (("one", 0), ("two", 1)):
