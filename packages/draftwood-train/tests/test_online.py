@@ -85,22 +85,33 @@ def test_a_head_gets_better_at_texts_of_the_kind_it_learns_from(
     assert not any(each.requires_grad for each in learnt.parameters())
 
 
-def test_states_that_belong_to_other_rows_teach_less(
-    target: NativeModel, trained: TrainedHead, texts: list[WatchedText]
+def followed(target: NativeModel, trained: TrainedHead, seed: int) -> WatchedText:
+    """A text of random tokens and states, in which each token says which one follows."""
+    drawn, vocab = np.random.default_rng(seed), target.vocab_size
+    tokens = drawn.integers(0, vocab, 60)
+    final = 3.0 * output_rows(trained, target).detach().float().numpy()[(7 * tokens + 1) % vocab]
+    states = drawn.normal(size=(60, 3, target.hidden_size)).astype(np.float32)
+    return WatchedText(tokens, rounded(states), rounded(final), np.ones(60, bool), 2, 0.0)
+
+
+def test_rows_that_belong_to_other_places_teach_nothing(
+    target: NativeModel, trained: TrainedHead
 ) -> None:
-    """The negative control: the same texts, whose states are shuffled."""
-    older, newest = texts[:26], texts[26:]
+    """The negative control: the same texts, whose tokens and states are shuffled."""
+    texts = [followed(target, trained, seed) for seed in range(34)]
     drawn = np.random.default_rng(0)
     shuffled = [
         replace(text, states=drawn.permutation(text.states), tokens=drawn.permutation(text.tokens))
-        for text in older
+        for text in texts[:30]
     ]
     gains = []
-    for given in (older, shuffled):
-        learner = a_learner(target, trained)
+    for given in (texts[:30], shuffled):
+        learner = a_learner(target, trained, replace(QUICK, passes=10))
         learnt = learner.train(trained.head, given, [], nothing)
-        gains.append((figures(learner, learnt, newest) - figures(learner, trained.head, newest))[1])
-    assert gains[1] < 0.5 * gains[0]
+        both = [figures(learner, head, texts[30:])[1] for head in (trained.head, learnt)]
+        gains.append(both[1] - both[0])
+    assert gains[0] > 0.2
+    assert gains[1] < 0.25 * gains[0]
 
 
 def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
@@ -133,8 +144,8 @@ def test_rejected_places_count_most(texts: list[WatchedText], target: Any, train
     learner = a_learner(target, trained)
     text = texts[0]
     windows = [learner._window(text, place) for place in learner._places(text)]
-    weights = {float(each) for window in windows for each in window.weight}
-    assert weights == {0.0, pytest.approx(learner.settings.kept), 1.0}
+    weights = sorted({float(each) for window in windows for each in window.weight})
+    assert weights == pytest.approx([0.0, learner.settings.kept, 1.0])
     counted = sum(int((window.weight == 1).sum()) for window in windows)
     assert counted == int(text.rejected[text.answer :].sum())
 
