@@ -56,7 +56,7 @@ def head(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def texts_of(server: RunningServer) -> list[str]:
     return [
-        server.text(f"say{number}", max_tokens=40, temperature=number % 2, seed=number)
+        server.text("go" * (1 + number), max_tokens=40, temperature=number % 2, seed=number)
         for number in range(4)
     ]
 
@@ -103,9 +103,9 @@ def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: 
     with running(model, draft_model=(head,), learn=True, learn_key="two", **keys) as server:
         learning = server.service.target.learning
         assert learning is not None
-        for key, count in (("one", 0), ("two", 1)):
+        for key, count in (("one", 0), ("two", 1), ("two", 2)):
             server.client.headers["authorization"] = f"Bearer {key}"
-            server.text("say", max_tokens=30)
+            server.text("go", max_tokens=30)
             wait_for(server.idle)
             wait_for(lambda count=count: learning.status.texts == count)
         learning.catch_up()

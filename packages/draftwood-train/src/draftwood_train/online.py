@@ -35,13 +35,13 @@ class OnlineSettings:
         radius: largest change of a matrix or vector since learning began, as a share of its norm.
     """
 
-    rate: float = 3e-4
+    rate: float = 1e-4
     passes: int = 3
     replay: float = 1.0
     batch: int = 8
     window: int = 32
     kept: float = 0.3
-    radius: float = 0.3
+    radius: float = 0.2
 
 
 @dataclass(frozen=True, eq=False)
