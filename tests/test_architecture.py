@@ -39,7 +39,7 @@ GROUND = {
 }
 LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
-TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "text"} | AXES
+TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "learning", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "arrays": set(),
@@ -64,8 +64,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "drafters": GROUND | {"moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"moved", "models", "heads", "costs", "engine"} | AXES,
     "grammar": GROUND | {"moved", "engine"},
+    "learning": GROUND | {"models", "heads", "drafters"},
     "model_names": {"storage", "loading", "heads", "drafters", "methods", "model_set"},
-    "model_set": (TEXT - {"text", "grammar"}) | {"model_names"},
+    "model_set": (TEXT - {"text", "grammar", "learning"}) | {"model_names"},
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},
     "testing": TEXT,
     "cli": TEXT | {"model_names", "model_set", "moved", "testing"},

@@ -11,7 +11,7 @@ from torch import Tensor
 from data_models import TEMPLATE, target
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
@@ -82,7 +82,7 @@ def learnt(
 
 
 def trained_of(head: torch.nn.Module, tokens: Tensor, lm: LanguageModel) -> TrainedHead:
-    return TrainedHead(head, tokens, TargetFingerprint.of(lm.model, lm.name))
+    return TrainedHead.of(head, tokens, lm.model, lm.name)
 
 
 @pytest.fixture(scope="module")

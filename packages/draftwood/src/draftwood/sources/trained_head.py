@@ -1,7 +1,7 @@
 """Draft with what an EAGLE head holds likely, where asking it pays."""
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -67,6 +67,7 @@ class TrainedHeadSource:
         inside: share of the target's tokens that are in its draft vocabulary, before any was seen.
         seconds: of asking at the root and deeper, before any question was timed.
         is_timed: whether questions are timed, else the seconds stay.
+        trained: that ``head`` was packed of for ``target``, where it may learn; else None.
     """
 
     name: ClassVar[str] = "trained-head"
@@ -76,6 +77,8 @@ class TrainedHeadSource:
     inside: float = 0.93
     seconds: tuple[float, float] = USUAL_SECONDS
     is_timed: bool = True
+    trained: TrainedHead | None = None
+    target: NativeModel | None = None
 
     @classmethod
     def of(cls, trained: TrainedHead, target: Model) -> "TrainedHeadSource":
@@ -91,7 +94,12 @@ class TrainedHeadSource:
                 " method eagle, or leave the drafter out"
             )
         native = packed(trained, target)
-        return cls(native, tuple(head.config.reads))
+        return cls(native, tuple(head.config.reads), trained=trained, target=target)
+
+    def with_head(self, trained: TrainedHead) -> "TrainedHeadSource":
+        """The source with other weights of the same head, for texts to come."""
+        assert self.target is not None  # it has a head that learns
+        return replace(self, head=packed(trained, self.target), trained=trained)
 
     @cached_property
     def flags(self) -> np.ndarray:

@@ -53,6 +53,7 @@ class NativeSteps(TextHolder):
         accepted = [made.tokens[node] for node in path]
         text.keep(path, accepted, made.next_token)
         tree = text.draft.commit_native(made)
+        text.draft.observe(made, outputs[0].hidden)
         if made.is_head_broken:
             text.draft = without_drafts(text.drafter)
         tokens = text.emit([*accepted[1:], made.next_token])
