@@ -249,7 +249,7 @@ class Trainer:
         if not places:
             raise ValueError("the held-out texts have no answer long enough to judge by")
         figures = {name: value / places for name, value in sums.items()}
-        value = self._agreed(figures["block_efficiency"])
+        value = self._agreed(figures[getattr(self.recipe, "judged_by", "block_efficiency")])
         state.since_best += 1
         if value > state.best:
             state.best, state.best_step, state.since_best = value, state.step, 0

@@ -136,6 +136,8 @@ class Training:
 
     def _start(self) -> TrainedHead | None:
         if self.start is None:
+            if needed := getattr(self.recipe, "needs_start", None):
+                raise ValueError(f"{self.recipe.name} goes on from {needed}; name it with --from")
             return None
         start = folders.load(self.start)
         start.target.require(self.fingerprint)
