@@ -61,7 +61,7 @@ def test_answers_are_drawn_from_the_lm(model: LeanModel) -> None:
 
 def test_texts_have_the_targets_states(model: LeanModel) -> None:
     texts = DraftedTexts([([2, 0, 1, 3, 3], 3), ([1, 1], 1)], (0, 1), model)
-    assert (len(texts), texts.lengths, texts.answers) == (2, [5, 2], [3, 1])
+    assert (len(texts), texts.lengths, texts.answers, texts.tokens) == (2, [5, 2], [3, 1], 7)
     text, (states, normalizers) = texts[0], states_of(model, torch.tensor([2, 0, 1, 3, 3]), (0, 1))
     assert (text.answer, text.source, text.is_greedy) == (3, "drafted", False)
     torch.testing.assert_close(text.states, states)

@@ -56,10 +56,6 @@ class DraftedTexts(Sequence[StoredText]):
         states, normalizers = states_of(self._model, read, self._layers)
         return StoredText(read, answer, False, "drafted", states, normalizers)
 
-    def read(self, numbers: Sequence[int]) -> list[StoredText]:
-        """Read several texts."""
-        return [self[number] for number in numbers]
-
     @property
     def lengths(self) -> list[int]:
         return [len(tokens) for tokens, _ in self._rows]
@@ -67,6 +63,11 @@ class DraftedTexts(Sequence[StoredText]):
     @property
     def answers(self) -> list[int]:
         return [answer for _, answer in self._rows]
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of all texts together."""
+        return sum(self.lengths)
 
 
 class DraftedDataset(Dataset):
