@@ -96,8 +96,10 @@ def test_drafts_stand_at_answers_behind_the_tokens_they_follow() -> None:
     assert torch.equal(tokens[~counts], rows.tokens[~counts])
     assert bool(torch.isin(tokens[counts], own.draft_tokens).all())
     assert bool(((labels >= 0) & (labels <= 1)).all())
-    assert not bool((counts & (rows.positions == 0)).any())
-    assert bool((counts | ~(rows.is_answer & (rows.positions > 0))).all())
+    follows = torch.zeros_like(counts)
+    follows[:, 1:] = (rows.segments[:, 1:] == rows.segments[:, :-1]) & (rows.segments[:, 1:] >= 0)
+    assert not bool((counts & ~follows).any())
+    assert bool((counts | ~(rows.is_answer & follows)).all())
 
 
 def test_a_rejection_counts_more() -> None:

@@ -74,8 +74,9 @@ def test_a_file_that_was_cut_off_goes_on_where_it_was(model: LeanModel, tmp_path
     whole, part = tmp_path / "whole.jsonl", tmp_path / "part.jsonl"
     assert write_answers(whole, texts, trained, model, 30) >= 30
     assert 3 < len(read_answers(whole)) <= 6
-    for tokens, answer in read_answers(whole):
-        assert tokens[:4] == texts[0].tokens[:4].tolist() or answer == 4
+    for text, (tokens, answer) in zip(texts, read_answers(whole), strict=False):
+        assert answer == 4
+        assert tokens[:4] == text.tokens[:4].tolist()
         assert 5 <= len(tokens) <= 9
     part.write_text(whole.read_text()[:60])
     write_answers(part, texts, trained, model, 30)
