@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import exp
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -190,9 +190,10 @@ def start_from(head: DflashHead, target: TargetWeights) -> None:
     if target.final_norm is not None:
         head.norm.weight.copy_(target.final_norm)
     known = target.last_layers[-1] if target.last_layers else {}
-    first, *deeper = head.layers
+    layers: list[Any] = list(head.layers)
+    first, *deeper = layers
     own = {name: known[name] for name, _ in first.named_parameters() if name in known}
     first.load_state_dict(own, strict=False)
     for layer in deeper:
-        layer.self_attn.o_proj.weight.zero_()  # type: ignore[union-attr,operator]
-        layer.mlp.down_proj.weight.zero_()  # type: ignore[union-attr,operator]
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -102,10 +102,11 @@ def start_from(head: S2dHead, target: TargetWeights) -> None:
     """Give the first layer the weights of the target's last; let the others add nothing."""
     if target.final_norm is not None:
         head.norm.weight.copy_(target.final_norm)
-    first, *deeper = head.layers
+    layers: list[Any] = list(head.layers)
+    first, *deeper = layers
     known = target.last_layers[-1] if target.last_layers else {}
     own = {name: known[name] for name, _ in first.named_parameters() if name in known}
     first.load_state_dict(own, strict=False)
     for layer in deeper:
-        layer.self_attn.o_proj.weight.zero_()  # type: ignore[union-attr,operator]
-        layer.mlp.down_proj.weight.zero_()  # type: ignore[union-attr,operator]
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()

@@ -1,7 +1,7 @@
 """Block head: mask tokens that draft the next places in one pass over the target's states."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -97,7 +97,8 @@ class DflashHead(nn.Module):
             positions: of the context's rows, then of the slots.
             attend: which rows see which, the context's first.
         """
-        for number, layer in enumerate(self.layers):
+        layers: list[Any] = list(self.layers)
+        for number, layer in enumerate(layers):
             rows = torch.cat([context, layer.input_layernorm(slots)], dim=-2)
             seen = layer.self_attn(rows, positions, number, attend)
             slots = layer.through_network(slots + seen[..., context.shape[-2] :, :])
