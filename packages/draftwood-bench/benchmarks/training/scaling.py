@@ -191,7 +191,7 @@ def accepted(
         if each["name"] in names:
             place = names.index(each["name"]), prompts.index(each["prompt"])
             sums[place] += each["tokens"] - each["runs"], each["runs"]
-    if not sums[..., 1].all():
+    if not prompts or not sums[..., 1].all():
         raise ValueError(f"not all prompts are measured for {', '.join(names)}; run it again")
     draws = np.random.default_rng(0).integers(len(prompts), size=(DRAWS, len(prompts)))
     lots = np.concatenate([np.arange(len(prompts))[None], draws])
