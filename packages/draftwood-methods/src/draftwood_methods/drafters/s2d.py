@@ -64,16 +64,17 @@ class S2d(GatedDrafter):
         object.__setattr__(self, "head", head.to(self.target.device, dtype))
 
     def start(self, request: DraftRequest) -> DraftSession:
-        text = NestedText(self, request.sampler.for_drafting())
-        return _S2dSession(self, request, text)
+        return _S2dSession(self, request)
 
 
 class _S2dSession(GatedDrafts):
-    text: "NestedText"
+    def __init__(self, drafter: S2d, request: DraftRequest) -> None:
+        self.nested = NestedText(drafter, request.sampler.for_drafting())
+        super().__init__(drafter, request, self.nested)
 
     def goes_on(self, node: int) -> bool:
         """True if one of the sizes was sure."""
-        return self.text.is_sure
+        return self.nested.is_sure
 
 
 class NestedText:
