@@ -89,7 +89,8 @@ class _DflashSession(DraftSession):
     def update(self, verified: VerifiedTree) -> None:
         assert verified.output is not None  # it says what it reads
         hidden, path = verified.output.hidden, list(verified.path)
-        self.late.append(torch.stack([hidden[n][path] for n in self.head.config.reads], dim=-2))
+        states = [torch.as_tensor(hidden[layer])[path] for layer in self.head.config.reads]
+        self.late.append(torch.stack(states, dim=-2))
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -126,4 +127,4 @@ class _DflashSession(DraftSession):
     def _embedded(self, tokens: list[int]) -> Float[Tensor, "tokens dim"]:
         target = self.drafter.target
         embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=target.device))
-        return embedded.to(self.head.fc.weight.dtype)
+        return torch.as_tensor(embedded).to(self.head.fc.weight.dtype)

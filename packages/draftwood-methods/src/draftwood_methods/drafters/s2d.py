@@ -108,8 +108,9 @@ class NestedText:
         if first == 0:
             tokens, self.late, self._ahead = [*self.late, *tokens], [], 1
             self.length += len(tokens)
-        embeddings = self.drafter.target.embeddings_and_head
-        self.rows.add(embeddings.embed(torch.tensor(tokens, device=self.drafter.target.device)))
+        target = self.drafter.target
+        embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=target.device))
+        self.rows.add(torch.as_tensor(embedded))
         return self._logits()
 
     def drop(self) -> None:
