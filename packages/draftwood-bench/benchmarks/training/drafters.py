@@ -249,11 +249,13 @@ def training_of(arm: Arm, data: Path, folder: Path, command: str = "") -> Partia
 class Measurement:
     """Decodes Spec-Bench, and appends what came of it; what is there is not measured again."""
 
-    def __init__(self, per_category: int = 2, records: Path = RECORDS) -> None:
+    def __init__(
+        self, per_category: int = 2, records: Path = RECORDS, target: str = "smollm2-135m"
+    ) -> None:
         import draftwood
         from draftwood_bench.plan.prompts import load_prompts
 
-        self.lm = draftwood.load("smollm2-135m", method="plain")
+        self.lm = draftwood.load(target, method="plain")
         self.prompts = load_prompts("spec-bench", per_category=per_category).prompts
         self.records = records
         self.known = {key(each) for each in read(records)}

@@ -287,7 +287,7 @@ class Trainer:
     def _remember(self, figures: Mapping[str, float]) -> None:
         """Keep figures, and the weights that had them where they are the best."""
         state = self.state
-        value = self._agreed(figures["block_efficiency"])
+        value = self._agreed(figures[getattr(self.recipe, "judged_by", "block_efficiency")])
         state.since_best += 1
         if value > state.best:
             state.best, state.best_step, state.since_best = value, state.step, 0

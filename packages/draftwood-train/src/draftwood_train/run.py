@@ -188,6 +188,8 @@ class Training:
             ValueError: for a drafter of a model of another size.
         """
         if self.start is None:
+            if needed := getattr(self.recipe, "needs_start", None):
+                raise ValueError(f"{self.recipe.name} goes on from {needed}; name it with --from")
             return None
         start = folders.load(self.start)
         start.target.require_model(self.loaded.model, self.target_name, weights=False)

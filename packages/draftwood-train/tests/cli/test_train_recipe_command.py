@@ -82,6 +82,20 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     assert "layers 1, not 2" in line
 
 
+def test_an_acceptance_head_goes_on_from_a_draft_lm(data: str, tmp_path: Path) -> None:
+    first, told = str(tmp_path / "lm"), str(tmp_path / "told")
+    options = ("--steps", "2", *SMALL)
+    assert run("train", "lm", data, first, *options).exit_code == 0
+    line = refused("train", "acceptance", data, told, *options)
+    assert "acceptance goes on from a draft LM, made with 'draftwood train lm'; name it" in line
+    result = run("train", "acceptance", data, told, *options, "--from", first)
+    assert result.exit_code == 0, result.output
+    assert "skill" in (tmp_path / "told" / "card.md").read_text()
+    before, after = (load(Path(folder)).head.state_dict() for folder in (first, told))
+    assert all((after[name] == weight).all() for name, weight in before.items())
+    assert {name.split(".")[0] for name in set(after) - set(before)} == {"acceptance"}
+
+
 def test_what_is_wrong_is_said_in_one_line(data: str, target: str, tmp_path: Path) -> None:
     output = str(tmp_path / "drafter")
     for options, what in (

@@ -2,6 +2,7 @@
 
 from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.cascade import Cascade, LenientCascade
+from draftwood_methods.drafters.dflash import Dflash
 from draftwood_methods.drafters.dynamic_exit import DynamicExit
 from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.input_guided import InputGuided
@@ -12,12 +13,15 @@ from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.drafters.s2d import S2d
+from draftwood_methods.drafters.specdec_plus_plus import SpecDecPlusPlus
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.windowed import Windowed
 
 __all__ = [
     "Aded",
     "Cascade",
+    "Dflash",
     "DynamicExit",
     "EarlyExit",
     "InputGuided",
@@ -30,6 +34,8 @@ __all__ = [
     "MergedDrawn",
     "PerLevel",
     "Pruned",
+    "S2d",
+    "SpecDecPlusPlus",
     "Stand",
     "Windowed",
 ]

@@ -92,7 +92,8 @@ class Drafts:
     def levels(self) -> int | None:
         """Most levels of a tree that the head drafts; None where nothing bounds them."""
         found = self._settings
-        levels = found.get({"medusa": "heads", "ctc": "frames"}.get(str(found.get("kind")), ""))
+        counted = {"medusa": "heads", "ctc": "frames", "dflash": "frames"}
+        levels = found.get(counted.get(str(found.get("kind")), ""))
         return levels if isinstance(levels, int) else None
 
     @property

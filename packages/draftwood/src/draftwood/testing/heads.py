@@ -8,11 +8,13 @@ import torch
 
 from draftwood import methods
 from draftwood.heads.ctc import CtcConfig
+from draftwood.heads.dflash import DflashConfig
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.kinds import parts_of
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.medusa import MedusaConfig
+from draftwood.heads.s2d import S2dConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
@@ -69,6 +71,31 @@ def tiny_medusa(
     return _tiny(MedusaConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
 
 
+def tiny_s2d(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random nested draft LM for a small target, whose sizes say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``S2dConfig``, its sizes apart.
+    """
+    return _tiny(S2dConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+
+
+def tiny_dflash(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random block head for a small target, whose slots say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``DflashConfig``, its sizes apart.
+    """
+    settings = {"reads": (1, target.layers), "frames": 4, "pairwise": 4, **settings}
+    return _tiny(DflashConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+
+
 def _sizes(target: Model) -> HeadSizes:
     dim = target.hidden_size
     return HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
@@ -100,5 +127,8 @@ TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "lm": tiny_lm,
     "medusa": tiny_medusa,
     "hydra": partial(tiny_medusa, sees_drafted=True),
+    "specdec++": partial(tiny_lm, acceptance=2),
+    "s2d": tiny_s2d,
+    "dflash": tiny_dflash,
 }
 """Random heads by the drafter that takes them."""
