@@ -29,6 +29,12 @@ class BlockViews:
             parts.append(torch.cat([self.scales(row) for row in rows], 1)[:, start:end])
         return [(part[i], part[i + 1]) for part in parts for i in range(0, 2 * self.layers, 2)]
 
+    def layer(self, rows: Sequence[Tensor], index: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, each [heads length dim], of blocks without scales."""
+        both = torch.cat([self.numbers(row)[2 * index : 2 * index + 2] for row in rows], dim=1)
+        keys, values = both[:, :length].transpose(1, 2)
+        return keys, values
+
     def write(
         self,
         rows: Sequence[Tensor],
