@@ -5,6 +5,7 @@ from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import Aded, LayerSkip, Stand
+from draftwood_methods.of_heads import OF_HEADS
 from draftwood_methods.of_parts import OF_PARTS
 from draftwood_methods.of_several import OF_SEVERAL
 from draftwood_methods.verifiers import Typical
@@ -44,4 +45,5 @@ RECIPES = (
     ),
     *OF_PARTS,
     *OF_SEVERAL,
+    *OF_HEADS,
 )
