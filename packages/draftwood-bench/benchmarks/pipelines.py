@@ -91,7 +91,7 @@ def ppd_name(layer: int, guesses: int) -> str:
 def run_ppd(records: Records, given: argparse.Namespace) -> None:
     lm = loaded("smollm2-135m")
     layers = lm.model.layers
-    exits = Exits.of(lm.model, layers=(layers // 2, 2 * layers // 3), most=8192)
+    exits = Exits.of(lm.model, layers=(layers // 2, 2 * layers // 3), seconds=30.0)
     arms: dict[str, Any] = {PLAIN: lm, "plain, one thread": OneThread(lm)}
     for layer in (layers // 2, 2 * layers // 3):
         for guesses in (1, 3):
