@@ -46,4 +46,5 @@ RECIPES = (
     *OF_HEADS,
     *OF_PARTS,
     *OF_SEVERAL,
+    *OF_HEADS,
 )

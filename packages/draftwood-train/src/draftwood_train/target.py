@@ -46,7 +46,7 @@ def draft_vocabulary(
 
 
 def target_weights(
-    model: Model, name: str, draft_tokens: Int[Tensor, " draft_vocab"], newest: int = 2
+    model: Model, name: str, draft_tokens: Int[Tensor, " draft_vocab"], newest: int = 3
 ) -> TargetWeights:
     """Sizes, embedding and head of a loaded model, and its newest layers as its name finds them.
 

@@ -344,7 +344,8 @@ def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:
 
 def test_promises_are_computed() -> None:
     for recipe in methods.known().values():
-        assert (recipe.promise == "lossless") is (recipe.name not in ("typical", "top-n"))
+        lossy = ("typical", "top-n", "specdec-relaxed")
+        assert (recipe.promise == "lossless") is (recipe.name not in lossy)
     for verifier in (Match(), Rejection(), Typical()):
         exact = "chosen" in verifier.exact_for
         assert Method(Nothing(), verifier).lossless is exact

@@ -9,11 +9,14 @@ from draftwood_methods.drafters.input_guided import InputGuided
 from draftwood_methods.drafters.jacobi import Jacobi
 from draftwood_methods.drafters.layer_search import LayerSearch
 from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_methods.drafters.longspec import Longspec
 from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
+from draftwood_methods.drafters.pipelined import Pipelined
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.s2d import S2d
+from draftwood_methods.drafters.specdec import Specdec
 from draftwood_methods.drafters.specdec_plus_plus import SpecDecPlusPlus
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.windowed import Windowed
@@ -29,13 +32,16 @@ __all__ = [
     "LayerSearch",
     "LayerSkip",
     "LenientCascade",
+    "Longspec",
     "Lookahead",
     "MergedDrafters",
     "MergedDrawn",
     "PerLevel",
+    "Pipelined",
     "Pruned",
     "S2d",
     "SpecDecPlusPlus",
+    "Specdec",
     "Stand",
     "Windowed",
 ]

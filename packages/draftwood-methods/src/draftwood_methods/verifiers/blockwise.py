@@ -1,18 +1,18 @@
 """Blockwise parallel decoding's rules that keep what is nearly right: faster and lossy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from draftwood.rng import Rng
-from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood.verifiers.base import longest_path
 from draftwood.verifiers.verifier import NodeProbs, Verdict
+from draftwood_methods.verifiers.base import never_one_hot
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,3 @@ class Distance:
     def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         best = int(p.argmax())
         return lambda token: bool(p[token] > 0.0) and abs(token - best) <= self.most
-
-
-def never_one_hot(probs: NodeProbs) -> NodeProbs:
-    """The same order of tokens at temperature 0 too, where all probability is on one."""
-    if not isinstance(probs, LazyProbs):
-        return probs
-    return replace(probs, sampler=probs.sampler.for_drafting(), rows={})

@@ -6,22 +6,26 @@ arrays in ``DraftVocabulary``.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter
 from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.kinds import require_kind
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.heads.lm import LmConfig, LmHead
 from draftwood.models.model import CHUNK, EmbeddingsAndHead, Model
 from draftwood.models.native import NativeModel
+from draftwood.models.requirements import require_ability
 from draftwood.models.tensors import as_tensor
 from draftwood.tree import DraftTree
+
+Network = TypeVar("Network", bound=nn.Module)
 
 Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]
 """Places of new rows in the text, and which rows each of them sees."""
@@ -67,6 +71,25 @@ def vocabulary_of(
         return functional.linear(states, rows).float()
 
     return DraftVocabulary(tokens.cpu().numpy(), target.vocab_size, logits)
+
+
+def network_of(drafter: HeadDrafter, kind: type[Network]) -> tuple[Network, DraftVocabulary]:
+    """Bring a network that reads tokens alone to its target; its draft vocabulary comes with it.
+
+    Raises:
+        ValueError: where the head is of another kind or does not fit the target.
+    """
+    network, target = require_kind(drafter.trained.head, kind, drafter.name), drafter.target
+    require_ability(target, "embeddings_and_head", drafter.name)
+    config: Any = network.config
+    if config.sizes.hidden != target.hidden_size:
+        raise ValueError(
+            f"the drafter reads embeddings of {config.sizes.hidden} entries, the target has"
+            f" {target.hidden_size}; take a drafter of this model"
+        )
+    dtype = working_dtype(target)
+    vocabulary = vocabulary_of(drafter.trained.draft_tokens, target, dtype)
+    return network.to(str(target.device), dtype), vocabulary
 
 
 class HeadText(Protocol):

@@ -73,7 +73,7 @@ class DecoderModel(CachedModel[P]):
     def __init__(self, model: DescribedModel, pool: P) -> None:
         sizes = model.decoder.sizes
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
-        abilities: set[Ability] = {"hidden", "partial", "resume", "fork"}
+        abilities: set[Ability] = {"hidden", "partial", "resume", "fork", "cache"}
         abilities |= {"embeddings_and_head"}
         # a network that reads what attention reads cannot be run after it
         abilities |= set() if sizes.is_parallel else {"halves"}

@@ -55,7 +55,7 @@ class HybridModel(TransformersModel):
         super().__init__(hf_model, pool)
         # which layers and places a pass leaves out would have to be known to the states, and some
         # heads read multipliers of the model around them
-        self.abilities -= {"partial", "resume", "window", "embeddings_and_head"}
+        self.abilities -= {"partial", "resume", "window", "cache", "embeddings_and_head"}
         self.abilities -= set() if has_hidden else {"hidden"}
         self.states = pool
         for layer, recurrence in zip(layers, recurrences, strict=True):

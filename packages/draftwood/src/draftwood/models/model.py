@@ -29,7 +29,16 @@ Keep = Literal["all", "last", "none"]
 """Nodes or tokens of a pass whose logits are wanted."""
 
 Ability = Literal[
-    "hidden", "partial", "halves", "resume", "window", "int4", "embeddings_and_head", "fork"
+    "hidden",
+    "partial",
+    "halves",
+    "resume",
+    "window",
+    "int4",
+    "embeddings_and_head",
+    "fork",
+    "cache",
+    "beside",
 ]
 """Abilities of a model beyond a forward pass over a tree."""
 

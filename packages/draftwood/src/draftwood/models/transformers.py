@@ -53,7 +53,7 @@ class TransformersModel(CachedModel[CachePool]):
         abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
         abilities |= {"embeddings_and_head"} if final_norm(hf_model) else set()
         attentions = attention_windows(hf_model)
-        abilities |= {"window"} if set(attentions.values()) == {None} else set()
+        abilities |= {"window", "cache"} if set(attentions.values()) == {None} else set()
         config = hf_model.config.get_text_config()
         sizes = config.num_hidden_layers, config.hidden_size
         super().__init__(config, pool, abilities, *sizes, hf_model.device)

@@ -13,8 +13,10 @@ from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.kinds import parts_of
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
+from draftwood.heads.longspec import LongspecConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.s2d import S2dConfig
+from draftwood.heads.specdec import SpecdecConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
@@ -56,6 +58,32 @@ def tiny_lm(
         settings: of ``LmConfig``, its sizes apart.
     """
     return _tiny(LmConfig(_sizes(target), **settings), target, draft_tokens, seed)
+
+
+def tiny_longspec(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random LongSpec head for a small target, with as many heads for keys and values.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``LongspecConfig``, its sizes apart.
+    """
+    settings = {"layer": target.layers // 2, "window": 3, **settings}
+    return _tiny(LongspecConfig(_sizes(target), **settings), target, draft_tokens, seed)
+
+
+def tiny_specdec(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random SpecDec drafter for a small target, whose queries say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``SpecdecConfig``, its sizes apart.
+    """
+    config = SpecdecConfig(_sizes(target), **settings)
+    return _tiny(config, target, draft_tokens, seed, noise=0.3)
 
 
 def tiny_medusa(
@@ -125,6 +153,8 @@ TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "eagle": tiny_eagle,
     **dict.fromkeys(("ctc", "ctc-paper", "ctc-raw"), tiny_ctc),
     "lm": tiny_lm,
+    "longspec": tiny_longspec,
+    "specdec": tiny_specdec,
     "medusa": tiny_medusa,
     "hydra": partial(tiny_medusa, sees_drafted=True),
     "specdec++": partial(tiny_lm, acceptance=2),

@@ -12,7 +12,6 @@ from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import VerifiedTree
 from draftwood.drafters.overlap import SideThread
 from draftwood.engine.executors.likely import ForeseenOutcome, LikelyOutcomes
-from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
 from draftwood.storage.memory import is_lack_of_memory
 from draftwood.together import results_together
@@ -54,13 +53,7 @@ class SideDraft(ABC):
 
     def send(self, thread: SideThread, others: int) -> None:
         """Draft in this thread; other threads' passes take so many threads meanwhile."""
-        limit_others(others)
-        try:
-            self._future = thread.call(self._run)
-        except BaseException:
-            lift_limit(others)
-            raise
-        self._future.add_done_callback(lambda _: lift_limit(others))
+        self._future = thread.call_beside(self._run, others)
 
     @abstractmethod
     def draft(self) -> None:

@@ -38,6 +38,15 @@ class BlockViews:
             parts.append(np.concatenate([self.scales(row) for row in rows], 1)[:, start:end])
         return [(part[i], part[i + 1]) for part in parts for i in range(0, 2 * self.layers, 2)]
 
+    def layer(
+        self, rows: Sequence[np.ndarray], index: int, length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values of a layer, each [heads length dim] in float32, of blocks of floats."""
+        both = np.concatenate([self.numbers(row)[2 * index : 2 * index + 2] for row in rows], 1)
+        floats = from_bfloat16(both) if self.kind == "bfloat16" else both
+        keys, values = floats[:, :length].swapaxes(1, 2)
+        return keys, values
+
     def write(
         self,
         rows: Sequence[np.ndarray],

@@ -232,6 +232,15 @@ class BlockPool:
         rows = [self._rows[block] for block in self._tables[slot].blocks()]
         return self._views.read(rows, start, end)
 
+    def layer_of(self, slot: int, index: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values of one layer and a slot's first tokens, each [heads length dim]; copies.
+
+        Of floats alone.
+        """
+        rows = [self._rows[block] for block in self._tables[slot].blocks()]
+        rows = rows[: self.blocks_for(length)]
+        return self._views.layer(rows, index, length)
+
     def write(self, slot: int, index: int, keys: Any, values: Any, length: int) -> None:
         """Store a layer's newest keys and values, each [heads tokens dim], of ``length`` tokens.
 

@@ -133,6 +133,11 @@ class CachePool:
         (key_shape, key), (value_shape, value) = self._where[index]
         return self._blocks[key_shape][key], self._blocks[value_shape][value]
 
+    def layer_of(self, slot: int, index: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer and a slot's first tokens, each [heads length dim]."""
+        keys, values = (each[slot, :length].transpose(0, 1) for each in self.layer(index))
+        return keys, values
+
     def places(self, slot: int, start: int, end: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer from place to place of a slot, each [places heads dim]."""
         parts = {shape: block[:, slot, start:end].unbind() for shape, block in self._blocks.items()}

@@ -107,6 +107,8 @@ class NativeModel(DecoderModel[BlockPool]):
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._embeddings_and_head = NativeEmbeddingsAndHead(self.weights, self.dtype, model.head)
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
+        self.abilities |= {"beside"}
+        self.abilities -= {"cache"} if cache == "int8" else set()
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
 
