@@ -9,6 +9,13 @@ from torch import Tensor, nn
 
 from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, Mlp, RmsNorm
 
+NEWEST = 32
+"""Rows that a head takes in at once.
+
+Of a longer prompt, or after a longer rest, it reads the newest alone: older ones change its drafts
+little, and each takes its time.
+"""
+
 
 @dataclass(frozen=True)
 class EagleConfig:
