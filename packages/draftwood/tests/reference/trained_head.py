@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from draftwood.drafters.drafter import DraftRequest
-from draftwood.heads.eagle import NEWEST
 from draftwood.native.head_session import Found
 from draftwood.sources.base import AskedNode
 from draftwood.sources.source import Candidates, Evidence, TargetUpdate
@@ -17,6 +16,7 @@ from draftwood.sources.trained_head import (
     DEPTHS,
     FORGETTING,
     NAME,
+    NEWEST,
     ROW_SECONDS,
     USUAL_ROWS,
     TrainedHeadSource,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from draftwood.arrays import address_of, as_array
-from draftwood.heads.eagle import NEWEST, EagleHead
+from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.packed import packed
 from draftwood.heads.trained import TrainedHead
@@ -33,6 +33,11 @@ ROW_SECONDS = 2e-5
 
 USUAL_ROWS = 16
 """Most that a step leaves behind; a prompt has more, and its time says little of a step."""
+
+NEWEST = 32
+"""Rows that it takes in at once. Of a longer prompt, or after a longer rest, it reads the newest
+alone: it is asked only where that pays, and the time of more rows would forbid it.
+"""
 
 FORGETTING = 0.9
 
