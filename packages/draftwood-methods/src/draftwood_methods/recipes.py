@@ -16,7 +16,7 @@ RECIPES = (
         "the likeliest nodes, accepted where they look typical; changes what the model says",
         "Cai et al. 2024, arXiv:2401.10774",
         DraftModel,
-        BestFirst(4, 4, 16),
+        BestFirst(4, 3, 6),
         Typical(),
     ),
     MethodSpec(

@@ -81,7 +81,7 @@ READS: dict[str, Callable[[], Frames]] = {
 
 def pairwise(vocab: int) -> Pairs:
     torch.manual_seed(5)
-    return Pairs(torch.randn(vocab, 2), torch.randn(vocab, 2) * 4.0)
+    return Pairs(torch.randn(vocab, 2).numpy(), torch.randn(vocab, 2).numpy() * 4.0)
 
 
 def growing(

@@ -28,7 +28,7 @@ from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Frames, Pairs, Prefix
+from draftwood.heads.lattice import FrameRows, Frames, Pairs, Prefix, logarithms
 from draftwood.heads.layers import HeadCache
 from draftwood.heads.native_side import native_frames
 from draftwood.heads.prefix_search import (
@@ -139,14 +139,12 @@ class CtcDrafter(Drafter):
             return _NativeCtcSession(self, request, self.native)
         return _TorchCtcSession(self, request)
 
-    def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
+    def read(self, probs: FrameRows) -> Frames:
         """The distribution of texts that the frames are taken for."""
         pairs = self._pairs if self.head.config.pairwise else None
         return self.head.frames(probs, pairs, merges=self.search != "raw")
 
-    def searched(
-        self, probs: Float[Tensor, "frames symbols"], root: int, max_draft_len: int
-    ) -> DraftTree:
+    def searched(self, probs: FrameRows, root: int, max_draft_len: int) -> DraftTree:
         """The tree without a shape."""
         max_draft_len = min(max_draft_len, self.depth or max_draft_len)
         if self.search == "paper":
@@ -262,7 +260,7 @@ class _CtcSession(DraftSession):
         """
 
     @abstractmethod
-    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         """Append rows, and read the frames after the last of them; None if they say NaN."""
 
 
@@ -289,10 +287,11 @@ class _TorchCtcSession(_CtcSession):
         self.states = [states[len(following) :]]
         return frames
 
-    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         states = self._take_in(following)
-        probs = self.head.symbols(states, self.drafter.vocabulary.logits(states)).exp().cpu()
-        return None if bool(probs.isnan().any()) else probs
+        log_probs = self.head.symbols(states, self.drafter.vocabulary.logits(states))
+        probs = as_array(log_probs.exp())
+        return None if np.isnan(probs).any() else probs
 
 
 class _NativeCtcSession(_CtcSession):
@@ -312,13 +311,13 @@ class _NativeCtcSession(_CtcSession):
         states, rows = self.passes[-1]
         self.passes = [([as_array(each)[rows[-1:]] for each in states], [0])]
 
-    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         *earlier, newest = self._parts(following)
         for part in earlier:
             self.frames.take(*part)
-        probs = torch.from_numpy(self.frames.probs(*newest))
+        probs = self.frames.probs(*newest)
         self.passes.clear()
-        return None if bool(probs[:, 0].isnan().any()) else probs
+        return None if np.isnan(probs[:, 0]).any() else probs
 
     def _parts(self, following: list[int]) -> list[tuple[States, list[int], list[int]]]:
         """States of each pass, the rows that are taken of it, and the token behind each."""
@@ -351,7 +350,7 @@ class GrownPrefixes:
         self._prefixes: list[Prefix] = [frames.start()]
         self._ended: list[bool] = []
 
-    def logits(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def logits(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logarithms of the probabilities after the nodes from ``first`` on."""
         for node, token in zip(range(first, len(tree)), self._places(tree, first), strict=True):
             if node:
@@ -360,7 +359,7 @@ class GrownPrefixes:
             self._ended.append(above or self._ends(self._prefixes[node]))
         rows = self._frames.rows(self._prefixes[first:])
         rows[rows.sum(-1) == 0.0] = 1.0
-        return rows.log()
+        return logarithms(rows)
 
     def without_ended(self, tree: DraftTree) -> DraftTree:
         """The tree without the children of nodes where the frames end."""

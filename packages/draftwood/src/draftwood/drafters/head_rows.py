@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter
-from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.heads.eagle import NEWEST, EagleConfig, EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.heads.lm import LmConfig, LmHead
@@ -223,13 +223,15 @@ class TorchText(ABC):
 class EagleText(TorchText):
     """One text of an EAGLE head in PyTorch.
 
-    The row of a place needs the token at the next one, so the newest always waits.
+    The row of a place needs the token at the next one, so the newest always waits. Of many
+    that wait the ``NEWEST`` are run, the others never.
     """
 
     def __init__(self, head: EagleHead, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
         super().__init__(HeadRows(head.config, head.fc.weight), embeddings, logits)
         self.head = head
         self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's, at late tokens
+        self.left_out = 0  # rows
         self.fed: list[Float[Tensor, "nodes dim"]] = []  # by the nodes to their children
 
     @torch.no_grad()
@@ -239,17 +241,18 @@ class EagleText(TorchText):
         hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
-        places, reads = [*path], self.head.config.reads
+        places, reads = [*path][-NEWEST:], self.head.config.reads
         self.late += tokens
-        self.states.append(
-            torch.stack([as_tensor(hidden[layer])[places] for layer in reads], dim=-2)
-        )
-        if len(self.late) > CHUNK:
-            self._take_in(self.late[1:])
+        states = [as_tensor(hidden[layer])[places] for layer in reads]
+        self.states.append(torch.stack(states, dim=-2))
+        if (more := len(self.late) - NEWEST) > 0:
+            self.late, self.left_out = self.late[more:], self.left_out + more
+            self.states = [torch.cat(self.states)[-NEWEST:]]
 
     def follow(self, first: Any) -> None:
         """Take over the rows that were run for another text with the same prompt."""
-        if self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
+        is_alike = first.left_out == self.left_out
+        if is_alike and self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
             self.states, self.late = [torch.cat(self.states)[-1:]], self.late[-1:]
 
     def _begin(self, root: int) -> Tensor:

@@ -8,7 +8,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.lattice import Chain, Frames, Lattice, Pairs, PairwiseTerm, Unmerged
+from draftwood.heads.lattice import (
+    Chain,
+    FrameRows,
+    Frames,
+    Lattice,
+    Pairs,
+    PairwiseTerm,
+    Unmerged,
+    logarithms,
+)
 from draftwood.heads.layers import (
     Attention,
     AttentionRule,
@@ -199,9 +208,7 @@ class CtcHead(nn.Module):
             return None
         return self.pairwise.pairs(embedded.to(self.frame_weight.dtype), logits)
 
-    def frames(
-        self, probs: Float[Tensor, "frames symbols"], pairs: Pairs | None, merges: bool = True
-    ) -> Frames:
+    def frames(self, probs: FrameRows, pairs: Pairs | None, merges: bool = True) -> Frames:
         """The distribution of texts that the frames of one place are taken for.
 
         Args:
@@ -210,14 +217,12 @@ class CtcHead(nn.Module):
             merges: False reads frames with a blank as they are.
         """
         if pairs is not None:
-            return Chain(probs.log(), pairs, self.config.candidates)
+            return Chain(logarithms(probs), pairs, self.config.candidates)
         if self.config.has_blank and merges:
             return Lattice(probs)
         return Unmerged(probs, self.config.has_blank)
 
-    def tree(
-        self, probs: Float[Tensor, "frames symbols"], pairs: Pairs | None, nodes: int
-    ) -> DraftTree:
+    def tree(self, probs: FrameRows, pairs: Pairs | None, nodes: int) -> DraftTree:
         """Tree of the most probable prefixes of one place's frames, as the drafter grows it.
 
         Tokens are places in the draft vocabulary, and -1 is the root.

@@ -35,7 +35,7 @@ USUAL_ROWS = 16
 
 NEWEST = 32
 """Rows that it takes in at once. Of a longer prompt, or after a longer rest, it reads the newest
-alone: older ones change its drafts little, and each takes its time.
+alone: it is asked only where that pays, and the time of more rows would forbid it.
 """
 
 FORGETTING = 0.9

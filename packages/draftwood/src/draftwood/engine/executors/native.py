@@ -59,7 +59,15 @@ class NativeSteps(TextHolder):
         tokens = text.emit([*accepted[1:], made.next_token])
         kept = min(len(path) - 1, len(tokens))
         watch.lap("verify")
-        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(path[1 : 1 + kept]))
+        return Step(
+            tokens,
+            len(tree) - 1,
+            kept,
+            watch.seconds,
+            tree,
+            tuple(path[1 : 1 + kept]),
+            drafter_seconds=made.drafter_seconds,
+        )
 
     def preempt(self) -> None:
         """Nothing is kept in the cache between two steps."""
