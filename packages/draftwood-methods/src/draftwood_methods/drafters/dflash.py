@@ -126,5 +126,5 @@ class _DflashSession(DraftSession):
 
     def _embedded(self, tokens: list[int]) -> Float[Tensor, "tokens dim"]:
         target = self.drafter.target
-        embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=target.device))
+        embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=str(target.device)))
         return torch.as_tensor(embedded).to(self.head.fc.weight.dtype)

@@ -109,7 +109,7 @@ class NestedText:
             tokens, self.late, self._ahead = [*self.late, *tokens], [], 1
             self.length += len(tokens)
         target = self.drafter.target
-        embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=target.device))
+        embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=str(target.device)))
         self.rows.add(torch.as_tensor(embedded))
         return self._logits()
 
