@@ -167,7 +167,7 @@ class Jobs:
         return made
 
     def _answer(self, text: MadeText) -> str:
-        tokens = text.tokens[text.answer :]
+        tokens = list(text.tokens[text.answer :])
         return str(self.lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
     def _answers(

@@ -215,10 +215,11 @@ class _Found:
 def _collected(options: DataOptions, bars: Bars) -> _Found:
     files = [Path(file) for file in options.files]
     wanted = (options.sets, files) if options.self_written < 1 else ((), [])
+    prompts = collect(*wanted, options.seed, bars)
     sources = licences(*wanted, options.file_licence)
     for file in wanted[1]:
         sources[str(file)]["sha256"] = DataFile(file).sha256
-    return _Found(collect(*wanted, options.seed, bars), sources, {})
+    return _Found(prompts, sources, {})
 
 
 def _everyday(options: DataOptions, measured: Sequence[str]) -> _Found:

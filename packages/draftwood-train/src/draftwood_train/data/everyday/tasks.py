@@ -182,18 +182,27 @@ def _passage_task(filler: Filler, number: int) -> Drawn:
 
 def _running(filler: Filler, words: int) -> tuple[str, str]:
     """Text of about so many words from neighbouring sections of a book, and its source."""
-    sections = _shelf(filler)
+    sections, text, book = _shelf(filler), "", ""
     for _ in range(20):
         place = filler.rng.randrange(len(sections))
-        found, book = list[str](), sections[place].book
-        for section in sections[place : place + 40]:
-            if section.book != book or sum(len(each.split()) for each in found) >= words:
-                break
-            found += section.paragraphs
-        cut = _cut(found, words)
-        if len(cut.split()) >= 0.8 * words:
+        found = _from_place(sections, place, words)
+        if len(found) > len(text):
+            text, book = found, sections[place].book
+        if len(text.split()) >= 0.8 * words:
             break
-    return cut, _source(book)
+    return text, _source(book)
+
+
+def _from_place(sections: Sequence[Section], place: int, words: int) -> str:
+    """Up to so many words of the sections of a book from a place on."""
+    found = list[str]()
+    for section in sections[place : place + 40]:
+        if section.book != sections[place].book:
+            break
+        found += section.paragraphs
+        if sum(len(each.split()) for each in found) >= words:
+            break
+    return _cut(found, words)
 
 
 def _shelf(filler: Filler) -> Sequence[Section]:
