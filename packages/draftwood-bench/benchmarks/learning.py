@@ -183,7 +183,7 @@ def latency(plan: Plan, rounds: int) -> None:
 
 def main() -> None:
     """Read the arguments."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("act", choices=("run", "latency"))
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--requests", type=int, default=300)

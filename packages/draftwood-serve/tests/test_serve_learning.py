@@ -96,7 +96,7 @@ def test_a_missing_trainer_leaves_the_server_as_it_is(
 
 
 def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: None) -> None:
-    keys = {"api_keys": ("one", "two")}
+    keys: dict[str, Any] = {"api_keys": ("one", "two")}
     with running(model, draft_model=(head,), learn=True, **keys) as server:
         assert server.service.target.learning is None
         assert "--learn-key" in (server.service.target.idle_reason or "")
@@ -116,13 +116,14 @@ def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: 
 
 
 def test_settings_of_learning_that_do_not_fit_are_refused() -> None:
-    for given, says in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"learn_to": Path("folder")}, "add --learn"),
         ({"learn_key": "one", "api_keys": ("one",)}, "add --learn"),
         ({"learn": True, "learn_key": "two", "api_keys": ("one",)}, "one of the keys"),
         ({"learn": True, "tp": 2}, "one process"),
         ({"learn": True, "replicas": 2}, "one process"),
-    ):
+    )
+    for given, says in cases:
         with pytest.raises(ValueError, match=says):
             ServeSettings(**given)
     assert ServeSettings(learn=True).learning_owner == ""

@@ -135,7 +135,8 @@ def test_rows_are_the_target_s_states_and_distributions(
     assert text.answer == 32
     assert text.tokens.tolist() == said[8 : 8 + rows]
     assert rows == len(said) - 8 - 1  # the newest token was not run
-    reads = trained.head.config.reads
+    config: Any = trained.head.config
+    reads = config.reads
     own = target.start().extend(said, hidden=(*reads, target.layers)).hidden
     states, final = text.part(0, rows)
     for place, layer in enumerate(reads):
