@@ -46,5 +46,4 @@ RECIPES = (
     *OF_HEADS,
     *OF_PARTS,
     *OF_SEVERAL,
-    *OF_HEADS,
 )

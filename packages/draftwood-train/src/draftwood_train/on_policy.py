@@ -147,7 +147,7 @@ def answers(
     """Draw an answer from a draft LM at temperature 1, to its end or ``most`` tokens."""
     head, dtype = require_kind(trained.head, LmHead, "on-policy data"), working_dtype(model)
     vocabulary = vocabulary_of(trained.draft_tokens, model, dtype)
-    text = LmText(head.to(model.device, dtype), model.embeddings_and_head, vocabulary.logits)
+    text = LmText(head.to(str(model.device), dtype), model.embeddings_and_head, vocabulary.logits)
     text.take(prompt[:-1], {}, ())
     token = prompt[-1]
     for _ in range(most):

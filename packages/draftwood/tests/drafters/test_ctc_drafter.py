@@ -25,6 +25,7 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.models.tensors import as_tensor
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -346,7 +347,7 @@ def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any])
         trees.append(draft.propose(2, Context(PROMPT, len(PROMPT))))
     nothing, something = trees
     assert len(nothing) == 1
-    axis = target.embeddings_and_head.weights().head[EVEN][:, 0] * head.norm.weight[0]
+    axis = as_tensor(target.embeddings_and_head.weights().head)[EVEN][:, 0] * head.norm.weight[0]
     assert something.token_list[1] == EVEN[int(axis.argmax())]
 
 
@@ -386,7 +387,7 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
         embedded = target.embeddings_and_head.embed(torch.tensor(text[1 : start + 1]))
         cache = HeadCache(1, head.config.sizes, head.frame_weight)
         fresh = head.draft(cache, head.rows(states[:start], embedded))
-        rows = target.embeddings_and_head.weights().head[EVEN]
+        rows = as_tensor(target.embeddings_and_head.weights().head)[EVEN]
         probs = head.log_probs(fresh, rows).exp()
         wanted = drafter.searched(probs, text[start], 99)
         assert (tree.token_list, tree.parent_list) == (wanted.token_list, wanted.parent_list)

@@ -137,12 +137,12 @@ def test_rows_are_the_target_s_states_and_distributions(
     assert rows == len(said) - 8 - 1  # the newest token was not run
     config: Any = trained.head.config
     reads = config.reads
-    own = target.start().extend(said, hidden=(*reads, target.layers)).hidden
+    own = target.start().extend(said, hidden=(*reads, target.layers))
     states, final = text.part(0, rows)
     for place, layer in enumerate(reads):
-        true = own[layer][8 : 8 + rows].numpy()
+        true = own.states(layer)[8 : 8 + rows].numpy()
         assert np.abs(states[:, place] - true).max() <= 0.01 * np.abs(true).max()
-    true = own[target.layers][40 : 8 + rows].numpy()
+    true = own.states(target.layers)[40 : 8 + rows].numpy()
     assert np.abs(final[32:] - true).max() <= 0.01 * np.abs(true).max()
     logits = target.embeddings_and_head.logits(torch.from_numpy(final[32:]), normed=True)
     assert (logits.argmax(-1) == torch.tensor(said[41:])).float().mean() > 0.9  # of 16 bits

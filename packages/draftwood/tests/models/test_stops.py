@@ -9,6 +9,7 @@ from torch import Tensor
 
 from draftwood.models.model import ForwardInput, Layers, ModelSession
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.tensors import as_tensor
 from draftwood.tree import DraftTree
 from families import (
     SOME,
@@ -249,9 +250,10 @@ def test_a_window_reads_first_and_newest_places(family: str) -> None:
         cached = pool.places(donor.slot, 0, 120)
         with pool.lock:
             for index, (keys, values) in enumerate(cached):
-                middle = [part.clone() for part in pool.places(session.slot, 0, 120)[index]]
+                places = pool.places(session.slot, 0, 120)[index]
+                middle = [as_tensor(part).clone() for part in places]
                 for own, new in zip(middle, (keys, values), strict=True):
-                    own[32:64] = new[32:64]
+                    own[32:64] = as_tensor(new)[32:64]
                 pool.write(session.slot, index, *(part.transpose(0, 1) for part in middle), 120)
         found.append(
             [

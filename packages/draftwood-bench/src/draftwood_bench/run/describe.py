@@ -16,6 +16,7 @@ from draftwood.costs.curve import Curve
 from draftwood.heads import folder as heads
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.weights import WeightsFolder
+from draftwood.models.model import Device
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
 from draftwood_bench.plan.prompts import PromptSet
@@ -87,7 +88,7 @@ def head_size(trained: TrainedHead) -> int:
     return own + rows
 
 
-def here(device: torch.device) -> dict[str, Any]:
+def here(device: Device) -> dict[str, Any]:
     """The fields of ``RunInfo`` that tell where and when a run is started."""
     return {
         "commit": commit(),

@@ -66,7 +66,7 @@ class Dflash(HeadDrafter):
             )
         dtype = working_dtype(target)
         vocabulary = vocabulary_of(self.trained.draft_tokens, target, dtype)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         object.__setattr__(self, "vocabulary", vocabulary)
 
     def start(self, request: DraftRequest) -> DraftSession:

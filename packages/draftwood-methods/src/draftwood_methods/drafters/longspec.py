@@ -90,18 +90,20 @@ class _LongspecSession(DraftSession):
         """Take in tokens that became text, and read the target's cache as it is now."""
         config = self.drafter.head.config
         if self.late:
-            newest = torch.tensor(self.late[-config.window :], device=self.drafter.target.device)
+            newest = torch.tensor(
+                self.late[-config.window :], device=str(self.drafter.target.device)
+            )
             self.text.take(self._embed(newest), len(self.late))
             self.late = []
         if config.reads_cache:
             pool, target = self.target.model.pool, self.target
             with pool.lock:
                 keys, values = pool.layer_of(target.slot, config.layer, target.length)
-            self.text.read_from(keys, values)
+            self.text.read_from(as_tensor(keys), as_tensor(values))
 
     def _level(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits after the nodes from ``first`` on."""
-        device = self.drafter.target.device
+        device = str(self.drafter.target.device)
         tokens, depths, ancestors = (
             as_tensor(each[first:], device) for each in (tree.tokens, tree.depths, tree.ancestors)
         )
@@ -109,4 +111,5 @@ class _LongspecSession(DraftSession):
         return as_array(self.drafter.vocabulary.logits(states))
 
     def _embed(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
-        return self.drafter.target.embeddings_and_head.embed(tokens).to(self.text.text.dtype)
+        embedded = self.drafter.target.embeddings_and_head.embed(tokens)
+        return as_tensor(embedded).to(self.text.text.dtype)

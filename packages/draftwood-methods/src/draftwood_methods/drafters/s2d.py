@@ -61,7 +61,7 @@ class S2d(GatedDrafter):
         if self.sizes != tuple(sorted({*self.sizes} & {*range(1, count + 1)})):
             raise ValueError(f"sizes must ascend among 1 to {count}, got {self.sizes}")
         dtype = self.prepare(head.config.sizes.hidden)
-        object.__setattr__(self, "head", head.to(self.target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(self.target.device), dtype))
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _S2dSession(self, request)

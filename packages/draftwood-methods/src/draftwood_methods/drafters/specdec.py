@@ -12,6 +12,7 @@ from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.head_rows import network_of
 from draftwood.heads.specdec import SpecdecHead
+from draftwood.models.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -79,7 +80,8 @@ class _SpecdecSession(DraftSession):
     def _levels(self, root: int) -> Float[np.ndarray, "places draft_vocab"]:
         """Logits of the places behind the root, which no longer tree than these asks for."""
         drafter, head = self.drafter, self.drafter.head
-        tokens = torch.tensor([*self.late, root], device=drafter.target.device)
-        embedded = drafter.target.embeddings_and_head.embed(tokens).to(head.proj.weight.dtype)
+        tokens = torch.tensor([*self.late, root], device=str(drafter.target.device))
+        embedded = as_tensor(drafter.target.embeddings_and_head.embed(tokens))
+        embedded = embedded.to(head.proj.weight.dtype)
         self.late, self.has_root = [], True
         return as_array(drafter.vocabulary.logits(head.draft(self.caches, embedded)))

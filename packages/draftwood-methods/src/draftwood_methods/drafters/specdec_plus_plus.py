@@ -57,7 +57,7 @@ class SpecDecPlusPlus(GatedDrafter):
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(f"threshold must be a chance from 0 to 1, got {self.threshold}")
         dtype = self.prepare(head.config.sizes.hidden)
-        object.__setattr__(self, "head", head.to(self.target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(self.target.device), dtype))
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _SpecDecPlusPlusSession(self, request)

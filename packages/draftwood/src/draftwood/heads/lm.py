@@ -97,8 +97,9 @@ class AcceptanceHead(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(nn.Linear(dim, dim) for _ in range(blocks))
         self.out = nn.Linear(dim, 1)
-        for block in self.blocks:
-            nn.init.zeros_(block.weight)
+        for weight in self.blocks.parameters():
+            if weight.ndim == 2:
+                nn.init.zeros_(weight)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
         """Logits of the chances."""

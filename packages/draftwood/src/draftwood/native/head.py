@@ -323,9 +323,9 @@ def _check_vocabulary(
     shape: HeadSizes, draft_tokens: np.ndarray, lm_rows: np.ndarray, embedding: Any
 ) -> None:
     vocabulary, width = embedding.shape
-    known = isinstance(embedding, Matrix) or is_bfloat16(embedding)
-    if not known and "float32" not in str(embedding.dtype):
-        raise ValueError(f"the embedding must be in float32 or bfloat16, got {embedding.dtype}")
+    kind = "float32" if isinstance(embedding, Matrix) else str(embedding.dtype)
+    if not kind.endswith(("float32", "bfloat16", "uint16")):
+        raise ValueError(f"the embedding must be in float32 or bfloat16, got {kind}")
     if width != shape.hidden or tuple(lm_rows.shape) != (len(draft_tokens), shape.hidden):
         raise ValueError(
             f"a head of {shape.hidden} entries and {len(draft_tokens)} draft tokens does not go"

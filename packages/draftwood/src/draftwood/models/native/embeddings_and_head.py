@@ -34,17 +34,17 @@ class NativeEmbeddingsAndHead:
     def vocab_size(self) -> int:
         return self.own.structure.vocabulary
 
-    def embed(self, given: Any) -> Any:
-        tokens = as_array(given)
-        require_part(tokens, self.vocab_size)
+    def embed(self, tokens: Any) -> Any:
+        chosen = as_array(tokens)
+        require_part(chosen, self.vocab_size)
         embedding = self.own.embedding
         found = (
-            embedding.outputs(tokens)
+            embedding.outputs(chosen)
             if isinstance(embedding, Matrix)
-            else _floats(embedding[tokens])
+            else _floats(embedding[chosen])
         )
         scale = np.float32(self.own.embedding_scale)
-        return like(rounded(rounded(found, self.dtype) * scale, self.dtype), given)
+        return like(rounded(rounded(found, self.dtype) * scale, self.dtype), tokens)
 
     def logits(self, hidden: Any, tokens: Any = None, normed: bool = False) -> Any:
         part = np.arange(self.vocab_size) if tokens is None else as_array(tokens)
