@@ -5,6 +5,7 @@ say.
 import random
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
