@@ -40,7 +40,7 @@ def test_it_learns_and_its_lm_stays() -> None:
     head = recipe.build(own)
     head.load_state_dict({**head.state_dict(), **lm.state_dict()})
     before = recipe.judge(head, rows, own)
-    learnt(head, recipe, 80, rows)
+    learnt(head, recipe, 400, rows)
     after = recipe.judge(head, rows, own)
     assert before.figures["skill"] / before.places < 0.01
     assert after.figures["skill"] / after.places > 0.15
@@ -65,7 +65,7 @@ def test_labels_of_other_places_teach_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patched:
         patched.setattr("draftwood_train.recipes.acceptance.drafts", shuffled)
-        learnt(head, recipe, 80, rows)
+        learnt(head, recipe, 400, rows)
     judged = recipe.judge(head, rows, own)
     assert judged.figures["skill"] / judged.places < 0.05
 

@@ -12,6 +12,7 @@ from data_models import TEMPLATE, target
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TrainedHead
+from draftwood.models.tensors import as_tensor
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
@@ -44,7 +45,7 @@ def weights_of(lm: LanguageModel, tokens: Tensor) -> TargetWeights:
     index = torch.full((model.vocab_size,), -1)
     index[tokens] = torch.arange(len(tokens))
     sizes = HeadSizes(model.hidden_size, 2 * model.hidden_size, 2, 2, model.hidden_size // 2)
-    embedding, head = both.embedding.detach().float(), both.head.detach().float()
+    embedding, head = as_tensor(both.embedding).float(), as_tensor(both.head).float()
     return TargetWeights(model.layers, sizes, embedding, head[tokens], tokens, index)
 
 

@@ -49,7 +49,7 @@ def test_the_loss_is_the_mean_over_sizes() -> None:
     twice = double.build(own)
     twice.load_state_dict({**twice.state_dict(), **head.state_dict()})
     both, _ = double.loss(twice, rows, own, 0.0)
-    assert both.item() != pytest.approx(alone.item(), rel=1e-3)  # the second layer is random
+    assert both.item() != pytest.approx(alone.item(), rel=1e-4)  # the second layer is random
     for name, weight in twice.layers[1].named_parameters():  # type: ignore[index,union-attr]
         if "o_proj" in name or "down_proj" in name:
             weight.data.zero_()

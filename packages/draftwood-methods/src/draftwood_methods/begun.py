@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-
-from jaxtyping import Float
-from torch import Tensor
+from typing import Any
 
 from draftwood.drafters.overlap import SideThread
 from draftwood.models.cached import CachedModel
@@ -34,7 +32,7 @@ class BegunTokens:
         layer: int,
     ) -> None:
         self.target, self.tokens, self.layer = target, list(tokens), layer
-        self.found: list[Float[Tensor, "tokens dim"]] = []
+        self.found: list[Any] = []  # states [tokens dim]
         self.placed: DraftTree | None = None
         self.future: Future[None] | None = None
         model = target.model
@@ -68,8 +66,9 @@ class BegunTokens:
         self.placed = DraftTree.of(self.tokens, [-1, *[0] * (len(self.tokens) - 1)])
         self.target.place_states(self.placed, self.found[0], Layers(start=self.layer))
 
-    def go_on(self, token: int) -> Float[Tensor, "1 dim"] | None:
-        """Let one of the tokens go on as the text's newest; gives the state with which it stopped.
+    def go_on(self, token: int) -> Any:
+        """Let one of the tokens go on as the text's newest; gives the state [1 dim] with which it
+        stopped.
 
         None where the token is none of them, and where the cache was cleared since.
         """

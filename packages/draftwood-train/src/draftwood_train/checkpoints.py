@@ -1,5 +1,6 @@
 """State of a training, in one file that is written whole or not at all."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from io import BytesIO
@@ -44,7 +45,7 @@ class Checkpoint:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    best: float = 0.0
+    best: float = -math.inf
     best_head: dict[str, Tensor] = field(default_factory=dict)
     best_step: int = 0
     since_best: int = 0

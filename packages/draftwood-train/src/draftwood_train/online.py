@@ -15,6 +15,7 @@ from torch.nn import functional
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import attended
 from draftwood.learning.texts import WatchedText
+from draftwood.models.tensors import as_tensor
 
 Pause = Callable[[], None]
 Place = tuple[WatchedText, int]
@@ -96,7 +97,7 @@ class HeadLearner:
                 " EAGLE head with --draft-model"
             )
         self.settings, self.steps = settings or OnlineSettings(), 0
-        self._rows, self._embed = rows.detach().float(), embed
+        self._rows, self._embed = as_tensor(rows).detach().float(), embed
         self._random = random.Random(seed)
         self._scale = self.settings.batch * self.settings.window  # of a step's loss
         self._beginning = {name: each.detach().clone() for name, each in head.named_parameters()}
@@ -194,7 +195,7 @@ class HeadLearner:
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return attended(query, key, value, seen)
 
-        embedded = self._embed(window.tokens).float()
+        embedded = as_tensor(self._embed(window.tokens)).float()
         return head(embedded, head.combine(window.states), places, attend)[1]
 
     def _logits(

@@ -79,7 +79,7 @@ def target_weights(
         draft_tokens=draft_tokens,
         draft_index=index,
         last_layers=_last_layers(decoder.layers[-newest:]),
-        final_norm=decoder.norm.weight.detach().float(),
+        final_norm=as_tensor(decoder.norm.weight).float(),
     )
 
 
@@ -89,9 +89,9 @@ def _tensor(model: Model, weights: Any) -> Tensor:
     return made.to(getattr(torch, dtype)) if isinstance(dtype, str) else made
 
 
-def _theta(rotary: Tensor) -> float:
+def _theta(rotary: Any) -> float:
     """Base of the rotary embedding, from the second of its frequencies."""
-    frequencies = rotary.double()
+    frequencies = as_tensor(rotary).double()
     pairs = len(frequencies)
     return _rounded(float(frequencies[1]) ** -pairs) if pairs > 1 else 10000.0
 
@@ -109,5 +109,5 @@ def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
         norms = {name: getattr(layer, own) for own, name in NORMS.items()}
         weights = {name: part.floats for name, part in matrices.items() if part is not None}
         weights |= {name: part.weight for name, part in norms.items() if part is not None}
-        found.append({f"{name}.weight": each.detach().float() for name, each in weights.items()})
+        found.append({f"{name}.weight": as_tensor(each).float() for name, each in weights.items()})
     return found

@@ -8,10 +8,13 @@ is run once. The texts are those of ordinary decoding; times mean nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from draftwood import engine
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.resources import Resources
@@ -38,7 +41,7 @@ TOGETHER = 48
 
 _TREE = DraftTree.of([0], [-1])
 
-States = Mapping[int, torch.Tensor]
+States = Mapping[int, Any]
 """Hidden states by layer, each [nodes dim]."""
 
 
@@ -240,7 +243,7 @@ class RowsOnDemand:
         self.path.keep(path)
 
 
-class _StatesOnDemand(Mapping[int, torch.Tensor]):
+class _StatesOnDemand(Mapping[int, np.ndarray]):
     """Hidden states by layer; rows of nodes that nobody read are 0."""
 
     def __init__(self, tree: DraftTree, layers: Sequence[int]) -> None:
@@ -252,14 +255,14 @@ class _StatesOnDemand(Mapping[int, torch.Tensor]):
         for place in range(known, len(text) if self.layers else known):
             self._known[tuple(text[: place + 1])] = states, place - known
 
-    def __getitem__(self, layer: int) -> torch.Tensor:
+    def __getitem__(self, layer: int) -> np.ndarray:
         if layer not in self.layers:
             raise KeyError(layer)
         paths = ([0, *self.tree.path_to(node)] for node in range(len(self.tree)))
         found = [self._known.get(tuple(text_of(self.tree, path))) for path in paths]
-        rows = [None if each is None else each[0][layer][each[1]] for each in found]
+        rows = [None if each is None else as_array(each[0][layer])[each[1]] for each in found]
         (one, *_) = [row for row in rows if row is not None]  # the root always is
-        return torch.stack([torch.zeros_like(one) if row is None else row for row in rows])
+        return np.stack([np.zeros_like(one) if row is None else row for row in rows])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.layers)

@@ -4,9 +4,6 @@ import os
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.overlap import SideThread
 from draftwood.drafters.resources import Resources
@@ -98,7 +95,8 @@ class _PipelinedSession(DraftSession):
             self.under_way = BegunTokens(self.target, side, root, self._likeliest(state), layer)
         return tree
 
-    def _likeliest(self, state: Float[Tensor, "1 dim"]) -> list[int]:
+    def _likeliest(self, state: Any) -> list[int]:
+        """Likeliest tokens after a state [1 dim]."""
         logits = self.passes.logits(self.drafter.layer, state)
         return topk(logits, min(self.drafter.candidates, logits.shape[1]))[0].tolist()
 
