@@ -9,10 +9,10 @@ greedily and at temperature 1. Methods that draw from a draft model draw from th
 which stands in for it; those that run a second model themselves are measured with TinyLlama.
 
 Medusa's and Hydra's heads are in no package: `python -m benchmarks.training.drafters` trains them
-at equal data, and `python -m benchmarks.family` SpecDec's and LongSpec's, `python -m benchmarks.training.family` the
-others. Their folders' names
-stand beside the figures, so let them say the amount of data (medusa-300k); their cards, which tell
-data, recipe and command, are kept with the records.
+at equal data, `python -m benchmarks.family` SpecDec's and LongSpec's, and `python -m
+benchmarks.training.family` the others. Their folders' names stand beside the figures, so let them
+say the amount of data (medusa-300k); their cards, which tell data, recipe and command, are kept
+with the records.
 """
 
 import argparse

@@ -89,7 +89,7 @@ def followed(target: NativeModel, trained: TrainedHead, seed: int) -> WatchedTex
     """A text of random tokens and states, in which each token says which one follows."""
     drawn, vocab = np.random.default_rng(seed), target.vocab_size
     tokens = drawn.integers(0, vocab, 60)
-    final = 3.0 * output_rows(trained, target).detach().float().numpy()[(7 * tokens + 1) % vocab]
+    final = 3.0 * np.asarray(output_rows(trained, target))[(7 * tokens + 1) % vocab]
     states = drawn.normal(size=(60, 3, target.hidden_size)).astype(np.float32)
     return WatchedText(tokens, rounded(states), rounded(final), np.ones(60, bool), 2, 0.0)
 

@@ -7,9 +7,9 @@ the like print all of them.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING
-from benchmarks.self_speculation import experiments, overlap, pruning
+from benchmarks.self_speculation import experiments
 from benchmarks.training import drafters, frames, growth, speed
 from draftwood_bench.report.table import Table
 
@@ -111,18 +111,6 @@ FRAMES = Choice("", ("drafter", "8 nodes, T = 0", "8 nodes, T = 1", f"beside {fr
 JUDGED = ("8 nodes", "63 nodes")
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
 GROWTH = Choice("", ("ten times the", "adds"))
-PRUNED = Choice(
-    "",
-    ("tree", "beside the whole", "accepted tokens lost", "tokens/s beside the whole"),
-    has("tree", *KEPT_TREES),
-)
-OVERLAP = Choice(
-    "",
-    (
-        *("pair", "way", "tokens per pass"),
-        *("speed over plain", "drafting hidden", "outcomes foreseen"),
-    ),
-)
 
 
 def of_experiment(name: str) -> str:
@@ -161,21 +149,6 @@ def _of_drafters() -> Iterator[str]:
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
     if beside := speed.rows():
         yield titled(speed.TITLE, Choice("", tuple(beside[0])).of(beside))
-
-
-def of_pruning() -> str:
-    """Trees that nodes leave in the midst of a pass."""
-    shown = [
-        titled(f"T = {temperature:g}", PRUNED.of(rows))
-        for temperature, rows in pruning.tables(pruning.RECORDS)
-    ]
-    return "\n\n".join(shown) or MISSING
-
-
-def of_overlap() -> str:
-    """Drafts made while the target runs, beside drafts in turn."""
-    rows = overlap.rows(read(RESULTS / overlap.RECORDS.name))
-    return OVERLAP.of(rows).markdown() if rows else MISSING
 
 
 def titled(title: str, table: Table) -> str:

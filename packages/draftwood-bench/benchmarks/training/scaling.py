@@ -206,7 +206,7 @@ def lines(figures: np.ndarray, sizes: Sequence[float]) -> tuple[np.ndarray, np.n
 
 
 def slope(figures: np.ndarray, sizes: Sequence[float]) -> Estimate:
-    """What ten times as much adds, with its interval over prompts."""
+    """Gain of ten times as much, with its interval over prompts."""
     found = lines(figures, sizes)[0]
     low, high = np.quantile(found[1:], (0.025, 0.975))
     return Estimate(float(found[0]), float(low), float(high), len(sizes))

@@ -11,6 +11,7 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Method, Options, generate
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.native import NativeModel
+from draftwood.models.tensors import as_tensor
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -197,6 +198,6 @@ def test_candidates_stop_as_the_same_tokens_do_in_plain_passes(model: Any) -> No
     other = model.start()
     other.extend([*PROMPT, 7])
     wanted = other.forward(DraftTree.of([token], [-1]), hidden=(STOP,)).hidden[STOP]
-    torch.testing.assert_close(state.float(), wanted.float(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(*map(as_tensor, (state, wanted)), atol=1e-5, rtol=1e-4)
     assert draft.placed.go_on(-1) is None
     draft.close()

@@ -1,4 +1,7 @@
-"""The crossing from PyTorch to NumPy: rows of models become arrays here, and nowhere else."""
+"""The crossing from PyTorch to NumPy: rows of models become arrays here, and nowhere else.
+
+PyTorch is imported where a tensor is given.
+"""
 
 from typing import Any, Literal
 
@@ -27,9 +30,9 @@ def like(rows: np.ndarray, given: Any) -> Any:
     """Rows as whoever asked computes: arrays for arrays, tensors for tensors."""
     if isinstance(given, np.ndarray):
         return rows
-    from draftwood.models.tensors import as_tensor
+    import torch
 
-    return as_tensor(rows)
+    return torch.from_numpy(rows)
 
 
 def address_of(array: np.ndarray) -> int:
@@ -53,9 +56,9 @@ def bits_of(rows: Any) -> UInt16[np.ndarray, "..."]:
         return to_bfloat16(as_array(rows))
     if isinstance(rows, np.ndarray):
         return rows
-    from draftwood.models.tensors import bfloat16_bits
+    import torch
 
-    return bfloat16_bits(rows)
+    return rows.detach().contiguous().view(torch.uint16).numpy()
 
 
 def from_bfloat16(bits: UInt16[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

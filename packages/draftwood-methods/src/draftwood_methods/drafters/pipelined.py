@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.overlap import SideThread

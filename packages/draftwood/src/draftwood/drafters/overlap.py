@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
+from draftwood.models.model import Device
 from draftwood.native.threads import (
     MOST,
     cpus,
@@ -157,13 +158,6 @@ def overlap_of(given: bool | Overlap) -> Overlap | None:
     if not isinstance(given, bool):
         raise TypeError(f"overlap must be True, False or an Overlap, got {given!r}")
     return Overlap() if given else None
-
-
-class Device(Protocol):
-    """Place of a model, as PyTorch names it."""
-
-    @property
-    def type(self) -> str: ...
 
 
 def require_places(target: Device, draft: Device, overlap: Overlap) -> None:

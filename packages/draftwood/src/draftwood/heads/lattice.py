@@ -28,7 +28,7 @@ from torch.nn import functional
 from draftwood.arrays import as_array
 
 FrameRows = Float[np.ndarray, "frames symbols"] | Float[Tensor, "frames symbols"]
-"""What frames say, as arrays of the host or as tensors."""
+"""Rows of symbols that frames say, as arrays of the host or as tensors."""
 
 
 def logarithms(probs: FrameRows) -> Float[np.ndarray, "rows entries"]:

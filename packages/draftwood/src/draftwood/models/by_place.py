@@ -14,7 +14,8 @@ from torch import Tensor
 from draftwood.models.cache.places import CacheSlice
 from draftwood.models.cache.pool import CachePool
 from draftwood.models.run_cache import RunCache
-from draftwood.models.tensors import TensorInput, as_tensor
+from draftwood.models.tensor_input import TensorInput
+from draftwood.models.tensors import as_tensor
 from draftwood.storage.memory import is_lack_of_memory
 from draftwood.tree import DraftTree
 

@@ -17,7 +17,7 @@ from draftwood.models.recurrences.pool import RecurrentPool
 from draftwood.models.requirements import require_ability
 from draftwood.models.submodules import list_of_layers, replaced
 from draftwood.models.support import require_tree_support
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.transformers import TransformersModel
 
 

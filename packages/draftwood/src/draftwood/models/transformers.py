@@ -18,7 +18,7 @@ from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.models.run_cache import RunCache
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 
 MOST_SMALLER = 32
 """Sets of layers left out whose models are kept; a search for layers tries hundreds."""

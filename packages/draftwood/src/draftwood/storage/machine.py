@@ -2,10 +2,7 @@
 
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from draftwood.models.model import Device
+from typing import Any
 
 
 def processor() -> str:
@@ -18,10 +15,10 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def device_name(device: "Device") -> str:
+def device_name(device: Any) -> str:
     """Name of the GPU or CPU that a model runs on."""
     if device.type == "cuda":
         import torch
 
-        return torch.cuda.get_device_name(device)  # type: ignore[arg-type]
+        return torch.cuda.get_device_name(device)
     return processor() if device.type == "cpu" else f"{device.type} of {processor()}"

@@ -10,7 +10,7 @@ from draftwood.models.recurrences.base import Ancestry, Recurrence
 from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS, NEWEST_ROWS, RecurrentPool
 from draftwood.models.run_cache import RunCache
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 
 
 class RecurrentCache(RunCache):

@@ -10,7 +10,7 @@ from draftwood.models.cache.pool import CachePool, LayerShape
 from draftwood.models.parts import SequenceInput
 from draftwood.models.recurrences.base import Recurrence
 from draftwood.models.recurrences.memory import RecurrentMemory, lookback
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 
 MOST_ROWS = 32
 """Rows that are not part of the state; with more of them, all but the newest become part of it."""

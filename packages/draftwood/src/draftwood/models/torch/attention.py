@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwood.models.cache.pool import CachePool
 from draftwood.models.decoder import Decoder
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.torch.layer import TreeAttention
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.model import Layers
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.torch.attention import scored_attention
 from draftwood.models.torch.layer import Attend
 

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftwood.models.cache.pool import CachePool
-from draftwood.models.decoder import Decoder, Expert, Norm, Projection, Sizes
+from draftwood.models.decoder import Decoder, Expert, Norm, Sizes
 from draftwood.models.model import Layers
-from draftwood.models.tensors import TensorInput
-from draftwood.models.torch.linear import ACTIVATIONS, Network, ToLinear
+from draftwood.models.tensor_input import TensorInput
+from draftwood.models.torch.linear import ACTIVATIONS, Network, ToLinear, joined
 
 Attend = Callable[[int, int | None, Tensor, Tensor, Tensor], Float[Tensor, "shared stacked dim"]]
 """Stores a layer's new keys and values [rows shared dim]; mixes those that queries see."""
@@ -102,14 +102,6 @@ class TreeAttention:
         for place, rows in zip(self.new[index], new, strict=True):
             place.copy_(rows)
         return [part.transpose(0, 1) for part in self.all[index]]
-
-
-def joined(parts: Sequence[Projection]) -> Projection:
-    """Several layers over the same inputs as one; their outputs are side by side."""
-    biases = [part.bias for part in parts if part.bias is not None]
-    return Projection(
-        torch.cat([part.floats for part in parts]), torch.cat(biases) if biases else None
-    )
 
 
 def normed(rows: Tensor, norm: Norm | None, sizes: Sizes) -> Tensor:

@@ -12,7 +12,7 @@ from draftwood.models.decoder import Rotary
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
-from draftwood.models.tensors import TensorInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.torch.attention import PackedAttention
 from draftwood.models.torch.embeddings_and_head import LeanEmbeddingsAndHead
 from draftwood.models.torch.graphs import MOST_ROWS, CudaRecord, Decoded, Graphs
