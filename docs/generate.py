@@ -52,6 +52,8 @@ def trees_by_form() -> str:
     for form, example in EXAMPLES.items():
         text, _, meaning = example.partition(" (")
         names = [f"`{name}`" for name, each in listings().items() if form in each.trees]
+        if len(names) > 6:
+            names = [f"{len(names)} methods; `draftwood methods --json` names them"]
         written = " or ".join(f"`{each}`" for each in text.split(" or "))
         rows.append((written, meaning.removesuffix(")"), ", ".join(names)))
     return markdown(("`--tree`", "tree", "methods"), rows)
@@ -155,8 +157,6 @@ def fields() -> dict[str, Callable[..., str]]:
         "server-findings": servers.said,
         "proposers": servers.proposers,
         "drafters": experiments.of_drafters,
-        "overlap": experiments.of_overlap,
-        "pruning": experiments.of_pruning,
         "experiment": experiments.of_experiment,
     }
 

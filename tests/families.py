@@ -5,6 +5,7 @@ say.
 import random
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,6 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from draftwood.models.model import ForwardInput, Layers, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.submodules import list_of_layers
+from draftwood.models.tensors import as_tensor
 from draftwood.models.torch.graphs import Graphs
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
@@ -359,7 +361,8 @@ def through(
     return session.model.forward([ForwardInput(session, tree, first, hidden, layers)])[0]
 
 
-def assert_close(here: Tensor, there: Tensor) -> None:
+def assert_close(here: Any, there: Any) -> None:
+    here, there = as_tensor(here), as_tensor(there)
     assert here.shape == there.shape
     assert (here - there).abs().max() <= TOLERANCE
 

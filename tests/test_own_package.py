@@ -82,7 +82,7 @@ def test_a_process_of_its_own_lists_them(site: Path) -> None:
     described = {row["name"]: row for row in json.loads(done.stdout)}
     assert list(described)[-3:] == OWN
     assert described["fan"] == {
-        **{"name": "fan", "drafter": "layer-skip", "shape": "fan", "nodes": 4},
+        **{"name": "fan", "drafter": "layer-skip", "shape": "fan", "nodes": 4, "tree": None},
         **{"needs": [], "measured": [], "trees": []},
         **{"verifier": "first-level-only", "lossless": True, "promise": "lossless"},
         "needs_draft_model": False,

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from draftwood.together import clock, raise_first, run_together, wait
+from draftwood.together import clock, results_together, run_together, wait
 
 
 class Doubling:
@@ -78,13 +78,14 @@ def test_an_error_ends_its_own_call() -> None:
         doubled(serve, 7, 1)
         raise KeyError("mine")
 
-    found = run_together([partial(doubled, serve, 1, 2), broken, partial(doubled, serve, 3, 2)])
+    calls = [partial(doubled, serve, 1, 2), broken, partial(doubled, serve, 3, 2)]
+    found = run_together(calls)
     assert (found[0], found[2]) == ([4, 8], [12, 16])
     assert isinstance(found[1], KeyError)
     assert serve.passes == [[1, 2, 7, 8, 3, 4], [2, 4, 6, 8]]
     with pytest.raises(KeyError, match="mine"):
-        raise_first(found)
-    assert raise_first(found[:1]) == [[4, 8]]
+        results_together(calls)
+    assert results_together(calls[:1]) == [[4, 8]]
 
 
 @pytest.mark.usefixtures("greenlets")
@@ -190,7 +191,7 @@ def test_the_clock_leaves_out_what_others_do() -> None:
         return clock() - since
 
     since = time.perf_counter()
-    quick, slow = raise_first(run_together([partial(call, 0.0), partial(call, 0.3)]))
+    quick, slow = results_together([partial(call, 0.0), partial(call, 0.3)])
     passed = time.perf_counter() - since
     assert quick >= 0.1
     assert slow >= 0.4

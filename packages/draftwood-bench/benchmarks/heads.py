@@ -1,28 +1,36 @@
-"""Milliseconds of a trained head per level, and of the target's pass with its states read.
+"""Milliseconds of trained heads per level, and of the target's pass with its states read.
 
     python -m benchmarks.heads --rounds 60
 
 Everything alternates in one process, each head behind a pass of the target, whose weights evict
-the head's from the caches. Prints the median and the lower quartile: of the first level with two
-rows of the text, of further levels of one and four rows, in C++ and in PyTorch; of passes over five
-nodes without and with the states that a head reads, behind each head and behind nothing. PyTorch's
-threads spin for a while behind its operations.
+the head's from the caches. Prints the median, the lower quartile and the least: of EAGLE and the
+LM the first level with two rows of the text, then levels of one and of four rows; of Medusa all
+four levels, which are one call; of Hydra the first level, then one and four rows of the second; of
+CTC eight frames behind two rows. Medusa, Hydra and CTC have random weights, which take the same
+time. At last passes over five nodes with and without states that a head reads. ``--pytorch``
+measures PyTorch's form of EAGLE and LM too; its threads spin for a while behind its operations.
 """
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
+import numpy as np
 import torch
 
 import draftwood
 from draftwood.drafters import Eagle, Lm
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
+from draftwood.heads.ctc import CtcConfig, CtcHead
 from draftwood.heads.folder import load
+from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.heads.native_side import native_frames, native_medusa
 from draftwood.heads.places import shipped_folders
+from draftwood.heads.trained import TrainedHead
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -39,16 +47,22 @@ LEVELS = {  # a tree, and the node with which its last level begins
     "one row": (DraftTree.of([5, 6], [-1, 0]), 1),
     "four rows": (DraftTree.of([5, 6, 7, 8, 9], [-1, 0, 0, 0, 0]), 1),
 }
+FRAMES = 8
+WARM_UP = 3  # rounds
+
+Timed = Callable[[str, Callable[[], object]], object]
+Levels = Callable[[Timed, Mapping[int, torch.Tensor]], None]
+"""Times the levels of a head on the states of a pass, by layer."""
 
 
 class Bench:
     """A target and its heads on one text."""
 
-    def __init__(self, prompt: int) -> None:
+    def __init__(self, prompt: int, pytorch: bool) -> None:
         self.target = draftwood.load(TARGET, method="plain").model
         self.session = self.target.start()
         self.times: dict[str, list[float]] = {}
-        self.drafts: dict[str, Any] = {}
+        self.heads: dict[str, tuple[tuple[int, ...], Levels]] = {}
         tokens = [100 + number % 400 for number in range(prompt)]
         layers = tuple(range(self.target.layers + 1))
         output = self.session.extend(tokens, keep="last", hidden=layers)
@@ -56,8 +70,9 @@ class Bench:
         for name, (place, kind) in HEADS.items():
             if place in shipped_folders():
                 drafter = kind(load(shipped_folders()[place]), self.target, Widths((1,)))
-                for road in ("C++", "PyTorch"):
-                    self.drafts[f"{name}, {road}"] = self._draft(drafter, road, told)
+                for road in ("C++", "PyTorch")[: 1 + pytorch]:
+                    self._add(name, road, self._draft(drafter, road, told))
+        self._add_random(load(shipped_folders()[HEADS["eagle"][0]]))
 
     def _draft(self, drafter: HeadDrafter, road: str, told: VerifiedTree) -> Any:
         if road == "PyTorch":
@@ -66,26 +81,45 @@ class Bench:
         draft.update(told)
         return draft
 
+    def _add(self, name: str, road: str, draft: Any) -> None:
+        def levels(timed: Timed, hidden: Mapping[int, torch.Tensor]) -> None:
+            del hidden  # which the output has
+            draft.update(VerifiedTree(PASS, [0, 1], self.output))
+            for level, (tree, first) in LEVELS.items():
+                timed(f"{name}, {road}: {level}", lambda: draft.text.level(tree, first))  # noqa: B023
+                if first:
+                    draft.text.drop()
+
+        self.heads[f"{name}, {road}"] = draft.reads.hidden, levels
+
+    def _add_random(self, like: TrainedHead) -> None:
+        """Heads of the other kinds, as large as one that is there."""
+        last, sizes = self.target.layers, like.head.config.sizes
+        kinds = {
+            "medusa": (MedusaHead(MedusaConfig(sizes, reads=(last,))), medusa_levels),
+            "hydra": (
+                MedusaHead(MedusaConfig(sizes, reads=(last,), sees_drafted=True)),
+                hydra_levels,
+            ),
+            "ctc": (CtcHead(CtcConfig(sizes, frames=FRAMES, reads=(last,))), ctc_levels),
+        }
+        for name, (head, levels_of) in kinds.items():
+            levels = levels_of(replace(like, head=head.requires_grad_(False)), self.target)
+            self.heads[name] = (last,), levels
+
     def round(self) -> None:
         """Time each thing once."""
-        for name, draft in self.drafts.items():
-            for hidden in (draft.reads.hidden, ()):
-                output = self.session.forward(PASS, hidden=draft.reads.hidden)
+        for name, (layers, levels) in self.heads.items():
+            for hidden in (layers, ()):
+                self.output = self.session.forward(PASS, hidden=layers)
                 self.session.commit([])
-                draft.update(VerifiedTree(PASS, [0, 1], output))
-                self._levels(name, draft)
+                levels(self._timed, self.output.hidden)
                 self._pass(hidden, name)
-        hidden = next(iter(self.drafts.values())).reads.hidden
-        for states in ((), hidden[-1:], hidden):
+        every = next(iter(self.heads.values()))[0]
+        for states in ((), every[-1:], every):
             self._pass((), "settle")
             time.sleep(0.02)  # until PyTorch's threads sleep
             self._pass(states, "alone")
-
-    def _levels(self, name: str, draft: Any) -> None:
-        for level, (tree, first) in LEVELS.items():
-            self._timed(f"{name}: {level}", lambda: draft.text.level(tree, first))  # noqa: B023
-            if first:
-                draft.text.drop()
 
     def _pass(self, hidden: tuple[int, ...], behind: str) -> None:
         name = f"pass behind {behind}, {len(hidden)} states"
@@ -98,20 +132,66 @@ class Bench:
         self.times.setdefault(name, []).append(1e3 * (time.perf_counter() - since))
 
 
+def medusa_levels(trained: TrainedHead, target: Any) -> Levels:
+    """All levels of Medusa's heads, in one call."""
+    heads = native_medusa(trained, target)
+    assert heads is not None
+    memory, count = np.empty((4, heads.vocab_size), np.float32), range(4)
+
+    def levels(timed: Timed, hidden: Mapping[int, torch.Tensor]) -> None:
+        states = [hidden[target.layers]]
+        timed("medusa: all levels", lambda: heads.logits(states, 0, count, [[]] * 4, memory))
+
+    return levels
+
+
+def hydra_levels(trained: TrainedHead, target: Any) -> Levels:
+    """The first level of Hydra's heads, and rows of the second."""
+    heads = native_medusa(trained, target)
+    assert heads is not None
+    memory = np.empty((4, heads.vocab_size), np.float32)
+    rows = {"first level": [[5]], "one row": [[5, 6]], "four rows": [[5, n] for n in range(6, 10)]}
+
+    def levels(timed: Timed, hidden: Mapping[int, torch.Tensor]) -> None:
+        states = [hidden[target.layers]]
+        for name, tokens in rows.items():
+            given = [len(each) - 1 for each in tokens], tokens, memory
+            timed(f"hydra: {name}", lambda: heads.logits(states, 0, *given))  # noqa: B023
+
+    return levels
+
+
+def ctc_levels(trained: TrainedHead, target: Any) -> Levels:
+    """Frames behind two rows of the text."""
+    frames = native_frames(trained, target)
+    assert frames is not None
+    session = frames.start()
+
+    def levels(timed: Timed, hidden: Mapping[int, torch.Tensor]) -> None:
+        states = [hidden[target.layers]]
+        timed(f"ctc: {FRAMES} frames", lambda: session.probs(states, [0, 1], [6, 7]))
+
+    return levels
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--prompt", type=int, default=128, help="tokens before the tree")
+    parser.add_argument("--pytorch", action="store_true", help="PyTorch's form of EAGLE and LM too")
     given = parser.parse_args()
-    bench = Bench(given.prompt)
+    bench = Bench(given.prompt, given.pytorch)
     with torch.no_grad():
-        for _ in range(given.rounds + 3):
+        for _ in range(given.rounds + WARM_UP):
             bench.round()
     for name, all_times in bench.times.items():
-        times = all_times[3:]
-        print(f"{name:40} {median(times):6.2f} ms, lower quartile {quantiles(times)[0]:6.2f}")
+        times = all_times[WARM_UP:]
+        low = quantiles(times)[0] if len(times) > 1 else times[0]
+        print(
+            f"{name:40} {median(times):6.2f} ms, lower quartile {low:6.2f}, least {min(times):6.2f}"
+        )
 
 
 if __name__ == "__main__":

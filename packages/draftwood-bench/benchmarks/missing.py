@@ -9,8 +9,10 @@ greedily and at temperature 1. Methods that draw from a draft model draw from th
 which stands in for it; those that run a second model themselves are measured with TinyLlama.
 
 Medusa's and Hydra's heads are in no package: `python -m benchmarks.training.drafters` trains them
-at equal data. Their folders' names stand beside the figures, so let them say the amount of data
-(medusa-300k); their cards, which tell data, recipe and command, are kept with the records.
+at equal data, `python -m benchmarks.family` SpecDec's and LongSpec's, and `python -m
+benchmarks.training.family` the others. Their folders' names stand beside the figures, so let them
+say the amount of data (medusa-300k); their cards, which tell data, recipe and command, are kept
+with the records.
 """
 
 import argparse
@@ -71,7 +73,12 @@ RUNS = (
     Run("lm", ("lm", "lm-rsd"), "smollm2-135m-lm"),
     Run("medusa", ("medusa",), "smollm2-135m-medusa"),
     Run("hydra", ("hydra",), "smollm2-135m-hydra"),
-    Run("parts", ("layer-search", "early-exit", "del", "windowed", "propd")),
+    Run("specdec", ("specdec", "specdec-relaxed"), "smollm2-135m-specdec"),
+    Run("longspec", ("longspec",), "smollm2-135m-longspec"),
+    Run("dflash", ("dflash", "dflash-rsd"), "smollm2-135m-dflash"),
+    Run("s2d", ("s2d",), "smollm2-135m-s2d"),
+    Run("specdec++", ("specdec++",), "smollm2-135m-specdec++"),
+    Run("parts", ("layer-search", "early-exit", "ppd-pipelined", "del", "windowed", "propd")),
     Run(
         "composed",
         ("merged", "merged-drawn", "cascade", "lenient-cascade"),
@@ -79,7 +86,7 @@ RUNS = (
         STORIES,
     ),
 )
-HEADS = ("medusa", "hydra")
+HEADS = ("medusa", "hydra", "specdec", "longspec", "dflash", "s2d", "specdec++")
 """Runs whose heads do not come with draftwood, as long as no package brings them."""
 
 

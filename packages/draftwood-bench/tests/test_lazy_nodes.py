@@ -52,7 +52,7 @@ def decode(
 ) -> list[tuple[list[int], dict[str, Any]]]:
     """The text of each configuration, and what was counted."""
     target: Any = model_for(tiny_llama(0, layers=4))
-    options = [Options(Sampling(temperature), 30, seed=3) for _ in cells]
+    options = Options(Sampling(temperature), 30, seed=3)
     drafters = Drafters(target, drafted_with(draft, target))
     found = decode_together(target, drafters, cells, prompt, options, whole)
     return [([token for step in steps for token in step.tokens], counts(steps)) for steps in found]

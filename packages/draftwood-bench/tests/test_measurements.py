@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from draftwood.models.native import NativeModel
+from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood_bench.plan.measurements import (
     FormatQuality,
@@ -36,6 +37,7 @@ from making import run_info
 
 MEASUREMENTS: list[Measurement] = [
     Overhead(steps=3),
+    Overhead(parts=("native", "prepared"), wide=2048),
     VerifyCost(("int8", "float32"), (1, 4), (16, 8)),
     FormatQuality(("int8",), window=8, windows=3),
     SameFile(("llama.cpp", "draftwood"), rounds=1),
@@ -61,6 +63,7 @@ def test_a_measurement_lists_as_many_records_as_it_counts_and_all_differ(
     ("make", "words"),
     [
         (lambda: Overhead(steps=0), "steps must be at least 1, got 0"),
+        (lambda: Overhead(parts=("none",)), "no part 'none'; parts are prepared, native"),
         (lambda: Overhead(vocab=3), "vocab must be at least 1024, got 3"),
         (lambda: VerifyCost(nodes=(2, 0)), "nodes must be at least 1, got 0"),
         (lambda: VerifyCost(contexts=(0,)), "contexts must be at least 1, got 0"),
@@ -89,7 +92,29 @@ def test_overhead_leaves_out_the_time_of_both_models(monkeypatch: pytest.MonkeyP
     chains = next(record for record in overhead.records(bench.asked) if record.method == "rsd-c")
     (stats,) = bench.measure([chains])
     assert stats["nodes"] == 64
-    assert stats["milliseconds"] < 50  # four forward passes of the draft model alone take 200
+    assert stats["milliseconds"] < 150  # four forward passes of the draft model alone take 200
+
+
+def test_native_steps_are_made_by_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its clocks know the passes of what drafts."""
+    told: dict[str, list[tuple[float, float, int]]] = {}
+    outside = overhead.NativeModels.outside
+
+    def kept(models: overhead.NativeModels, step: Step, seconds: float) -> float:
+        spent = outside(models, step, seconds)
+        told[wanted.cell].append((step.drafter_seconds, spent, step.drafted))
+        assert 0 < spent < seconds - step.drafter_seconds
+        return spent
+
+    monkeypatch.setattr(overhead, "LAYERS", 2)
+    monkeypatch.setattr(overhead.NativeModels, "outside", kept)
+    bench = overhead.OverheadBench(Overhead(vocab=1024, steps=3, parts=("native",)))
+    for wanted in overhead.records(bench.asked):
+        told[wanted.cell] = []
+        bench.measure([wanted])
+        for drafter, _, drafted in told[wanted.cell][2:]:
+            assert (drafter > 0) == (drafted > 0) == (wanted.method != "plain")
+    assert len(told) == 9
 
 
 def window_of(model: torch.nn.Module, tokens: list[int]) -> float:

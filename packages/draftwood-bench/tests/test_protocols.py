@@ -119,7 +119,7 @@ def test_rsd_has_several_shapes_of_a_budget() -> None:
 def test_axes_change_one_thing() -> None:
     plain, *verifiers = Axes(("rsd-s",), "verifier").cells()
     assert plain == Configuration("plain")
-    assert {cell.tree for cell in verifiers} == {StochasticBeam(4, 4)}
+    assert {cell.tree for cell in verifiers} == {StochasticBeam(2, 3)}
     assert {cell.rule.name for cell in verifiers} == {"match", "rejection", "traversal"}
     shapes = Axes(("rsd-s",), "shape").cells()[1:]
     assert {cell.rule.name for cell in shapes} == {"rejection"}
@@ -129,7 +129,7 @@ def test_axes_change_one_thing() -> None:
         *("draft-model", "layer-skip", "layer-search", "early-exit", "windowed", "shadow"),
         *("horizontal", "merged-drawn"),
     }
-    assert {cell.tree for cell in drafters} == {StochasticBeam(4, 4)}
+    assert {cell.tree for cell in drafters} == {StochasticBeam(2, 3)}
 
 
 def test_pairs_are_every_shape_with_every_verifier_that_is_exact_for_it() -> None:

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.pages import measurements, speed, summary, trees
 from benchmarks.pages.experiments import Choice, has
 from benchmarks.pages.runs import MISSING
+from benchmarks.training import frames
 from draftwood_bench.records.files import Record
 from draftwood_bench.report.reading import MeasuredRun
 from draftwood_bench.run.blank import blank
@@ -112,6 +113,37 @@ def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.Monke
     assert row[4] == "2.00 [2.00, 2.00]"
     monkeypatch.setattr(trees, "measured", lambda name: None)
     assert trees.in_seconds() == MISSING
+
+
+def test_scores_stand_beside_those_of_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [
+        record(method, str(prompt), quality={"name": "solved", "value": value})
+        for method, values in (("plain", (1.0, 0.0, 1.0, 0.0, 1.0)), ("rsd-s", (1.0,) * 5))
+        for prompt, value in enumerate(values)
+    ]
+    monkeypatch.setattr(trees, "measured", lambda name: run(records))
+    plain, drawn = rows(trees.scores("grid-eagle", "0"))
+    assert (plain[0], plain[1][:4], drawn[1][:4]) == ("plain", "0.60", "1.00")
+    assert (drawn[0], drawn[2][:5]) == ("rsd-s", "+0.40")
+    assert trees.scores("grid-eagle", "1") == MISSING
+
+
+def test_ways_to_read_frames_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = {"paper": [4, 8], "prefix": [8, 16], "raw": [8, 16]}
+    records = [
+        {"name": f"ctc, {search}", "nodes": 8, "data": 1000, "places": [4, 8], "tokens": found}
+        for search, found in tokens.items()
+    ]
+    monkeypatch.setattr(frames, "read", lambda path: records)
+    ((amount, found),) = frames.judged_pairs()
+    assert amount == 1000
+    half, same, twice = "0.50 [0.50, 0.50]", "1.00 [1.00, 1.00]", "2.00 [2.00, 2.00]"
+    assert found == [
+        {"frames": "ctc, paper", "beside": "prefix", "8 nodes": half},
+        {"frames": "ctc, raw", "beside": "paper", "8 nodes": twice},
+    ]
+    ((_, held),) = frames.judged()
+    assert held[0] == {"frames": "ctc, paper", "8 nodes": same}
 
 
 def test_a_choice_keeps_rows_and_columns() -> None:

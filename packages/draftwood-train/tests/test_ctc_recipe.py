@@ -103,7 +103,7 @@ def test_next_token_laws_are_the_normalised_rows_of_the_lattice() -> None:
     log_probs = logits().log_softmax(-1)
     found = next_token_laws(log_probs, LABELS, 3)
     for anchor, row in enumerate(prefixes(log_probs)):
-        wanted = Lattice(log_probs[anchor].exp()).rows(row[:3])
+        wanted = torch.from_numpy(Lattice(log_probs[anchor].exp()).rows(row[:3]))
         wanted = wanted / wanted.sum(-1, keepdim=True)
         torch.testing.assert_close(found[anchor], wanted, atol=1e-12, rtol=0)
     impossible = next_token_laws(log_probs[:, :2], torch.tensor([[1, 1, 1]] * 4), 3)

@@ -161,6 +161,19 @@ def test_a_torn_shard_is_named_and_made_anew(tmp_path, lm, file):
     assert content(folder) == whole
 
 
+def test_damaged_likeliest_tokens_are_named_when_they_are_read(folder, lm, file):
+    made(folder, lm, file, states="recomputed")
+    path = folder / shards.shard_name(0)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    begins, ends = json.loads(whole[8 : 8 + length])["top"]["data_offsets"]
+    first, last = 8 + length + begins, 8 + length + ends
+    path.write_bytes(whole[:first] + bytes(last - first) + whole[last:])
+    found = Dataset.open(folder, lm.model).texts("train")
+    with pytest.raises(ValueError, match=rf"{path.name} is torn: .*; delete it and give"):
+        found.tokens_of(0)
+
+
 def test_a_swapped_shard_is_refused(folder, lm, file):
     made(folder, lm, file)
     first, second = (folder / shards.shard_name(number) for number in (0, 1))
@@ -254,11 +267,13 @@ def test_recomputed_states_agree_with_stored_ones(tmp_path, lm, file):
     assert stored.lengths == recomputed.lengths
     for ours, theirs in zip(stored[:9], recomputed[:9], strict=True):
         assert torch.equal(ours.tokens, theirs.tokens)
-        assert torch.equal(ours.log_normalizer, theirs.log_normalizer)
+        told = slice(ours.answer - 1, None)  # the prompt's are nobody's business
+        assert torch.equal(ours.log_normalizer[told], theirs.log_normalizer[told])
+        assert not theirs.log_normalizer[: ours.answer - 1].any()
         step = theirs.states.abs().amax(-1, keepdim=True) / 127
         assert bool(((ours.states - theirs.states).abs() <= 0.5001 * step).all())
     size = {name: Manifest.read(tmp_path / name).counts() for name in ("stored", "recomputed")}
-    assert size["recomputed"]["bytes"] < 0.2 * size["stored"]["bytes"]
+    assert size["recomputed"]["bytes"] < 0.3 * size["stored"]["bytes"]
     with pytest.raises(
         ValueError, match="recomputed on reading, which needs the target; load tiny"
     ):

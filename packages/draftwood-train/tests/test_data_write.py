@@ -92,6 +92,22 @@ def test_without_states_the_texts_are_the_same():
     assert writer.tokens < sum(len(text.tokens) for (text,) in without)
 
 
+def test_likeliest_tokens_are_those_after_each_place_of_the_answer():
+    writer = BatchWriter(lm_of().model, 3, 96, None, top=5)
+    jobs = enumerate(job(request(*each)) for each in ASKED)
+    for _, (text,) in writer.run(iter(jobs)):
+        session = lm_of().model.start()
+        logits = session.extend(list(text.tokens), keep="all").logits.float()
+        session.close()
+        after = logits[text.start - 1 :]
+        wanted = after.log_softmax(-1).topk(5)
+        assert text.top.tokens.shape == (len(text.tokens) - text.start + 1, 5)
+        assert torch.equal(text.top.tokens, wanted.indices)
+        assert torch.allclose(text.top.logs, wanted.values, atol=1e-4)
+        assert torch.allclose(text.top.log_normalizer, after.logsumexp(-1), atol=1e-4)
+        assert not torch.allclose(text.top.log_normalizer, logits[: len(after)].logsumexp(-1))
+
+
 def test_the_next_job_is_asked_for_when_there_is_room():
     asked, ended = [], []
 

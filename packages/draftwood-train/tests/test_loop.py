@@ -1,5 +1,6 @@
 """Training learns, stops, breaks and goes on."""
 
+import errno
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from draftwood_train.checkpoints import Checkpoint
+from draftwood_train.flatness import EVERY, entropy, flattest
 from draftwood_train.loop import BrokenLossError, Trainer, TrainingSettings
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.recipes.eagle import EagleRecipe
@@ -171,3 +173,104 @@ def test_rates_rise_stay_and_fall() -> None:
     rates = Rates(warm_up=4, decay=0.5)
     assert [rates.factor(step, 0.1) for step in range(5)] == [0.25, 0.5, 0.75, 1, 1]
     assert [rates.factor(9, progress) for progress in (0.5, 0.75, 1.0)] == [1, 0.5, 0]
+
+
+def test_averaged_weights_are_the_mean_of_the_last_steps_and_judged(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, amount=8, average=0.5, judge_every=8)
+    run, seen = trainer(tmp_path / "a", settings), []
+    step = run.optimisers.step
+
+    def remembered(number: int, progress: float) -> float:
+        factor = step(number, progress)
+        seen.append({name: each.detach().clone() for name, each in run.head.named_parameters()})
+        return factor
+
+    run.optimisers.step = remembered  # type: ignore[method-assign]
+    outcome = run.run()
+    assert (run.state.averaged_steps, run.state.best_step) == (4, 8)
+    for name, weight in outcome.head.named_parameters():
+        mean = torch.stack([weights[name] for weights in seen[4:]]).mean(0)
+        assert torch.allclose(weight, mean, atol=1e-6)
+    assert not torch.allclose(run.state.head["norm.weight"], seen[4]["norm.weight"])
+    assert all(torch.equal(run.state.head[name], each) for name, each in seen[-1].items())
+
+
+def test_an_average_goes_on_after_a_stop(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, average=0.7, judge_every=2)
+    whole = curve(trainer(tmp_path / "whole", settings))
+
+    def say(line: str) -> None:
+        if "after step 8" in line:
+            raise KeyboardInterrupt
+
+    trainer(tmp_path / "parts", settings, say=say).run()
+    assert curve(trainer(tmp_path / "parts", settings, resume=True))[-1] == whole[-1]
+    assert curve(trainer(tmp_path / "none", replace(settings, average=0.0)))[-1] != whole[-1]
+
+
+def test_it_judges_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trainer(tmp_path, replace(SETTINGS, judge_minutes=0.5))
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr(run, "_clock", lambda: float(next(clock)))
+    run.run()
+    assert [row["step"] for row in run.state.history] == [0, 3, 6, 9, 12]
+
+
+def test_minutes_of_the_processor_leave_out_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = iter(range(0, 10_000, 30))
+    monkeypatch.setattr("draftwood_train.loop.time.process_time", lambda: float(next(ran)))
+    monkeypatch.setattr("draftwood_train.loop.torch.get_num_threads", lambda: 2)
+    settings = replace(SETTINGS, amount=2, unit="cpu_minutes")
+    outcome = trainer(tmp_path, settings).run()
+    assert (outcome.step, outcome.seconds) == (8, 120.0)
+
+
+def test_a_checkpoint_of_before_an_option_goes_on_without_it(tmp_path: Path) -> None:
+    trainer(tmp_path, replace(SETTINGS, amount=1)).run()
+    kept = Checkpoint.read(tmp_path)
+    for name in ("average", "flattest", "later_share", "replay"):
+        del kept.settings[name]
+    kept.write(tmp_path)
+    trainer(tmp_path, replace(SETTINGS, amount=1), resume=True)
+    with pytest.raises(ValueError, match=r"had average 0.0, not 0.5"):
+        trainer(tmp_path, replace(SETTINGS, amount=1, average=0.5), resume=True)
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(tmp_path, replace(SETTINGS, amount=2))
+    run.run()
+
+    def full(path: Path, content: object) -> None:
+        with Path.open(path, "wb") as file:
+            file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    run.state.step = 3
+    with pytest.raises(OSError, match=r"checkpoint.pt: the disk is full; free some space"):
+        run.save()
+    assert Checkpoint.read(tmp_path).step == 2
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".checkpoint")]
+
+
+def test_the_texts_of_which_the_target_was_least_sure_are_chosen() -> None:
+    found, weights = texts(12, seed=3), target(40)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0)).tolist()
+    for number, place in enumerate(order):
+        scale = 0.2 if place < 6 else 2.0  # the larger, the surer
+        states = scale * found[number].states
+        normalizer = (states[:, 2] @ weights.embedding.T).logsumexp(-1)
+        found[number] = replace(found[number], states=states, log_normalizer=normalizer)
+    chosen = flattest(found, 2, weights, 0.5)  # type: ignore[arg-type]
+    assert chosen == {number for number, place in enumerate(order) if place < 6}
+    text = found[0]
+    law = (text.states[2::EVERY, 2] @ weights.embedding.T).softmax(-1)[: len(text.tokens)]
+    wanted = -(law * law.log()).sum(-1)[: -(-(len(text.tokens) - 3) // EVERY)].mean()
+    assert entropy(text, 2, weights) == pytest.approx(float(wanted), rel=1e-3)
+    rows = replace(packing(found), only=chosen)
+    seen = {piece.text for batch in rows.plan(0) for row in batch for piece in row}
+    assert seen == chosen

@@ -1,7 +1,8 @@
 """Records as lines of JSON, and the folder they lie in."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,14 @@ def read(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def grouped(records: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
+    """Records by a field, or by a tuple of several, in their order."""
+    found: dict[Any, list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault(itemgetter(*names)(record), []).append(dict(record))
+    return found
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:

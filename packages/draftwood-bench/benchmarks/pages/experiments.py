@@ -7,9 +7,9 @@ the like print all of them.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING
-from benchmarks.self_speculation import experiments, overlap, pruning
+from benchmarks.self_speculation import experiments
 from benchmarks.training import drafters, frames, growth, speed
 from draftwood_bench.report.table import Table
 
@@ -107,33 +107,10 @@ DRAFTERS = Choice(
     "",
     ("drafter", "tokens", "8 nodes, T = 0", "8 nodes, T = 1", "beside the first, 8 nodes, T = 0"),
 )
-FRAMES = Choice(
-    "",
-    (
-        *("drafter", "8 nodes, T = 0", "8 nodes, T = 1"),
-        f"beside {frames.BASE}",
-    ),
-)
+FRAMES = Choice("", ("drafter", "8 nodes, T = 0", "8 nodes, T = 1", f"beside {frames.BASE}"))
+JUDGED = ("8 nodes", "63 nodes")
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
 GROWTH = Choice("", ("ten times the", "adds"))
-PRUNED = Choice(
-    "",
-    ("tree", "beside the whole", "accepted tokens lost", "tokens/s beside the whole"),
-    has("tree", *KEPT_TREES),
-)
-OVERLAP = Choice(
-    "",
-    *(
-        (
-            "pair",
-            "way",
-            "tokens per pass",
-            "speed over plain",
-            "drafting hidden",
-            "outcomes foreseen",
-        ),
-    ),
-)
 
 
 def of_experiment(name: str) -> str:
@@ -164,27 +141,14 @@ def _of_drafters() -> Iterator[str]:
     for amount, found in frames.tables():
         yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(found))
     for amount, found in frames.judged():
-        columns = ("frames", *(f"{nodes} nodes" for nodes in frames.NODES))
-        told = Choice("", columns).of(found)
+        told = Choice("", ("frames", *JUDGED)).of(found)
         yield titled(f"{frames.HELD}, {amount // 1000}k tokens", told)
+    for amount, found in frames.judged_pairs():
+        told = Choice("", ("frames", "beside", *JUDGED)).of(found)
+        yield titled(f"{frames.HELD_PAIRS}, {amount // 1000}k tokens", told)
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
     if beside := speed.rows():
         yield titled(speed.TITLE, Choice("", tuple(beside[0])).of(beside))
-
-
-def of_pruning() -> str:
-    """Trees that nodes leave in the midst of a pass."""
-    shown = [
-        titled(f"T = {temperature:g}", PRUNED.of(rows))
-        for temperature, rows in pruning.tables(pruning.RECORDS)
-    ]
-    return "\n\n".join(shown) or MISSING
-
-
-def of_overlap() -> str:
-    """Drafts made while the target runs, beside drafts in turn."""
-    rows = overlap.rows(read(RESULTS / overlap.RECORDS.name))
-    return OVERLAP.of(rows).markdown() if rows else MISSING
 
 
 def titled(title: str, table: Table) -> str:

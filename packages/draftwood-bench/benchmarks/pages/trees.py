@@ -4,7 +4,7 @@ from collections import Counter
 
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
-from draftwood_bench.records.statistics import block_efficiency, summaries
+from draftwood_bench.records.statistics import block_efficiency, mbsu, summaries
 from draftwood_bench.report.best_shapes import best_shape, held_out
 from draftwood_bench.report.orderings import orderings, per_pass, seconds
 from draftwood_bench.report.scores import quality_table
@@ -104,8 +104,10 @@ def _bound_cell(records: list[Record], method: str, at: str, ratio: float) -> st
     known = block_efficiency(best) if best else None
     if best is None or known is None:
         return ""
-    price = 1 + (best[0].draft_steps or 0) * ratio
-    return f"{known.value / price:.2f} [{known.low / price:.2f}, {known.high / price:.2f}]"
+    value, low, high = (
+        mbsu(each, best[0].draft_steps, ratio) for each in (known.value, known.low, known.high)
+    )
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def trees_over_chains() -> str:

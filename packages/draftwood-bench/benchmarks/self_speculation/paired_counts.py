@@ -162,6 +162,11 @@ def side(rows: Iterable[Row], arm: str, top: Term, bottom: Term, temperature: fl
     }
 
 
+def names_of(rows: Sequence[Row]) -> list[str]:
+    """Arms in the order of their records, plain decoding left out."""
+    return [name for name in dict.fromkeys(row["arm"] for row in rows) if name != "plain"]
+
+
 def held_out(sides: Sequence[Side]) -> Side:
     """The best of several arms for prompts that it was not chosen on.
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.json_lines import RESULTS, append, grouped, read
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_bench.run.blank import blank
@@ -43,6 +43,7 @@ RECORDS = RESULTS / "drafters" / "records.jsonl"
 TOKENS = 300_000
 FEWER_TOKENS = 60_000  # where EAGLE heads are compared with each other
 NEW_TOKENS = 64
+COMMAND = "python -m benchmarks.training.drafters train DATA --work FOLDER"
 Cell = tuple[int, float]
 """Nodes of a tree, and the temperature."""
 
@@ -154,6 +155,10 @@ class Arm:
         """Folder of its head."""
         return work / self.name.replace(" ", "-").replace(",", "")
 
+    def is_trained(self, work: Path) -> bool:
+        """True if its head is there."""
+        return (self.folder(work) / "config.json").is_file()
+
 
 def eagle(**options: Any) -> EagleRecipe:
     """An EAGLE head with two draft steps in training, the second from the beginning."""
@@ -190,25 +195,28 @@ ARMS = (
 )  # fmt: skip
 
 
+def chosen(arms: Sequence[Arm], only: str | None) -> list[Arm]:
+    """The arms of these names, with semicolons between; None keeps all."""
+    return [arm for arm in arms if not only or arm.name in only.split(";")]
+
+
 def train(
     data: Path,
     work: Path,
-    only: str | None,
+    arms: Sequence[Arm],
+    command: str,
     measures: bool = True,
-    arms: Sequence[Arm] = ARMS,
 ) -> None:
     """Train each arm, and decode with it unless told otherwise; Ctrl-C ends it after a checkpoint.
 
     Args:
-        only: names of arms, with semicolons between; None for all.
+        command: that trains them, for their cards.
     """
     measure = Measurement() if measures else None
     for arm in arms:
-        if only and arm.name not in only.split(";"):
-            continue
         folder = arm.folder(work)
-        if not (folder / "config.json").is_file():
-            outcome = training_of(arm, data, folder).run()
+        if not arm.is_trained(work):
+            outcome = training_of(arm, data, folder, command).run()
             if outcome.reason == "stopped":  # its head saw less than the others'
                 shutil.rmtree(folder)
                 return
@@ -217,8 +225,8 @@ def train(
             measure.arm(arm, folder)
 
 
-def training_of(arm: Arm, data: Path, folder: Path) -> PartialTraining:
-    """The training of an arm, into a folder."""
+def training_of(arm: Arm, data: Path, folder: Path, command: str = "") -> PartialTraining:
+    """The training of an arm, into a folder; its card names the command."""
     settings = TrainingSettings(
         arm.tokens,
         "tokens",
@@ -233,7 +241,7 @@ def training_of(arm: Arm, data: Path, folder: Path) -> PartialTraining:
         settings,
         arm.vocabulary,
         resume=True,
-        command="python -m benchmarks.training.drafters train",
+        command=command,
         part=arm.part,
     )
 
@@ -241,11 +249,13 @@ def training_of(arm: Arm, data: Path, folder: Path) -> PartialTraining:
 class Measurement:
     """Decodes Spec-Bench, and appends what came of it; what is there is not measured again."""
 
-    def __init__(self, per_category: int = 2, records: Path = RECORDS) -> None:
+    def __init__(
+        self, per_category: int = 2, records: Path = RECORDS, target: str = "smollm2-135m"
+    ) -> None:
         import draftwood
         from draftwood_bench.plan.prompts import load_prompts
 
-        self.lm = draftwood.load("smollm2-135m", method="plain")
+        self.lm = draftwood.load(target, method="plain")
         self.prompts = load_prompts("spec-bench", per_category=per_category).prompts
         self.records = records
         self.known = {key(each) for each in read(records)}
@@ -264,8 +274,8 @@ class Measurement:
         for search in arm.searches:
             for nodes, temperature in arm.cells:
                 own = kind == "ctc"
-                width, depth = max(4, nodes // 6), Drafts(head=head).levels or 6
-                shape = None if own else BestFirst(min(nodes, depth), min(nodes, width), nodes)
+                depth = min(nodes, Drafts(head=head).levels or 6)
+                shape = None if own else BestFirst(depth, min(nodes, 4), nodes)
                 method = build(arm.recipe.name, self.lm.model, shape=shape, head=head)
                 if own:
                     changed = {"nodes": nodes, **({"search": search} if search else {})}
@@ -304,11 +314,11 @@ def key(record: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Rows by question; each drafter stands beside the first of its question."""
-    groups: dict[str, dict[str, dict[tuple[str, float], list[dict[str, Any]]]]] = {}
-    for record in read(RECORDS):
-        cells = groups.setdefault(record["question"], {}).setdefault(record["name"], {})
-        cells.setdefault((record["at"], record["temperature"]), []).append(record)
-    for question, drafters in groups.items():
+    for question, records in grouped(read(RECORDS), "question").items():
+        drafters = {
+            name: grouped(own, "at", "temperature")
+            for name, own in grouped(records, "name").items()
+        }
         base = next(iter(drafters.values()))
         rows = []
         for name, cells in drafters.items():
@@ -326,11 +336,7 @@ def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 def pairs() -> list[dict[str, str]]:
     """Drafters beside each other, by block efficiency on the same prompts."""
-    cells: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
-    for record in read(RECORDS):
-        place = (record["name"], record["at"], record["temperature"])
-        cells.setdefault(place, []).append(record)
-    rows = []
+    cells, rows = grouped(read(RECORDS), "name", "at", "temperature"), []
     for name, other in PAIRS:
         row = {"drafter": name, "beside": other}
         for at, temperature in (("1 nodes", 0.0), ("8 nodes", 0.0), ("8 nodes", 1.0)):
@@ -371,9 +377,7 @@ PAIRS = (
     ("ctc layer, prefix+lk", "ctc layer, ce"),
     ("hydra", "medusa"),
     ("eagle-1, ctc weight 0", "hydra"),
-    ("eagle-1, ctc weight 0.01", "eagle-1, ctc weight 0"),
     ("eagle, shuffled", "eagle, kl"),
-    ("eagle, collected", "eagle, self-written"),
 )
 TITLES = {
     "ctc": "CTC-drafter, Medusa and Hydra",
@@ -402,7 +406,7 @@ def main() -> None:
         show()
         return
     torch.set_num_threads(given.threads)
-    train(given.data, given.work, given.only, not given.unmeasured)
+    train(given.data, given.work, chosen(ARMS, given.only), COMMAND, not given.unmeasured)
 
 
 if __name__ == "__main__":

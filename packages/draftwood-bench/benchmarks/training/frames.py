@@ -18,20 +18,21 @@ nodes. The shipped CTC head is the arm "prefix+lk" at 1,643,000 tokens of other 
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.json_lines import RESULTS, append, grouped, read
 from benchmarks.training.drafters import (
     Arm,
     Cell,
     Measurement,
+    chosen,
     eagle,
     statistical,
     train,
@@ -39,7 +40,7 @@ from benchmarks.training.drafters import (
 )
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.folder import load
-from draftwood.heads.lattice import Frames, Unmerged
+from draftwood.heads.lattice import Unmerged
 from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.prefix_search import (
     collapsed_alignments,
@@ -48,6 +49,7 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.heads.trained import TrainedHead
 from draftwood.tree import DraftTree
+from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_train.medusa_heads import level_states
 from draftwood_train.recipes.ctc import CtcRecipe, depth_of, frame_states, judged_places, reader
@@ -58,12 +60,17 @@ from draftwood_train.recipes.medusa import MedusaRecipe
 RECORDS = RESULTS / "frames" / "records.jsonl"
 JUDGED = RESULTS / "frames" / "judged.jsonl"
 READ_BY = ("paper", "released", "prefix", "raw")
+BESIDE = (("paper", "prefix"), ("released", "prefix"), ("raw", "paper"))
+COMMAND = "python -m benchmarks.training.frames train DATA --work FOLDER"
 BASE = "linear, kl"
 TITLE = "CTC-drafter's ablation"
 HELD = "Ways to read frames, tokens per pass on held-out text"
+HELD_PAIRS = "Ways to read frames, beside each other"
 CELLS: tuple[Cell, ...] = ((8, 0.0), (8, 1.0))
 NODES = (8, 16, 63)
 EVERY = 4  # places
+Grow = Callable[[Tensor, int], DraftTree]
+"""From the probabilities of a place's frames to a tree of so many nodes."""
 
 
 def frames(**options: Any) -> CtcRecipe:
@@ -109,11 +116,8 @@ def arms(tokens: int) -> list[Arm]:
 
 def tables() -> Iterator[tuple[int, list[dict[str, str]]]]:
     """Rows by amount of data; every arm stands beside the linear frames."""
-    amounts: dict[int, dict[str, list[dict[str, Any]]]] = {}
-    for record in read(RECORDS):
-        amounts.setdefault(record["data"], {}).setdefault(record["name"], []).append(record)
-    for amount in sorted(amounts):
-        found = amounts[amount]
+    for amount, records in sorted(grouped(read(RECORDS), "data").items()):
+        found = grouped(records, "name")
         yield amount, [row(name, own, found.get(BASE, [])) for name, own in found.items()]
 
 
@@ -122,8 +126,10 @@ def row(
 ) -> dict[str, str]:
     """One drafter: block efficiencies by nodes and temperature, and beside the base."""
     told = {"drafter": name, "weights": f"{own[0]['weights'] / 1e6:.1f}M"}
+    cells, others = (grouped(each, "at", "temperature") for each in (own, base))
     for nodes, temperature in CELLS:
-        cell, beside = (part(each, f"{nodes} nodes", temperature) for each in (own, base))
+        at = f"{nodes} nodes", temperature
+        cell, beside = cells.get(at, []), others.get(at, [])
         told[f"{nodes} nodes, T = {temperature:g}"] = str(block_efficiency(statistical(cell)))
         if not temperature:
             ratio = block_efficiency_ratio(statistical(cell), statistical(beside))
@@ -131,57 +137,62 @@ def row(
     return told
 
 
-def part(
-    records: Sequence[Mapping[str, Any]], at: str, temperature: float
-) -> list[Mapping[str, Any]]:
-    """The records of one cell."""
-    return [each for each in records if (each["at"], each["temperature"]) == (at, temperature)]
-
-
 def judged() -> Iterator[tuple[int, list[dict[str, str]]]]:
     """Rows by amount of data: what trees of each search hold of held-out text."""
-    amounts: dict[int, dict[str, dict[int, Mapping[str, Any]]]] = {}
-    for record in read(JUDGED):
-        found = amounts.setdefault(record["data"], {})
-        found.setdefault(record["name"], {})[record["nodes"]] = record
-    for amount in sorted(amounts):
+    for amount, records in sorted(grouped(read(JUDGED), "data").items()):
         rows = []
-        for name, cells in amounts[amount].items():
-            told = {f"{nodes} nodes": held(cells[nodes]) for nodes in NODES if nodes in cells}
+        for name, cells in grouped(records, "name").items():
+            told = {f"{cell['nodes']} nodes": str(block_efficiency(texts(cell))) for cell in cells}
             rows.append({"frames": name, **told})
         yield amount, rows
 
 
-def held(record: Mapping[str, Any]) -> str:
-    """Tokens per pass of a judged cell, with its interval over texts."""
+def judged_pairs() -> Iterator[tuple[int, list[dict[str, str]]]]:
+    """Rows by amount of data: ways to read the frames of one head, beside each other."""
+    for amount, records in sorted(grouped(read(JUDGED), "data").items()):
+        cells = {(cell["name"], cell["nodes"]): texts(cell) for cell in records}
+        rows = []
+        for arm, (search, other) in product(ARMS, BESIDE):
+            names = f"{arm.name}, {search}", f"{arm.name}, {other}"
+            known = [nodes for nodes in NODES if all((name, nodes) in cells for name in names)]
+            ratios = {
+                f"{nodes} nodes": str(
+                    block_efficiency_ratio(*(cells[name, nodes] for name in names))
+                )
+                for nodes in known
+            }
+            rows += [{"frames": names[0], "beside": other, **ratios}] if known else []
+        if rows:
+            yield amount, rows
+
+
+def texts(record: Mapping[str, Any]) -> list[Record]:
+    """Places and tokens of a judged cell, text by text."""
     sums = zip(record["places"], record["tokens"], strict=True)
-    texts = [
-        {"name": "", "at": "", "temperature": 0.0, "prompt": str(text), "runs": places}
-        | {"tokens": tokens}
-        for text, (places, tokens) in enumerate(sums)
-    ]
-    return str(block_efficiency(statistical(texts)))
+    return statistical(
+        [
+            {"name": "", "at": "", "temperature": 0.0, "prompt": str(text), "runs": places}
+            | {"tokens": tokens}
+            for text, (places, tokens) in enumerate(sums)
+        ]
+    )
 
 
-def measure(work: Path, tokens: int, only: str | None) -> None:
-    """Decode with the heads that are there; what is measured is not measured again."""
+def measure(work: Path, heads: Sequence[Arm]) -> None:
+    """Decode with these heads; what is measured is not measured again."""
     measurement = Measurement(records=RECORDS)
-    for arm in arms(tokens):
-        folder = arm.folder(work)
-        if (not only or arm.name in only.split(";")) and (folder / "config.json").is_file():
-            measurement.arm(arm, folder)
-            print(arm.name, flush=True)
+    for arm in heads:
+        measurement.arm(arm, arm.folder(work))
+        print(arm.name, flush=True)
 
 
-def judge(data: Path, work: Path, tokens: int, only: str | None) -> None:
-    """Judge the heads that are there, by each way to read their frames."""
+def judge(data: Path, work: Path, heads: Sequence[Arm]) -> None:
+    """Judge these heads, by each way to read their frames."""
     known = {(each["name"], each["data"]) for each in read(JUDGED)}
-    for arm in arms(tokens):
-        folder = arm.folder(work)
+    for arm in heads:
         name = arm.name if arm.searches == ("",) else f"{arm.name}, {arm.searches[0]}"
-        chosen = not only or arm.name in only.split(";")
-        if chosen and (name, tokens) not in known and (folder / "config.json").is_file():
-            for record in judged_arm(arm, data, folder):
+        if (name, arm.tokens) not in known:
+            for record in judged_arm(arm, data, arm.folder(work)):
                 append(JUDGED, record)
             print(arm.name, flush=True)
 
@@ -189,13 +200,13 @@ def judge(data: Path, work: Path, tokens: int, only: str | None) -> None:
 def judged_arm(arm: Arm, data: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Records of a head: of each text its places, and the tokens that trees hold there."""
     trained = load(folder)
-    if not isinstance(trained.head, CtcHead | MedusaHead) or arm.name == "hydra":
+    if not foresees(trained.head):
         return
     found = list(held_out(arm, data, folder, trained))
     for search, nodes in product(arm.searches, NODES):
         sums: dict[int, list[int]] = {}
-        for text, probs, label, frames_of in found:
-            depth = depth_of(label, tree_of(search, probs, frames_of, nodes))
+        for text, probs, label, grow in found:
+            depth = depth_of(label, tree_of(search, probs, grow, nodes))
             own = sums.setdefault(text, [0, 0])
             own[0], own[1] = own[0] + 1, own[1] + depth + 1
         places, held_tokens = zip(*sums.values(), strict=True)
@@ -206,7 +217,14 @@ def judged_arm(arm: Arm, data: Path, folder: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def tree_of(search: str, probs: Tensor, frames_of: Frames, nodes: int) -> DraftTree:
+def foresees(head: nn.Module) -> bool:
+    """True if what a head drafts does not depend on what was drafted before it."""
+    if isinstance(head, MedusaHead):
+        return not head.config.sees_drafted
+    return isinstance(head, CtcHead)
+
+
+def tree_of(search: str, probs: Tensor, grow: Grow, nodes: int) -> DraftTree:
     """Tree of the frames by one way to read them."""
     if search == "paper":
         return collapsed_alignments(probs, nodes, 10, 4096)
@@ -214,14 +232,14 @@ def tree_of(search: str, probs: Tensor, frames_of: Frames, nodes: int) -> DraftT
         return released_paths(probs, nodes)
     if search == "raw":
         return likeliest_prefixes(Unmerged(probs, has_blank=True), nodes)
-    return likeliest_prefixes(frames_of, nodes)
+    return grow(probs, nodes)
 
 
 @torch.no_grad()
 def held_out(
     arm: Arm, data: Path, folder: Path, trained: TrainedHead
-) -> Iterator[tuple[int, Tensor, list[int], Frames]]:
-    """Places of held-out texts: the text, what frames say there, and what follows."""
+) -> Iterator[tuple[int, Tensor, list[int], Grow]]:
+    """Places of held-out texts: the text, what frames say, what follows, and how trees grow."""
     training, head = training_of(arm, data, folder), trained.head
     target = training.target(trained.draft_tokens)
     packing, before = training.packing("held-out").with_rows(4, None), 0
@@ -233,18 +251,18 @@ def held_out(
         before += 1000 * len(batch)
         if isinstance(head, CtcHead):
             probs = head.log_probs(frame_states(head, rows, target, chosen), target.head).exp()
-            reads = reader(head, target)
+            grow = reader(head, target)
         else:
             assert isinstance(head, MedusaHead)
             states = torch.stack(list(level_states(head, rows, target)), dim=2)[chosen]
-            probs, reads = (states @ target.head.to(states.dtype).T).softmax(-1), alone
+            probs, grow = (states @ target.head.to(states.dtype).T).softmax(-1), alone
         for number, each, label in zip(numbers.tolist(), probs, labels.tolist(), strict=True):
-            yield number, each, label, reads(each)
+            yield number, each, label, grow
 
 
-def alone(probs: Tensor) -> Frames:
-    """Frames that do not know each other."""
-    return Unmerged(probs, has_blank=False)
+def alone(probs: Tensor, nodes: int) -> DraftTree:
+    """Tree of frames that do not know each other."""
+    return likeliest_prefixes(Unmerged(probs, has_blank=False), nodes)
 
 
 def main() -> None:
@@ -266,19 +284,21 @@ def main() -> None:
         show()
         return
     torch.set_num_threads(given.threads)
+    asked = chosen(arms(given.tokens), given.only)
+    trained = [arm for arm in asked if arm.is_trained(given.work)]
     if given.command == "train":
-        train(given.data, given.work, given.only, False, arms(given.tokens))
+        train(given.data, given.work, asked, f"{COMMAND} --tokens {given.tokens}", measures=False)
     elif given.command == "judge":
-        judge(given.data, given.work, given.tokens, given.only)
+        judge(given.data, given.work, trained)
     else:
-        measure(given.work, given.tokens, given.only)
+        measure(given.work, trained)
 
 
 def show() -> None:
     """The tables, in Markdown."""
     from benchmarks.common.processes import print_table
 
-    for title, found in ((TITLE, tables()), (HELD, judged())):
+    for title, found in ((TITLE, tables()), (HELD, judged()), (HELD_PAIRS, judged_pairs())):
         for amount, rows in found:
             print_table(rows, f"### {title}, {amount:,} tokens")
             print()

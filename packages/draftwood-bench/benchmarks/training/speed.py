@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import draftwood
-from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.json_lines import RESULTS, append, grouped, read
 from benchmarks.common.processes import print_table
 from draftwood.heads.folder import load
 from draftwood.methods import build
@@ -90,10 +90,12 @@ def run(folder: Path, rounds: int) -> None:
 
 def rows() -> list[dict[str, str]]:
     """By method and set: tokens per forward pass and speed beside vanilla, with 95 % intervals."""
-    cells: dict[tuple[str, str], list[Record]] = {}
-    for each in read(RECORDS):
-        facts = {"prompt": each["prompt"], "round": each["round"], "stats": each["stats"]}
-        cells.setdefault((each["method"], each["set"]), []).append(blank(each["method"], **facts))
+    cells = dict[tuple[str, str], list[Record]]()
+    for place, found in grouped(read(RECORDS), "method", "set").items():
+        cells[place] = [
+            blank(each["method"], prompt=each["prompt"], round=each["round"], stats=each["stats"])
+            for each in found
+        ]
     table = []
     for name in dict.fromkeys(name for name, _ in cells):
         row = {"method": name}

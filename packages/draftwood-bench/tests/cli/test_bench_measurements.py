@@ -17,9 +17,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from command import refused, run, with_library
 from draftwood_bench.records.files import read_records, read_run, write_run
+from draftwood_bench.run import overhead
 from gguf_writing import TOKENS, write_gguf
 
-OVERHEAD = ("bench", "overhead", "--vocab", "1024", "--steps", "2", "--wide", "0")
+OVERHEAD = (
+    *("bench", "overhead", "--parts", "prepared", "--vocab", "1024", "--steps", "2"),
+    *("--wide", "0"),
+)
 
 
 @pytest.fixture
@@ -65,6 +69,20 @@ def test_overhead_of_eight_nodes_on_two_vocabularies(tmp_path: Path) -> None:
     assert len(small) == 2 * 7
     shown = run("bench", "show", str(output)).stdout
     assert "rsd-s of 8: beams 2x4, 2048 tokens" in shown
+
+
+def test_overhead_of_whole_native_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "LAYERS", 2)
+    output = tmp_path / "out"
+    asked = ["native" if each == "prepared" else each for each in OVERHEAD[:-1]]
+    told = json.loads(run(*asked, "2048", "--output", str(output), "--json").stdout)["figures"]
+    assert {each["at"] for each in told} == {"native, 1024 tokens", "native, 2048 tokens"}
+    assert {each["nodes"] for each in told} == {0, 8}
+    assert all(each["milliseconds"] > 0 for each in told)
+    assert all((each["drafter"] > 0) == (each["nodes"] > 0) for each in told)
+    shown = run("bench", "show", str(output)).stdout
+    assert "rsd-s of 8: beams 2x4, native, 2048 tokens" in shown
+    assert "not finished" not in shown
 
 
 def test_cost(target: str, tmp_path: Path) -> None:
@@ -186,6 +204,7 @@ def test_what_cannot_be_measured_leaves_no_trace(
     )
     assert "there is no file" in wrong("bench", "quality", "--model", target, "--text", bad)
     assert "--vocab" in wrong("bench", "overhead", "--vocab", "3")
+    assert "there is no part 'all'" in wrong("bench", "overhead", "--parts", "all")
     assert "--output" in refused("bench", "overhead")
     assert not (tmp_path / "bad" / "run.json").exists()
 

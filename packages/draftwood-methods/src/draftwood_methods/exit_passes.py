@@ -1,8 +1,9 @@
 """Passes of the target that stop before a layer, and what it would say there."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from draftwood.arrays import as_array
 from draftwood.drafters.drafter import DraftRequest
@@ -43,11 +44,11 @@ class ExitPasses(OwnPasses):
     def logits(
         self,
         layer: int,
-        hidden: Float[Tensor, "rows dim"],
+        hidden: Any,
         tokens: Int[np.ndarray, " part"] | None = None,
     ) -> Float[np.ndarray, "rows part"]:
-        """After hidden states of a layer; of some tokens where they are named."""
-        part = None if tokens is None else as_tensor(tokens, hidden.device)
+        """After hidden states [rows dim] of a layer; of some tokens where they are named."""
         if self.exits is None or layer not in self.exits.maps:
-            return as_array(self.head.logits(hidden, part))
-        return as_array(self.head.logits(self.exits.normed(layer, hidden), part, normed=True))
+            return as_array(self.head.logits(hidden, tokens))
+        states = self.exits.normed(layer, as_tensor(hidden))
+        return as_array(self.head.logits(states, tokens, normed=True))

@@ -20,7 +20,6 @@ from draftwood.models.requirements import require_ability
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
-from draftwood.storage.weights import kept_for
 from draftwood.tree import DraftTree
 
 TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all
@@ -179,7 +178,7 @@ def _written(
             outputs = model.forward(inputs)
             for session in sessions:
                 session.commit([0])
-            yield {layer: torch.cat([out.hidden[layer] for out in outputs]) for layer in layers}
+            yield {layer: torch.cat([out.states(layer) for out in outputs]) for layer in layers}
             over = (time.perf_counter() - since) * (1 + 1 / length) > seconds
             if over and length >= LEAST_STEPS:
                 return
@@ -196,10 +195,10 @@ def stored_exits(prior: StoredPrior) -> Exits:
     A file that is damaged, or of other weights, is written again; one that cannot be written is not
     stored.
     """
-    if prior.folder is None:
+    kept = prior.kept_beside("exits", MOST_TOKENS, exit_layers(prior.model.layers))
+    if kept is None:
         return _fitted(prior.model, prior.before, PASSING_SECONDS)
-    layers = exit_layers(prior.model.layers)
-    path, digest = kept_for("exits", prior.folder, prior.before, MOST_TOKENS, layers)
+    path, digest = kept
     if path.exists():
         with suppress(ValueError, OSError):
             return Exits.load(path, digest)

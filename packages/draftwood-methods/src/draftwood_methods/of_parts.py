@@ -6,6 +6,7 @@ from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.dynamic_exit import DynamicExit
 from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.layer_search import LayerSearch
+from draftwood_methods.drafters.pipelined import Pipelined
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.windowed import Windowed
 
@@ -33,6 +34,14 @@ OF_PARTS = (
         EarlyExit,
         Widths((3,)),
         Rejection(),
+    ),
+    MethodSpec(
+        "ppd-pipelined",
+        "successors that the first layers hold likely, begun while the other layers run",
+        "Yang et al. 2023, arXiv:2307.05908",
+        Pipelined,
+        None,
+        Match(),
     ),
     MethodSpec(
         "del",

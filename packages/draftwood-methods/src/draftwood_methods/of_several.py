@@ -21,7 +21,7 @@ OF_SEVERAL = (
         "the likeliest nodes of a draft model's tree, those that end alike run once",
         "Gong et al. 2024, arXiv:2407.16207",
         DraftModel,
-        MergedGraph(),
+        MergedGraph(4, 3, 6),
         Match(),
     ),
     MethodSpec(

@@ -5,6 +5,7 @@ from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import Aded, LayerSkip, Stand
+from draftwood_methods.of_heads import OF_HEADS
 from draftwood_methods.of_parts import OF_PARTS
 from draftwood_methods.of_several import OF_SEVERAL
 from draftwood_methods.verifiers import Typical
@@ -15,7 +16,7 @@ RECIPES = (
         "the likeliest nodes, accepted where they look typical; changes what the model says",
         "Cai et al. 2024, arXiv:2401.10774",
         DraftModel,
-        BestFirst(4, 4, 16),
+        BestFirst(4, 3, 6),
         Typical(),
     ),
     MethodSpec(
@@ -42,6 +43,7 @@ RECIPES = (
         Widths((1, 1, 1)),
         Rejection(),
     ),
+    *OF_HEADS,
     *OF_PARTS,
     *OF_SEVERAL,
 )

@@ -109,7 +109,7 @@ def test_a_programme_over_few_units_finds_nearly_the_best_of_all_sets() -> None:
         fork = session.fork(length=6)
         tree = DraftTree.chain([7, 8])
         states = [
-            target.forward([ForwardInput(fork, tree, layers=layers)])[0].hidden[5][1]
+            target.forward([ForwardInput(fork, tree, layers=layers)])[0].states(5)[1]
             for layers in (Layers(stop=5), units.layers(out))
             for layers in (
                 Layers(

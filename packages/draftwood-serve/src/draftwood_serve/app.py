@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from draftwood.version import __version__
+import draftwood
 from draftwood_serve.errors import ApiError, broken, json_response, one_line, stopping
 from draftwood_serve.formats import chat, completions
 from draftwood_serve.formats.answers import DONE, AnswerTo, ended_by_errors
@@ -33,7 +33,7 @@ LEFT = 499  # as other servers log a client that left; nobody reads it
 
 def make_app(service: TextService) -> FastAPI:
     """Make the endpoints of a service that has loaded its model; ``Guard`` wraps them."""
-    app = FastAPI(title="draftwood", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="draftwood", version=draftwood.__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_texts(app, service)
     add_page(app, service)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,6 +98,16 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     multiple=True,
     help="A name that requests ask for. Repeatable.  [default: MODEL]",
 )
+@click.option(
+    "--learn", is_flag=True, help="Let the head learn from its rejected drafts while nothing waits."
+)
+@click.option(
+    "--learn-to",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Keep what it learns from, and the head.  [default: in memory]",
+)
+@click.option("--learn-key", metavar="KEY", help="Whose texts it learns from; of several API keys.")
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @options.tp
 @click.option(
@@ -141,6 +152,8 @@ def serve(
         given |= config_of(speculative_config)
     settings = ServeSettings(**{**asdict(names), **given})
 
+    if replicas is not None and settings.learn:
+        raise ValueError("--learn is for one process; leave out --replicas")
     if replicas is not None and settings.tp > 1:
         raise ValueError("--replicas and --tp do not go together; leave one of them out")
     if ray_address is not None and replicas is None:
@@ -158,6 +171,10 @@ def serve(
         target = service.target
         length = target.plain.model.context_length
         tell(_facts(settings, target.method, address, length, target.instructions))
+        if target.idle_reason is not None:
+            say(f"the head does not learn: {target.idle_reason}", soft_wrap=True)
+        if target.learning is not None:
+            target.learning.say = say
 
     def replicas_ready(started: "ReplicaSet", address: str) -> None:
         first = started.facts

@@ -12,7 +12,6 @@ from draftwood.grammar import Tool, ToolChoice
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import Prompt
-from draftwood_serve.echo import PromptEcho
 from draftwood_serve.errors import bad_request, one_line
 from draftwood_serve.mailbox import Mailbox
 from draftwood_serve.texts import Choice, PromptText
@@ -253,15 +252,14 @@ def _choice(
     least = min(asked, length)  # the context may end the text before
     own = {**options, "max_new_tokens": length, "min_tokens": least}
     sequence = lm.stream(tokens, **own).sequence
-    echo = None
     if wanted.prompt_logprobs is not None:
-        echo = PromptEcho(sequence, wanted.prompt_logprobs)
-    return Choice(sequence, echo)
+        sequence.record_prompt(wanted.prompt_logprobs)
+    return Choice(sequence)
 
 
 def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:
     """Make the tasks of one prompt's texts; they share its pass unless its logits are read."""
-    if len(texts) > 1 and texts[0].echo is None and "fork" in lm.model.abilities:
+    if len(texts) > 1 and not texts[0].prompt_logprobs and "fork" in lm.model.abilities:
         groups = [texts[first : first + most] for first in range(0, len(texts), most)]
         return [TaskOfJob(ParallelSampling([each.sequence for each in own]), own) for own in groups]
-    return [TaskOfJob(each.echo or each.sequence, [each]) for each in texts]
+    return [TaskOfJob(each.sequence, [each]) for each in texts]

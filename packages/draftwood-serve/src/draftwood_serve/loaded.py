@@ -6,11 +6,13 @@ from typing import Any
 
 from draftwood import methods
 from draftwood.engine import Limits, Method
+from draftwood.learning.learning import Learning
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.storage.memory import available_memory
 from draftwood.text.language_model import LanguageModel
+from draftwood_serve.errors import one_line
 from draftwood_serve.jobs import Speculation
 from draftwood_serve.settings import ServeSettings
 
@@ -40,7 +42,29 @@ class LoadedTarget:
         self._known: dict[tuple[str, str], LanguageModel] = {}
         self._with_trees: dict[tuple[str, str, str], LanguageModel] = {}  # the newest last
         self.curve = self.plain.calibration.followed()
+        self.learning: Learning | None = None
+        self.idle_reason: str | None = None  # why it does not learn, though it was asked to
         self.using("", Speculation())
+        if settings.learn:
+            self._start_learning()
+
+    def _start_learning(self) -> None:
+        """Let the head of the server's method learn; where it cannot, texts are served as ever."""
+        owner = self.settings.learning_owner
+        if owner is None:
+            self.idle_reason = "several API keys are in use; name one of them with --learn-key"
+            return
+        try:
+            self.learning = self.using(owner, Speculation()).learn(self.settings.learn_to)
+        except (ImportError, ValueError, OSError) as error:
+            self.idle_reason = one_line(error)
+
+    def _built(self, owner: str, name: str, tree: str | None) -> LanguageModel:
+        """Build a method; its head is the one that learns, for texts of the same owner."""
+        found = self.plain.with_method(name, tree=tree)
+        if self.learning is not None and owner == self.settings.learning_owner:
+            found.learn_by(self.learning)
+        return found
 
     def using(self, owner: str, wanted: Speculation) -> LanguageModel:
         """The target with the method that a request asks for.
@@ -60,7 +84,7 @@ class LoadedTarget:
         else:
             if (owner, name) not in self._known:
                 own = self.settings.tree if name == self.method else None
-                self._known[owner, name] = self.plain.with_method(name, tree=own)
+                self._known[owner, name] = self._built(owner, name, own)
             found = self._known[owner, name]
         return found if wanted.budget is None else _with_budget(found, wanted.budget)
 
@@ -71,7 +95,7 @@ class LoadedTarget:
     def _with_tree(self, owner: str, name: str, tree: str) -> LanguageModel:
         """A method with a tree; the oldest of too many are forgotten."""
         key = (owner, name, tree)
-        found = self._with_trees.pop(key, None) or self.plain.with_method(name, tree=tree)
+        found = self._with_trees.pop(key, None) or self._built(owner, name, tree)
         self._with_trees[key] = found
         while len(self._with_trees) > MOST_TREES:
             del self._with_trees[next(iter(self._with_trees))]

@@ -8,11 +8,21 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from draftwood.learning.learning import Learning
 from draftwood.stats import Stats, Step
 from draftwood_serve.jobs import TextJob
 
 POSITIONS = 16  # with acceptance counts of their own; the last one holds all further ones
 RECENT = 32  # newest requests, by which waiting times are estimated
+
+LEARNING = {
+    "buffer_rows": ("rows", "Rows of answers from which the head may learn."),
+    "buffer_bytes": ("memory", "Bytes of these."),
+    "steps": ("steps", "Steps of training."),
+    "swaps": ("swaps", "Rounds whose weights took over."),
+    "drops": ("drops", "Rounds whose weights were not better."),
+}
+"""Gauges of a head that learns: field of ``LearningStatus``, and meaning."""
 
 
 class Metrics:
@@ -62,6 +72,12 @@ class Metrics:
         """Count a step of the batch."""
         self._steps.inc()
         self._step_seconds.observe(seconds)
+
+    def follow(self, learning: Learning) -> None:
+        """Tell the counts of a head that learns."""
+        for name, (field, what) in LEARNING.items():
+            gauge = Gauge(f"draftwood:learning_{name}", what, registry=self.registry)
+            gauge.set_function(lambda field=field: getattr(learning.status, field))
 
     def load(self, running: int, waiting: int) -> None:
         """Record the number of running and waiting texts."""

@@ -4,6 +4,7 @@ import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from draftwood.model_names import ModelNames
@@ -41,6 +42,9 @@ class ServeSettings(ModelNames):
         inexact: allow methods that change what the model says.
         threads: of the CPU; None leaves it to PyTorch.
         replicas: servers among which memory is shared out where ``cache_memory`` is None.
+        learn: let the head that drafts learn from texts while nothing waits.
+        learn_to: folder that keeps what it learns from, and the head; None writes nothing.
+        learn_key: API key whose texts it learns from, where there are several.
 
     Raises:
         ValueError: for a number out of range, an open address without an API key, and as
@@ -61,6 +65,9 @@ class ServeSettings(ModelNames):
     inexact: bool = False
     threads: int | None = None
     replicas: int = 1
+    learn: bool = False
+    learn_to: Path | None = None
+    learn_key: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +88,26 @@ class ServeSettings(ModelNames):
                 f"a server at {self.host} can be reached from other machines; ask for a key with"
                 " --api-key, or listen at 127.0.0.1"
             )
+
+        self._require_learning()
+
+    def _require_learning(self) -> None:
+        if not self.learn and (self.learn_to is not None or self.learn_key is not None):
+            raise ValueError("--learn-to and --learn-key say how --learn works; add --learn")
+        if self.learn and (self.tp > 1 or self.replicas > 1):
+            raise ValueError("--learn is for one process; leave out --tp and --replicas")
+        if self.learn_key is not None and self.learn_key not in self.api_keys:
+            raise ValueError("--learn-key must be one of the keys that --api-key gives")
+
+    @property
+    def learning_owner(self) -> str | None:
+        """Number of the API key whose texts are learnt from; empty if there is no key.
+
+        None where there are several and none of them is named.
+        """
+        if self.learn_key is not None:
+            return str(self.api_keys.index(self.learn_key))
+        return ("", "0")[len(self.api_keys)] if len(self.api_keys) < 2 else None
 
     @property
     def first_method(self) -> str:

@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerBase
 from draftwood import engine
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
-from draftwood_serve.echo import PromptEcho
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,6 @@ class Choice:
 
     Args:
         sequence: the text as it is written.
-        echo: task that records the prompt's log-probabilities if requested.
 
     Attributes:
         number: among the request's texts.
@@ -95,8 +93,8 @@ class Choice:
         traced: whether updates carry their steps.
     """
 
-    def __init__(self, sequence: engine.Sequence, echo: PromptEcho | None = None) -> None:
-        self.number, self.sequence, self.echo = 0, sequence, echo
+    def __init__(self, sequence: engine.Sequence) -> None:
+        self.number, self.sequence = 0, sequence
         self.builder = next(each for each in sequence.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
         self.stats = Stats()
@@ -112,7 +110,7 @@ class Choice:
 
     @property
     def prompt_logprobs(self) -> Sequence[TokenLogprob | None]:
-        return self.echo.prompt if self.echo is not None else ()
+        return self.sequence.prompt_logprobs
 
     def take(self, step: Step) -> TextUpdate:
         """Count a step; return its update."""

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from draftwood.engine import Scheduler
+from draftwood.learning.learning import Learning
 from draftwood.stats import Step
 from draftwood_serve.errors import ApiError, broken
 from draftwood_serve.jobs import TaskOfJob, TextJob
@@ -43,6 +44,7 @@ class ModelThread:
         self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
         self._told: list[tuple[TextJob, Told]] = []
         self._ending = False
+        self._learning: Learning | None = None
         self._loaded: Future[LoadedTarget] = Future()
         self._thread = threading.Thread(target=self._run, name="draftwood-model", daemon=True)
 
@@ -96,6 +98,7 @@ class ModelThread:
             self._loaded.set_exception(error)
             return
         self._loaded.set_result(target)
+        self._learn_by(target.learning)
         with closing(Scheduler(limits)) as self._batch:
             while not self._ending:
                 self._hear()
@@ -105,6 +108,15 @@ class ModelThread:
                 self.metrics.load(self.running_texts, len(self._waiting))
                 self._post()
         target.plain.calibration.keep("draftwood serve")
+        if self._learning is not None:
+            self._learning.close()
+
+    def _learn_by(self, learning: Learning | None) -> None:
+        """Hold learning back but while this thread waits for requests."""
+        if learning is not None:
+            self._learning = learning
+            learning.gate.enter()
+            self.metrics.follow(learning)
 
     def _hear(self) -> None:
         """Run calls of other threads; wait for one if there is nothing else to do."""
@@ -123,7 +135,13 @@ class ModelThread:
             with suppress(queue.Empty):
                 return self._inbox.get(timeout=IDLE_SECONDS)
             calibration.mend(lambda: not self._inbox.empty())
-        return self._inbox.get()
+        if self._learning is None:
+            return self._inbox.get()
+        self._learning.gate.leave()
+        try:
+            return self._inbox.get()
+        finally:
+            self._learning.gate.enter()
 
     def _add(self, job: TextJob) -> None:
         self._waiting += [(job, task) for task in job.tasks]

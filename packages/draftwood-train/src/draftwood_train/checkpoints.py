@@ -1,14 +1,17 @@
 """State of a training, in one file that is written whole or not at all."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from draftwood.storage.atomic import write_file
+from draftwood_train.data.shards import explain_errors
 
 NAME = "checkpoint.pt"
 
@@ -29,7 +32,10 @@ class Checkpoint:
         best_head: the weights that had it.
         best_step: step of these weights.
         since_best: evaluations since then.
+        judged_at: seconds at the newest evaluation.
         history: a row of figures per evaluation.
+        averaged: mean of the weights over the last steps, once it has begun.
+        averaged_steps: steps in it.
     """
 
     settings: dict[str, Any]
@@ -39,11 +45,14 @@ class Checkpoint:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    best: float = 0.0
+    best: float = -math.inf
     best_head: dict[str, Tensor] = field(default_factory=dict)
     best_step: int = 0
     since_best: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
+    judged_at: float = 0.0
+    averaged: dict[str, Tensor] = field(default_factory=dict)
+    averaged_steps: int = 0
 
     def write(self, folder: Path) -> None:
         """Write the checkpoint to a folder, in place of the previous one.
@@ -52,7 +61,10 @@ class Checkpoint:
             OSError: if the disk refuses; the previous one is kept.
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        write_file(folder / NAME, lambda partial: torch.save(values, partial))
+        packed = BytesIO()  # torch.save hides why a disk refuses
+        torch.save(values, packed)
+        content = packed.getbuffer()
+        write_file(folder / NAME, lambda partial: partial.write_bytes(content), explain_errors)
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
@@ -72,19 +84,27 @@ class Checkpoint:
                 f"{path} cannot be read ({type(error).__name__}); delete it and train anew"
             ) from None
 
-    def require(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError unless these are the settings of the training, naming what differs."""
+    def require(self, settings: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+        """Raise ValueError unless these are the settings of the training, naming what differs.
+
+        Args:
+            usual: of settings that were not there yet when the training began.
+        """
+        own = {**usual, **self.settings}
         wrong = sorted(
-            name
-            for name in {*settings, *self.settings}
-            if settings.get(name) != self.settings.get(name)
+            name for name in {*settings, *self.settings} if settings.get(name) != own.get(name)
         )
         if wrong:
             one = wrong[0]
             raise ValueError(
-                f"the training to resume had {one} {self.settings.get(one)}, not"
+                f"the training to resume had {one} {own.get(one)}, not"
                 f" {settings.get(one)}; give it the same settings, or train into another folder"
             )
+
+
+def copied(head: nn.Module) -> dict[str, Tensor]:
+    """Copy the weights of a head to the CPU."""
+    return {name: weight.detach().cpu().clone() for name, weight in head.state_dict().items()}
 
 
 def random_states() -> dict[str, Any]:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from draftwood_train.checkpoints import Checkpoint, random_states, restore_random
+from draftwood_train.averaging import average, averaged_weights
+from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.packing import RowPacking, moved
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
 Say = Callable[[str], None]
-Unit = Literal["steps", "tokens", "minutes"]
+Unit = Literal["steps", "tokens", "minutes", "cpu_minutes"]
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,20 @@ class TrainingSettings:
     """Length, batches and rates of a training.
 
     Attributes:
-        amount, unit: when it ends: after so many steps, tokens or minutes.
+        amount, unit: when it ends: after so many steps, tokens or minutes; minutes of the processor
+            are those of one thread, and leave out pauses and what runs beside it.
         rows: of a batch, each of ``places`` places.
         accumulate: batches whose gradients make one step.
         clip: largest norm of a gradient.
         judge_every: steps between two evaluations on the held-out texts.
+        judge_minutes: minutes between two, of the unit's clock; None goes by steps.
         patience: evaluations without a better result after which it ends; None for no end.
         checkpoint_minutes: between two checkpoints.
         seed: of the order of texts, of new weights and of noise.
         precision: of products.
+        average: share of the training, at its end, whose weights are averaged.
+        flattest: share of the training texts that is kept: those after whose tokens the target is
+            least sure (arXiv:2601.18902).
     """
 
     amount: float
@@ -49,16 +55,23 @@ class TrainingSettings:
     checkpoint_minutes: float = 3.0
     seed: int = 0
     precision: Literal["bfloat16", "float32"] = "bfloat16"
+    judge_minutes: float | None = None
+    average: float = 0.0
+    flattest: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("amount", "rows", "places", "accumulate", "judge_every", "judge_rows"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+        if not (0 <= self.average <= 1 and 0 < self.flattest <= 1):
+            raise ValueError(
+                f"average and flattest are shares up to 1, got {self.average} and {self.flattest}"
+            )
 
     def told(self, recipe: DrafterRecipe) -> dict[str, Any]:
         """Settings that a resumed training must share with its beginning."""
         own = asdict(self)
-        free = ("patience", "checkpoint_minutes", "judge_every", "judge_rows")
+        free = ("patience", "checkpoint_minutes", "judge_every", "judge_minutes", "judge_rows")
         return {**{k: v for k, v in own.items() if k not in free}, **_fields(recipe)}
 
 
@@ -141,8 +154,8 @@ class Trainer:
         state, settings = self.state, self.settings
         world, rank = self._accelerator.num_processes, self._accelerator.process_index
         batches = self._train.batches(state.step * settings.accumulate * world + rank, world)
-        began, before = time.monotonic(), state.seconds
-        saved = shown = began
+        began, before = self._clock(), state.seconds
+        saved = shown = time.monotonic()
         reason: Literal["done", "no longer better", "stopped"] = "done"
         self.head.train()
         if state.step == 0:
@@ -151,11 +164,11 @@ class Trainer:
             while (progress := self._progress()) < 1:
                 figures = self._step(batches, progress)
                 now = time.monotonic()
-                state.seconds = self._agreed(before + now - began)
+                state.seconds = self._agreed(before + self._clock() - began)
                 if now - shown > 10:
                     self._show(figures)
                     shown = now
-                if state.step % settings.judge_every == 0:
+                if self._is_due():
                     self._judge()
                     if settings.patience and state.since_best >= settings.patience:
                         reason = "no longer better"
@@ -184,12 +197,13 @@ class Trainer:
         if not self._accelerator.is_main_process:
             return
         state = self.state
-        state.head = _copied(self.head)
+        state.head = copied(self.head)
         state.optimisers, state.random = self.optimisers.state_dict(), random_states()
         state.write(self.folder)
 
     def _restore(self, state: Checkpoint) -> None:
-        state.require(self._beginning.settings)
+        usual = TrainingSettings(self.settings.amount).told(type(self.recipe)())
+        state.require(self._beginning.settings, usual)
         self.head.load_state_dict(state.head)
         self.optimisers.load_state_dict(state.optimisers)
         restore_random(state.random)
@@ -220,6 +234,8 @@ class Trainer:
         figures["rate"] = self.optimisers.step(state.step, progress)
         state.step += 1
         state.tokens += int(self._summed(tokens))
+        if progress >= 1 - self.settings.average:
+            average(state, self.head)
         if self._log is not None:
             self._log.write("train", figures, state)
         return figures
@@ -230,10 +246,28 @@ class Trainer:
             f" in {self.folder}: go on from it with a lower learning rate"
         )
 
-    def _judge(self) -> None:
-        """Evaluate on the held-out texts, and keep the weights if they are the best so far."""
+    def _is_due(self) -> bool:
+        """True if the held-out texts are to be judged now."""
         state, settings = self.state, self.settings
-        rows = [row for batch in self._held_out.plan(0) for row in batch][: settings.judge_rows]
+        if settings.judge_minutes is None:
+            return state.step % settings.judge_every == 0
+        return state.seconds - state.judged_at >= 60 * settings.judge_minutes
+
+    def _judge(self) -> None:
+        """Evaluate on the held-out texts, and keep the weights if they are the best so far.
+
+        Where weights are averaged it is their average that is judged.
+        """
+        with averaged_weights(self.state, self.head):
+            figures = self._judged()
+            self._remember(figures)
+        told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
+        self.say(f"held-out after step {self.state.step}: {told}")
+
+    def _judged(self) -> dict[str, float]:
+        """Mean figures over the held-out places."""
+        rows = [row for batch in self._held_out.plan(0) for row in batch]
+        rows = rows[: self.settings.judge_rows]
         places, sums = 0, dict[str, float]()
         self.head.eval()
         for start in range(0, len(rows), self._held_out.rows):
@@ -248,17 +282,20 @@ class Trainer:
         self.head.train()
         if not places:
             raise ValueError("the held-out texts have no answer long enough to judge by")
-        figures = {name: value / places for name, value in sums.items()}
-        value = self._agreed(figures["block_efficiency"])
+        return {name: value / places for name, value in sums.items()}
+
+    def _remember(self, figures: Mapping[str, float]) -> None:
+        """Keep figures, and the weights that had them where they are the best."""
+        state = self.state
+        value = self._agreed(figures[getattr(self.recipe, "judged_by", "block_efficiency")])
         state.since_best += 1
         if value > state.best:
             state.best, state.best_step, state.since_best = value, state.step, 0
-            state.best_head = _copied(self.head)
+            state.best_head = copied(self.head)
+        state.judged_at = state.seconds
         state.history.append({**figures, "step": state.step, "tokens": state.tokens})
         if self._log is not None:
             self._log.write("held-out", figures, state)
-        told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
-        self.say(f"held-out after step {state.step}: {told}")
 
     def _show(self, figures: Mapping[str, float]) -> None:
         state, progress = self.state, self._progress()
@@ -274,8 +311,15 @@ class Trainer:
             "steps": self.state.step,
             "tokens": self.state.tokens,
             "minutes": self.state.seconds / 60,
+            "cpu_minutes": self.state.seconds / 60,
         }
         return min(1.0, done[self.settings.unit] / self.settings.amount)
+
+    def _clock(self) -> float:
+        """Seconds of the clock that the training ends by."""
+        if self.settings.unit == "cpu_minutes":
+            return time.process_time() / torch.get_num_threads()
+        return time.monotonic()
 
     @property
     def _is_shared(self) -> bool:
@@ -327,10 +371,6 @@ def on_device(target: TargetWeights, device: torch.device, dtype: torch.dtype) -
         draft_tokens=target.draft_tokens.to(device),
         draft_index=target.draft_index.to(device),
     )
-
-
-def _copied(head: nn.Module) -> dict[str, Tensor]:
-    return {name: weight.detach().cpu().clone() for name, weight in head.state_dict().items()}
 
 
 def _duration(seconds: float) -> str:

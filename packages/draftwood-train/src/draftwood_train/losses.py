@@ -6,12 +6,13 @@ outside the draft vocabulary is never drafted; the divergence takes p made to su
 reach no other.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,6 +21,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 CHUNK = 128
 """Rows whose distributions are in memory at once: few enough for the CPU's caches."""
+
+LIKELY = 0.01
+"""Probability at one of the rows that makes a token one of those that are never sampled."""
 
 
 def kl(divergence: Float[Tensor, " rows"], overlap: Float[Tensor, " rows"]) -> Tensor:
@@ -47,6 +51,11 @@ def lk_hybrid(divergence: Float[Tensor, " rows"], overlap: Float[Tensor, " rows"
 
 
 LOSSES: dict[str, Loss] = {"kl": kl, "tv": tv, "nla": nla, "lk-hybrid": lk_hybrid}
+
+
+def loss_at(name: str, lk_from: float, progress: float) -> Loss:
+    """Return the loss of this name, or lk-hybrid once a share of the training is done."""
+    return LOSSES["lk-hybrid" if progress >= lk_from else name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +114,7 @@ def head_losses(
     log_normalizer: Float[Tensor, " rows"],
     head: Float[Tensor, "vocab dim"],
     loss: Loss,
+    sampled: int = 0,
 ) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
     """Compute the loss and the overlap of each row behind the target's frozen output head.
 
@@ -114,14 +124,59 @@ def head_losses(
         states: of the drafter, normed.
         final: the target's, after its final norm.
         head: rows of the output head; their type is that of the products.
+        sampled: tokens drawn of those that are unlikely at all of these rows, which stand for the
+            rest of them (Jean et al. 2015, arXiv:1412.2007); 0 takes every token.
     """
-    return _HeadLosses.apply(states, final, log_normalizer, head, loss)  # type: ignore[return-value]
+    return _HeadLosses.apply(  # type: ignore[return-value]
+        states, final, log_normalizer, head, loss, sampled
+    )
+
+
+def sampled_tokens(
+    log_p: Float[Tensor, "rows vocab"], count: int
+) -> tuple[Int[Tensor, " chosen"], Float[Tensor, " chosen"]]:
+    """Choose the tokens that are likely at some row, and ``count`` of the others at random.
+
+    Returns:
+        The tokens, and the log of how many tokens each of them stands for.
+    """
+    likely = (log_p > math.log(LIKELY)).any(0)
+    rest = len(likely) - int(likely.sum())
+    if rest <= count:
+        return torch.arange(len(likely), device=log_p.device), log_p.new_zeros(len(likely))
+    lots = torch.rand(len(likely), device=log_p.device).masked_fill(likely, -1)
+    chosen = torch.cat([likely.nonzero()[:, 0], lots.topk(count).indices])
+    stands_for = log_p.new_zeros(len(chosen))
+    stands_for[-count:] = math.log(rest / count)
+    return chosen, stands_for
+
+
+def _compared(
+    own: Tensor, true: Tensor, log_normalizer: Tensor, head: Tensor, sampled: int
+) -> tuple[Compared, Tensor]:
+    """Compare the distributions behind two states; also return the rows of the head that it took.
+
+    A token that stands for others counts with as many times its probability.
+    """
+    target = functional.linear(true, head).float()
+    if not sampled:
+        return Compared.of(functional.linear(own, head).float(), target, log_normalizer), head
+    chosen, stands_for = sampled_tokens(target - log_normalizer[:, None], sampled)
+    rows = head[chosen]
+    logits = functional.linear(own, rows).float() + stands_for
+    return Compared.of(logits, target[:, chosen] + stands_for, log_normalizer), rows
 
 
 class _HeadLosses(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, final: Tensor, log_normalizer: Tensor, head: Tensor, loss: Loss
+        ctx: Any,
+        states: Tensor,
+        final: Tensor,
+        log_normalizer: Tensor,
+        head: Tensor,
+        loss: Loss,
+        sampled: int,
     ) -> tuple[Tensor, Tensor]:
         gradient = torch.empty_like(states, dtype=torch.float32)
         losses, overlaps = states.new_empty((2, len(states)), dtype=torch.float32)
@@ -129,15 +184,15 @@ class _HeadLosses(torch.autograd.Function):
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, len(states), CHUNK):
                 part = slice(start, start + CHUNK)
-                logits = functional.linear(own[part], head).float()
-                target = functional.linear(true[part], head).float()
-                both = Compared.of(logits, target, log_normalizer[part])
+                both, vocabulary = _compared(
+                    own[part], true[part], log_normalizer[part], head, sampled
+                )
                 with torch.enable_grad():
                     pair = (both.divergence.requires_grad_(), both.overlap.requires_grad_())
                     each = loss(*pair)
                     slopes = torch.autograd.grad(each.sum(), pair, materialize_grads=True)
                 losses[part], overlaps[part] = each.detach(), both.overlap.detach()
-                gradient[part] = (both.slope(*slopes).to(head.dtype) @ head).float()
+                gradient[part] = (both.slope(*slopes).to(head.dtype) @ vocabulary).float()
         ctx.save_for_backward(gradient.to(states.dtype))
         ctx.mark_non_differentiable(overlaps)
         return losses, overlaps
@@ -145,6 +200,6 @@ class _HeadLosses(torch.autograd.Function):
     @staticmethod
     def backward(  # type: ignore[override]
         ctx: Any, outer: Tensor, _: Tensor
-    ) -> tuple[Tensor, None, None, None, None]:
+    ) -> tuple[Tensor, None, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * outer[:, None].to(gradient.dtype), None, None, None, None
+        return gradient * outer[:, None].to(gradient.dtype), None, None, None, None, None

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from draftwood_train.data.dataset import Texts
+from draftwood_train.data.texts import StoredText
 from draftwood_train.recipe import PackedRows
+from draftwood_train.recomputed import read
 
 OPEN_ROWS = 64
 """Open rows that first-fit tries; more pack no better and cost time."""
@@ -62,6 +64,7 @@ class RowPacking:
         places: of a row.
         rows: of a batch.
         seed: of the order of texts; None keeps theirs.
+        only: numbers of the texts that are taken; None takes all.
     """
 
     texts: Texts
@@ -70,6 +73,7 @@ class RowPacking:
     places: int = 512
     rows: int = 16
     seed: int | None = 0
+    only: frozenset[int] | None = None
 
     def with_rows(self, rows: int, seed: int | None) -> "RowPacking":
         """The same texts in batches of ``rows`` rows, in the order of a seed."""
@@ -81,6 +85,8 @@ class RowPacking:
         The last batch may be smaller.
         """
         pieces = pieces_of(self.texts, self.places)
+        if self.only is not None:
+            pieces = [piece for piece in pieces if piece.text in self.only]
         if self.seed is None:
             rows = first_fit(pieces, self.places)
         else:
@@ -106,17 +112,21 @@ class RowPacking:
 
     def packed(self, batch: Sequence[Sequence[TextPiece]]) -> PackedRows:
         """The rows of a batch, read from the texts."""
-        dim = self.texts[batch[0][0].text].states.shape[-1]
+        texts = read(self.texts, (piece.text for row in batch for piece in row))
+        dim = texts[batch[0][0].text].states.shape[-1]
         rows = _blank(len(batch), self.places, len(self.layers), dim)
         for number, row in enumerate(batch):
             at = 0
             for segment, piece in enumerate(row):
-                self._put(rows, number, at, segment, piece)
+                self._put(rows, texts[piece.text], (number, at, segment), piece)
                 at += len(piece)
         return rows
 
-    def _put(self, rows: PackedRows, row: int, at: int, segment: int, piece: TextPiece) -> None:
-        text, part = self.texts[piece.text], slice(piece.start, piece.stop)
+    def _put(
+        self, rows: PackedRows, text: StoredText, place: tuple[int, int, int], piece: TextPiece
+    ) -> None:
+        """Write a piece of a text to its row, from a place on, as a segment."""
+        (row, at, segment), part = place, slice(piece.start, piece.stop)
         here = (row, slice(at, at + len(piece)))
         positions = torch.arange(piece.start, piece.stop)
         states = text.states[part].float()

@@ -1,7 +1,7 @@
 """Train a drafter from a data set, and write its folder."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from draftwood.heads import folder as folders
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset, Split
 from draftwood_train.data.manifest import Manifest
+from draftwood_train.flatness import flattest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
+from draftwood_train.plan import TrainingPlan, bytes_on_disk, planned_tokens, tokens_per_second
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 from draftwood_train.target import target_weights
 
@@ -60,16 +62,16 @@ class Training:
     @cached_property
     def loaded(self) -> LoadedModel:
         """The target as it wrote the data."""
-        name = self.model or self.manifest.target.name
-        return load_model(name, self.manifest.target.products, "cpu")
+        return load_model(self.target_name, self.manifest.target.products, "cpu")
 
     @cached_property
     def dataset(self) -> Dataset:
         return Dataset.open(self.data, self.loaded.model)
 
-    @cached_property
-    def fingerprint(self) -> TargetFingerprint:
-        return TargetFingerprint.of(self.loaded.model, self.model or self.manifest.target.name)
+    @property
+    def target_name(self) -> str:
+        """The target's name here."""
+        return self.model or self.manifest.target.name
 
     def run(self, say: Callable[[str], None] = lambda line: None) -> Outcome:
         """Train, and put the best drafter into its folder.
@@ -83,7 +85,15 @@ class Training:
             )
         start = self._start()
         tokens = self._draft_tokens(start)
+        plan = self.plan(tokens)
+        plan.require_room(self.folder)
         trainer = self._trainer(start, tokens, say)
+        say(str(plan))
+        if start is not None and not self._is_of(start):
+            say(
+                f"{self.start} was trained for {start.target.name}, whose weights are not those of"
+                f" {self.target_name}; its own are where this training starts"
+            )
         try:
             outcome = trainer.run()
         except BrokenLossError as error:
@@ -94,6 +104,35 @@ class Training:
         self._store(outcome, tokens)
         return outcome
 
+    def plan(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> TrainingPlan:
+        """Plan this training by a product that is timed now."""
+        target, settings = self.target(draft_tokens), self.settings
+        head = self.recipe.build(target)
+        recomputes = self.manifest.options.states == "recomputed"
+        sizes = target.sizes
+        layer = 3 * sizes.hidden * sizes.intermediate_size
+        layer += 2 * sizes.hidden * (sizes.heads + sizes.num_kv_heads) * sizes.head_dim
+        rate = tokens_per_second(
+            self.recipe,
+            head,
+            target,
+            target.layers * layer if recomputes else 0,
+            settings.precision == "bfloat16",
+        )
+        return TrainingPlan(
+            self.dataset.texts("train").tokens,
+            self.coverage(draft_tokens),
+            recomputes,
+            rate,
+            planned_tokens(settings, rate),
+            bytes_on_disk(head, settings),
+        )
+
+    def coverage(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> float:
+        """Share of the answers' tokens that a draft vocabulary has."""
+        counts = self.dataset.token_counts()
+        return float(counts[draft_tokens].sum()) / max(float(counts.sum()), 1.0)
+
     def _trainer(
         self, start: TrainedHead | None, tokens: Tensor, say: Callable[[str], None]
     ) -> Trainer:
@@ -102,7 +141,7 @@ class Training:
         return Trainer(
             self.recipe,
             target,
-            self.packing("train").with_rows(settings.rows, settings.seed),
+            self._chosen(target).with_rows(settings.rows, settings.seed),
             self.packing("held-out").with_rows(settings.rows, None),
             settings,
             self.folder,
@@ -110,6 +149,14 @@ class Training:
             self.resume and (self.folder / NAME).is_file(),
             say,
         )
+
+    def _chosen(self, target: TargetWeights) -> RowPacking:
+        """The training texts, or the flattest of them."""
+        packing = self.packing("train")
+        if self.settings.flattest >= 1:
+            return packing
+        share = self.settings.flattest
+        return replace(packing, only=flattest(packing.texts, packing.final, target, share))
 
     def packing(self, split: Split) -> RowPacking:
         """The texts of a part of the data in rows, with the states that the recipe reads."""
@@ -135,11 +182,26 @@ class Training:
         return tuple(known.index(layer) for layer in reads)
 
     def _start(self) -> TrainedHead | None:
+        """The drafter to start from; its target may have been tuned since.
+
+        Raises:
+            ValueError: for a drafter of a model of another size.
+        """
         if self.start is None:
+            if needed := getattr(self.recipe, "needs_start", None):
+                raise ValueError(f"{self.recipe.name} goes on from {needed}; name it with --from")
             return None
         start = folders.load(self.start)
-        start.target.require(self.fingerprint)
+        start.target.require_model(self.loaded.model, self.target_name, weights=False)
         return start
+
+    def _is_of(self, start: TrainedHead) -> bool:
+        """True for a drafter of this very target."""
+        try:
+            start.target.require_model(self.loaded.model)
+        except ValueError:
+            return False
+        return True
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
         if start is not None:
@@ -169,23 +231,28 @@ class Training:
         from accelerate import PartialState
 
         if PartialState().is_main_process:
-            trained = TrainedHead(outcome.head.cpu(), tokens, self.fingerprint)
-            folders.save(self.output, trained, self._card(outcome))
+            model, name = self.loaded.model, self.target_name
+            trained = TrainedHead.of(outcome.head.cpu(), tokens, model, name)
+            folders.save(self.output, trained, self._card(outcome, tokens))
 
-    def _card(self, outcome: Outcome) -> str:
+    def _card(self, outcome: Outcome, tokens: Tensor) -> str:
         """Model card of the folder."""
         sources = self.manifest.sources.items()
         return "\n".join(
             [
-                f"# A drafter for {self.fingerprint.name}: {self.recipe.name}",
+                f"# A drafter for {self.target_name}: {self.recipe.name}",
                 "",
                 f"Recipe: {self.recipe.source}; {_told(_values(self.recipe))}.",
                 f"Trained with: `{self.command}`" if self.command else "",
+                f"Started from {self.start}." if self.start else "",
                 f"Seed {self.settings.seed}; {outcome.step} steps, {outcome.tokens:,} tokens in"
-                f" {outcome.seconds / 60:.0f} minutes; ended: {outcome.reason}.",
+                f" {outcome.seconds / 60:.0f} minutes"
+                f" ({outcome.tokens / max(outcome.seconds, 1e-9):,.0f} tokens/s);"
+                f" ended: {outcome.reason}.",
                 "",
                 "Held-out text, by what the target computed of it:",
                 *(f"- {name}: {value:.4g}" for name, value in outcome.figures.items()),
+                f"- coverage: {self.coverage(tokens):.4g}",
                 "",
                 "Data: the target's own answers to prompts from",
                 *(f"- {name}: {_told(facts)}" for name, facts in sources),

@@ -17,9 +17,10 @@ from torch import Tensor
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_parts
 from draftwood.heads.layers import HeadSizes
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
+from draftwood.models.tensors import as_tensor
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 
@@ -56,7 +57,7 @@ def export(
         raise ValueError("speculators knows EAGLE heads alone; this drafter is of another kind")
     if trained.head.config.feature_sampling or trained.head.config.partial_alignment:
         raise ValueError("speculators knows no FSPAD heads; export one of the variant eagle-3")
-    trained.target.require(TargetFingerprint.of(target, "this model"))
+    trained.target.require_model(target)
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
     says = _settings(trained, {"name_or_path": verifier, "architectures": [architecture]})
@@ -78,8 +79,8 @@ def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
     """Weights of the head, and the target's embedding and output rows."""
     own, tokens = target.embeddings_and_head.weights(), trained.draft_tokens.cpu()
     weights = dict(trained.head.state_dict())
-    weights.setdefault(HEAD, own.head[tokens])
-    weights[EMBEDDING] = own.embedding
+    weights.setdefault(HEAD, as_tensor(own.head)[tokens])
+    weights[EMBEDDING] = as_tensor(own.embedding)
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
     if len(tokens) < target.vocab_size:
         known = torch.zeros(target.vocab_size, dtype=torch.bool)
@@ -109,7 +110,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
     _require_embedding(folder, weights.pop(EMBEDDING, None), target)
     if HEAD not in weights:
         raise ValueError(f"{folder} has no {HEAD}, so it is no whole head; copy it again")
-    if _same(weights[HEAD], target.embeddings_and_head.weights().head[tokens]):
+    if _same(weights[HEAD], as_tensor(target.embeddings_and_head.weights().head)[tokens]):
         weights.pop(HEAD)
     config = _config(folder, says, layer, weights, target.layers)
     if config.sizes.hidden != target.hidden_size:
@@ -129,8 +130,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f" {found.get(other[0][0], 'missing')}, not {wanted.get(other[0][0], 'expected')}"
         )
     head.load_state_dict(weights, assign=True)
-    fingerprint = TargetFingerprint.of(target, name)
-    return TrainedHead(head.eval().requires_grad_(False), tokens, fingerprint)
+    return TrainedHead.of(head.eval().requires_grad_(False), tokens, target, name)
 
 
 def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def _require_embedding(
     folder: Path, embedding: Float[Tensor, "vocab dim"] | None, target: Model
 ) -> None:
     if embedding is not None and not _same(
-        embedding, target.embeddings_and_head.weights().embedding
+        embedding, as_tensor(target.embeddings_and_head.weights().embedding)
     ):
         raise ValueError(f"{folder} has an embedding that is not the target's; name its own target")
 

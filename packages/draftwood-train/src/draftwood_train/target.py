@@ -11,6 +11,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.loading.weights import decoder_of
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
+from draftwood.models.tensors import as_tensor
 from draftwood_train.recipe import TargetWeights
 
 CANNOT = "drafters cannot be trained for"
@@ -45,7 +46,7 @@ def draft_vocabulary(
 
 
 def target_weights(
-    model: Model, name: str, draft_tokens: Int[Tensor, " draft_vocab"], newest: int = 2
+    model: Model, name: str, draft_tokens: Int[Tensor, " draft_vocab"], newest: int = 3
 ) -> TargetWeights:
     """Sizes, embedding and head of a loaded model, and its newest layers as its name finds them.
 
@@ -73,18 +74,24 @@ def target_weights(
             rope_theta=_theta(decoder.rotaries[0].frequencies),
             epsilon=_rounded(sizes.epsilon),
         ),
-        embedding=weights.embedding.detach() * decoder.scales.embedding,
-        head=weights.head.detach()[draft_tokens].contiguous(),
+        embedding=_tensor(model, weights.embedding) * decoder.scales.embedding,
+        head=_tensor(model, weights.head)[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
         last_layers=_last_layers(decoder.layers[-newest:]),
-        final_norm=decoder.norm.weight.detach().float(),
+        final_norm=as_tensor(decoder.norm.weight).float(),
     )
 
 
-def _theta(rotary: Tensor) -> float:
+def _tensor(model: Model, weights: Any) -> Tensor:
+    """Weights as a tensor of the model's type."""
+    made, dtype = as_tensor(weights).detach(), getattr(model, "dtype", None)
+    return made.to(getattr(torch, dtype)) if isinstance(dtype, str) else made
+
+
+def _theta(rotary: Any) -> float:
     """Base of the rotary embedding, from the second of its frequencies."""
-    frequencies = rotary.double()
+    frequencies = as_tensor(rotary).double()
     pairs = len(frequencies)
     return _rounded(float(frequencies[1]) ** -pairs) if pairs > 1 else 10000.0
 
@@ -102,5 +109,5 @@ def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
         norms = {name: getattr(layer, own) for own, name in NORMS.items()}
         weights = {name: part.floats for name, part in matrices.items() if part is not None}
         weights |= {name: part.weight for name, part in norms.items() if part is not None}
-        found.append({f"{name}.weight": each.detach().float() for name, each in weights.items()})
+        found.append({f"{name}.weight": as_tensor(each).float() for name, each in weights.items()})
     return found

@@ -1,5 +1,7 @@
 """Attention of several draft steps at all places of a text at once."""
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -12,7 +14,8 @@ class Unrolled:
 
     The row of step j at place i stands for the node that hangs j levels below the target's state at
     i. It sees what a drafter's cache would hold: the rows of step 0 up to place i of the same text,
-    and its own rows of steps 1 to j. An ``AttentionRule`` for ``step`` after ``step``.
+    and its own rows of steps 1 to j. An ``AttentionRule`` for ``step`` after ``step``; behind step
+    0 it may go on at some places alone.
 
     Args:
         segments: number of the text within the row, at each place.
@@ -23,14 +26,21 @@ class Unrolled:
         self._segments, self._window = segments, window
         self._places = segments.shape[-1]
         self._step = -1
+        self._chosen: Tensor | None = None
         self._keys: dict[int, list[tuple[Tensor, Tensor]]] = {}
         self._seen = self._mask(0)
 
-    def next_step(self) -> None:
-        """Rows that come in from now on are of the next step."""
+    def next_step(self, chosen: Int[Tensor, "rows chosen"] | None = None) -> None:
+        """Begin the next step: rows that come in from now on belong to it.
+
+        Args:
+            chosen: places whose rows come in, the same at every step behind step 0; None for all.
+        """
         self._step += 1
-        if self._window is not None and self._step and self._places + self._step > self._window:
-            self._seen = self._mask(self._step)
+        is_new = chosen is not self._chosen
+        cut = self._window is not None and self._places + self._step > self._window
+        if is_new or (self._step and cut):
+            self._chosen, self._seen = chosen, at_places(self._mask(self._step), chosen)
 
     def __call__(
         self,
@@ -66,6 +76,41 @@ class Unrolled:
         if self._window is not None:
             seen = seen & (back + step < self._window)
         return seen & (self._segments[:, :, None] == self._segments[:, None, :])
+
+
+def at_places(values: Tensor, chosen: Int[Tensor, "rows chosen"] | None) -> Tensor:
+    """Values [rows places ...] at the chosen places of each row; all of them for None."""
+    if chosen is None:
+        return values
+    return values[torch.arange(len(values), device=values.device)[:, None], chosen]
+
+
+def drawn_places(
+    allowed: Bool[Tensor, "rows places"], share: float
+) -> Int[Tensor, "rows chosen"] | None:
+    """Draw a share of the allowed places of each row; None where that is all."""
+    if share >= 1:
+        return None
+    lots = torch.rand(allowed.shape, device=allowed.device)
+    return _first_places(allowed, lots, share)
+
+
+def all_places(allowed: Bool[Tensor, "rows places"]) -> Int[Tensor, "rows chosen"]:
+    """Return the allowed places of each row."""
+    return _first_places(allowed, torch.zeros(allowed.shape, device=allowed.device), 1.0)
+
+
+def _first_places(
+    allowed: Bool[Tensor, "rows places"], lots: Float[Tensor, "rows places"], share: float
+) -> Int[Tensor, "rows chosen"]:
+    """Choose the allowed places with the highest lots, ascending.
+
+    Rows are of one length, by the row with most allowed places; shorter ones are filled with places
+    that are not allowed.
+    """
+    most = int(allowed.sum(-1).max())
+    lots = lots - 2 * (~allowed).float()
+    return lots.topk(max(1, math.ceil(share * most)), dim=-1).indices.sort(-1).values
 
 
 def shifted(values: Tensor, by: int, fill: int | bool = 0) -> Tensor:

@@ -1,10 +1,15 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from command import refused, run
 from draftwood.heads.folder import load
+from draftwood.testing import tiny_llama
+from gguf_writing import TOKENS, write_gguf
 
 pytest.importorskip("accelerate", reason="an optional install")
 pytest.importorskip("tensorboard", reason="an optional install")
@@ -12,24 +17,42 @@ pytest.importorskip("tensorboard", reason="an optional install")
 SMALL = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
 
 
-@pytest.fixture(scope="module")
-def data(deep: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Some texts of the target, every third held out."""
-    folder = tmp_path_factory.mktemp("data")
+def made(folder: Path, model: str) -> str:
+    """Some texts of a target, every third held out."""
     rows = [{"prompt": f"what is {one} and {one * 7}?"} for one in range(40)]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--tokens", "700", "--max-answer", "16", "--max-prompt", "60")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("draftwood_train.data.make.measured_prompts", list)
-        held_out = "draftwood_train.data.make.is_held_out"
+        held_out = "draftwood_train.data.prompts.is_held_out"
         patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 3 == 0)
-        made = run(
-            *("train", "data", str(folder / "set"), "--model", deep, "--sets", ""),
+        done = run(
+            *("train", "data", str(folder / "set"), "--model", model, "--sets", ""),
             *("--prompts", str(folder / "prompts.jsonl")),
             *("--self-written", "0", "--shard", "4", "--batch", "4", *options),
         )
-    assert made.exit_code == 0, made.output
+    assert done.exit_code == 0, done.output
     return str(folder / "set")
+
+
+@pytest.fixture(scope="module")
+def data(deep: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return made(tmp_path_factory.mktemp("data"), deep)
+
+
+@pytest.fixture(scope="module")
+def tuned(deep: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The target after a fine-tune: other weights of the same shapes."""
+    folder = tmp_path_factory.mktemp("models") / "tuned"
+    shutil.copytree(deep, folder)
+    (weights,) = folder.glob("*.safetensors")
+    drawn = torch.Generator().manual_seed(0)
+    moved = {
+        name: weight + 0.3 * weight.std() * torch.randn(weight.shape, generator=drawn)
+        for name, weight in load_file(weights).items()
+    }
+    save_file(moved, weights, {"format": "pt"})
+    return str(folder)
 
 
 def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) -> None:
@@ -57,6 +80,20 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     assert f"{second}: block efficiency" in result.stdout
     line = refused("train", "eagle", data, second + "b", "--layers", "2", "--from", first)
     assert "layers 1, not 2" in line
+
+
+def test_an_acceptance_head_goes_on_from_a_draft_lm(data: str, tmp_path: Path) -> None:
+    first, told = str(tmp_path / "lm"), str(tmp_path / "told")
+    options = ("--steps", "2", *SMALL)
+    assert run("train", "lm", data, first, *options).exit_code == 0
+    line = refused("train", "acceptance", data, told, *options)
+    assert "acceptance goes on from a draft LM, made with 'draftwood train lm'; name it" in line
+    result = run("train", "acceptance", data, told, *options, "--from", first)
+    assert result.exit_code == 0, result.output
+    assert "skill" in (tmp_path / "told" / "card.md").read_text()
+    before, after = (load(Path(folder)).head.state_dict() for folder in (first, told))
+    assert all((after[name] == weight).all() for name, weight in before.items())
+    assert {name.split(".")[0] for name in set(after) - set(before)} == {"acceptance"}
 
 
 def test_what_is_wrong_is_said_in_one_line(data: str, target: str, tmp_path: Path) -> None:
@@ -100,3 +137,85 @@ def test_help_names_the_recipes_own_options() -> None:
     text = run("train", "eagle", "--help").stdout
     assert "--loss [kl|tv|nla|lk-hybrid]" in text
     assert "--unroll" in text
+
+
+def test_a_plan_is_told_before_anything_runs(data: str, tmp_path: Path) -> None:
+    output = str(tmp_path / "drafter")
+    result = run("train", "eagle", data, output, "--tokens", "1k", *SMALL)
+    assert result.exit_code == 0, result.output
+    plan, *rest = result.stderr.splitlines()
+    assert plan.startswith("plan: ")
+    for fact in ("states stored", "of the answers in the draft vocabulary", "MB on disk"):
+        assert fact in plan
+    assert any("held-out after step 0" in line for line in rest)
+    assert "- coverage: " in (tmp_path / "drafter" / "card.md").read_text()
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)  # type: ignore[attr-defined]
+    monkeypatch.setattr("draftwood_train.plan.shutil.disk_usage", lambda path: full)
+    line = refused("train", "eagle", data, str(tmp_path / "out"), "--steps", "2", *SMALL)
+    assert "0 MB are free; free some space" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_head_of_the_model_before_its_fine_tune_is_where_training_starts(
+    data: str, tuned: str, target: str, tmp_path: Path
+) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert run("train", "eagle", data, first, "--steps", "4", *SMALL).exit_code == 0
+    own = made(tmp_path, tuned)
+    still = ("--learning-rate", "1e-12", "--other-rate", "1e-12")
+    result = run("train", "eagle", own, second, "--steps", "1", *SMALL, *still, "--from", first)
+    assert result.exit_code == 0, result.output
+    assert "whose weights are not those of" in result.stderr
+    before, after = load(Path(first)), load(Path(second))
+    assert torch.equal(before.draft_tokens, after.draft_tokens)
+    pairs = zip(before.head.parameters(), after.head.parameters(), strict=True)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
+    assert after.target.difference(before.target) > 0.05
+    assert f"Started from {first}." in (tmp_path / "second" / "card.md").read_text()
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    line = refused("train", "eagle", made(strange, target), second + "b", "--from", first)
+    assert "decoder layers" in line
+
+
+def test_a_target_that_changed_under_its_data_is_refused(
+    data: str, tuned: str, tmp_path: Path
+) -> None:
+    line = refused("train", "eagle", data, str(tmp_path / "out"), "--model", tuned)
+    assert "whose weights differ" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_doctor_replays_a_head(data: str, tmp_path: Path) -> None:
+    head = str(tmp_path / "drafter")
+    assert run("train", "eagle", data, head, "--steps", "2", *SMALL).exit_code == 0
+    result = run("train", "doctor", head, "--data", data, "--texts", "4", "--json")
+    told = json.loads(result.stdout)
+    assert told["sound"], told["findings"]
+    assert result.exit_code == 0
+    kinds = [row["kind"] for row in told["acceptance"]]
+    assert kinds[-2:] == ["all", "promised"]
+    assert "/" in told["acceptance"][0]["depth 1"]
+    config = Path(head) / "config.json"
+    says = json.loads(config.read_text())
+    says["target"]["name"] = "no-such-model"
+    config.write_text(json.dumps(says))
+    assert "no-such-model" in refused("train", "doctor", head, "--data", data)
+
+
+def test_a_file_of_ones_own_gets_a_head_in_two_commands(tmp_path: Path) -> None:
+    file, head = tmp_path / "own.gguf", str(tmp_path / "head")
+    write_gguf(file, tiny_llama(seed=5, layers=6, vocab=len(TOKENS)))
+    own = made(tmp_path, str(file))
+    result = run("train", "eagle", own, head, "--steps", "2", *SMALL)
+    assert result.exit_code == 0, result.output
+    asked = ("generate", "abc", "--model", str(file), "--max-new-tokens", "8")
+    plain = run(*asked, "--method", "plain")
+    drafted = run(*asked, "--method", "eagle", "--draft-model", head)
+    assert drafted.exit_code == 0, drafted.output
+    assert drafted.stdout == plain.stdout

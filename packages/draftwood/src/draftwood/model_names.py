@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from draftwood.drafters.resources import FILES, Need
+from draftwood.drafters.resources import FILES, Need, field_of
 from draftwood.heads.places import require_folder, shipped
 from draftwood.loading.names import (
     DEFAULT_MODEL,
@@ -86,7 +86,7 @@ class ModelNames:
     @property
     def files(self) -> dict[Need, Any]:
         """The resources that are given as files."""
-        named: dict[Need, Any] = {need: getattr(self, need.replace("-", "_")) for need in FILES}
+        named: dict[Need, Any] = {need: getattr(self, field_of(need)) for need in FILES}
         return {need: file for need, file in named.items() if file is not None}
 
     @property
@@ -132,7 +132,7 @@ class ModelNames:
         require_draft_model(drafts.model)
         if isinstance(drafts.head, str):
             drafts = replace(drafts, head=open_folder(drafts.head))
-        found = {need.replace("-", "_"): resolve_name(FILES[need])(files[need]) for need in files}
+        found = {field_of(need): resolve_name(FILES[need])(files[need]) for need in files}
         return replace(self, **{"draft_model": drafts, **found})
 
     def load(self, overlap: bool = False) -> "ModelSet":
@@ -143,7 +143,7 @@ class ModelNames:
 
     def from_anywhere(self) -> "dict[str, Any]":
         """The fields that name what is here, with paths that hold in other folders too."""
-        found = {need.replace("-", "_"): _absolute(file) for need, file in self.files.items()}
+        found = {field_of(need): _absolute(file) for need, file in self.files.items()}
         drafts = tuple(_absolute(str(each)) for each in self.draft_model)
         return {"model": _absolute(self.model), "draft_model": drafts, **found}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
-from draftwood.drafters.resources import Later, Need
+from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads.folder import StoredHead, shipped_for
 from draftwood.heads.packed import why_not
 from draftwood.heads.trained import TrainedHead
@@ -152,35 +152,27 @@ class ModelSet:
         if isinstance(chosen, methods.Method):
             return chosen
         known = methods.spec(chosen)
-        parts: dict[str, Any] = {
-            need.replace("-", "_"): each for need, each in self._resources(known, measure).items()
-        }
+        parts: dict[str, Any] = self._resources(known, measure)
         if tree is not None:
             levels = Drafts(head=self.head).levels
             parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), levels)
         overlap = self.overlap if known.drafts_ahead else None
         return methods.build(chosen, self.model, **parts, overlap=overlap)
 
-    def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[Need, Later]:
-        """All that there is for a method."""
-        found: dict[Need, Later] = {
-            "head": Later(partial(self._head_for, known)),
-            "curve": Later(partial(self.calibration.followed, measure)),
-        }
-        for need, opened in self.files.items():
-            found[need] = Later(partial(self._source, opened))
+    def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[str, Later]:
+        """All that there is for a method, by the field of ``Resources`` that it is."""
+        files = self.files.items()
+        found = {field_of(need): Later(partial(self._source, opened)) for need, opened in files}
+        found["head"] = Later(partial(self._head_for, known))
+        found["curve"] = Later(partial(self.calibration.followed, measure))
         if self.draft_model is not None:
-            found["draft-model"] = Later(self._shared)
+            from draftwood.models.shared import shared_passes
+
+            found["draft_model"] = Later(partial(shared_passes, self.draft_model))
         if measure or self.prior.is_known:
             found["stored"] = Later(lambda: self.prior)
             found["prior"] = Later(lambda: self.prior.table)
         return found
-
-    def _shared(self) -> Model | None:
-        """The draft model, passes of which serve all texts that wait for one."""
-        from draftwood.models.shared import shared_passes
-
-        return None if self.draft_model is None else shared_passes(self.draft_model)
 
     def _source(self, opened: Any) -> Any:
         """Open what drafts from a file; raises ValueError for tokens of another tokenizer."""

@@ -87,6 +87,8 @@ class Step:
         logprobs: of ``tokens``, where the request asked for them.
         runs: forward passes of the target.
         drafting: where the seconds of drafting went, where drafts and passes overlap.
+        drafter_seconds: of the phase draft, in passes of a head or a draft model, where the library
+            made the step; else 0.
     """
 
     tokens: list[int]
@@ -99,6 +101,7 @@ class Step:
     logprobs: tuple[TokenLogprob, ...] | None = None
     runs: int = 1
     drafting: DraftingTime | None = None
+    drafter_seconds: float = 0.0
 
     @property
     def is_prefill(self) -> bool:

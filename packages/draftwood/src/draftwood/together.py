@@ -32,8 +32,9 @@ def run_together(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
     return [_outcome(call) for call in calls]
 
 
-def raise_first(outcomes: Sequence[T | Exception]) -> list[T]:
-    """Return the results of all calls, or raise the error of the first one that failed."""
+def results_together(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Run calls as ``run_together``; raise the error of the first one that failed."""
+    outcomes = run_together(calls)
     for each in outcomes:
         if isinstance(each, Exception):
             raise each

@@ -25,6 +25,7 @@ def test_json_describes_every_method():
     assert by_name["typical"]["needs"] == ["--draft-model", "--inexact"]
     assert by_name["lookup"]["needs"] == by_name["plain"]["measured"] == []
     assert by_name["rsd-s"]["trees"] == ["beams", "chain"]
+    assert (by_name["rsd-s"]["tree"], by_name["plain"]["tree"]) == ("2x3", None)
     greedy, drawn = by_name["auto"]["measured"]
     assert (greedy["temperature"], drawn["temperature"]) == (0, 1)
     assert greedy["interval"][0] <= greedy["decoding"] <= greedy["interval"][1]

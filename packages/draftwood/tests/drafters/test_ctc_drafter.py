@@ -25,6 +25,7 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.models.tensors import as_tensor
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -81,7 +82,7 @@ READS: dict[str, Callable[[], Frames]] = {
 
 def pairwise(vocab: int) -> Pairs:
     torch.manual_seed(5)
-    return Pairs(torch.randn(vocab, 2), torch.randn(vocab, 2) * 4.0)
+    return Pairs(torch.randn(vocab, 2).numpy(), torch.randn(vocab, 2).numpy() * 4.0)
 
 
 def growing(
@@ -346,7 +347,7 @@ def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any])
         trees.append(draft.propose(2, Context(PROMPT, len(PROMPT))))
     nothing, something = trees
     assert len(nothing) == 1
-    axis = target.embeddings_and_head.weights().head[EVEN][:, 0] * head.norm.weight[0]
+    axis = as_tensor(target.embeddings_and_head.weights().head)[EVEN][:, 0] * head.norm.weight[0]
     assert something.token_list[1] == EVEN[int(axis.argmax())]
 
 
@@ -370,7 +371,7 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
     text = [*PROMPT, 3, 9, 4, 4, 12, 50]
     session = target.start()
     draft = drafter.start(DraftRequest(Sampling(), Rng(0), session))
-    states = target.start().extend(text, hidden=(layer,)).hidden[layer]
+    states = target.start().extend(text, hidden=(layer,)).states(layer)
 
     def told(tokens: list[int], path: list[int] | None = None) -> None:
         tree = DraftTree.chain(tokens)
@@ -386,7 +387,7 @@ def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
         embedded = target.embeddings_and_head.embed(torch.tensor(text[1 : start + 1]))
         cache = HeadCache(1, head.config.sizes, head.frame_weight)
         fresh = head.draft(cache, head.rows(states[:start], embedded))
-        rows = target.embeddings_and_head.weights().head[EVEN]
+        rows = as_tensor(target.embeddings_and_head.weights().head)[EVEN]
         probs = head.log_probs(fresh, rows).exp()
         wanted = drafter.searched(probs, text[start], 99)
         assert (tree.token_list, tree.parent_list) == (wanted.token_list, wanted.parent_list)

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from draftwood import methods
+from draftwood.arrays import as_array
 from draftwood.drafters import Eagle, Lm
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, Sequence, generate
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
+from draftwood.heads.eagle import NEWEST
 from draftwood.heads.native_text import NativeText
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
@@ -24,11 +26,13 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
 from draftwood.shapes.shape import Shape
+from draftwood.sources.source import TargetUpdate
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from reference.trained_head import TrainedHeadSession
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -122,12 +126,12 @@ def test_logits_are_those_of_pytorch(target: NativeModel, name: str) -> None:
         text = told(drafter, target, PROMPT)[0].text
         assert isinstance(text, NativeText) != in_pytorch
         tree = DraftTree.of([9, 4, 6, 8, 10, 4], [-1, 0, 0, 1, 1, 3])
-        own = [text.level(tree.keep([0]), 0).clone()]
+        own = [np.array(as_array(text.level(tree.keep([0]), 0)))]
         for last, first in ((3, 1), (5, 3), (6, 5)):
-            own.append(text.level(tree.keep(range(last)), first).clone())
+            own.append(np.array(as_array(text.level(tree.keep(range(last)), first))))
         text.drop()
-        own.append(text.level(tree.keep([0, 2]), 1).clone())
-        rows.append(torch.cat(own))
+        own.append(np.array(as_array(text.level(tree.keep([0, 2]), 1))))
+        rows.append(torch.from_numpy(np.concatenate(own)))
     torch.testing.assert_close(rows[0], rows[1], atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(rows[0][2], rows[0][-1], atol=0.0, rtol=0.0)
     assert rows[0].std() > 0.1
@@ -164,6 +168,18 @@ def test_whole_steps_draft_the_same_trees(
         assert found.tree.parent_list == other.tree.parent_list
     assert [token for step in native for token in step.tokens] == plain_text(target, temperature)
     assert sum(step.drafted for step in native) > 40
+
+
+def test_whole_steps_behind_a_long_prompt(target: NativeModel) -> None:
+    shape, plain = BestFirst(3, 3, 4), methods.build("plain", target)
+    native = steps_of(target, drafter_of("eagle", target, shape), 0.0, LONG)
+    python = steps_of(target, drafter_of("eagle", target, shape, in_pytorch=True), 0.0, LONG)
+    assert [step.tree.token_list for step in native[1:]] == [
+        step.tree.token_list for step in python[1:]
+    ]
+    alone = generate(target, plain.drafter, plain.verifier, LONG, Options(Sampling(0.0), 32))
+    wanted = [token for step in alone for token in step.tokens]
+    assert [token for step in native for token in step.tokens] == wanted
 
 
 @pytest.mark.parametrize("name", ["eagle", "lm"])
@@ -247,6 +263,43 @@ def test_states_that_are_no_numbers_end_drafting(
         steps = steps_of(target, drafter, 0.0)
     assert [token for step in steps for token in step.tokens] == plain_text(target, 0.0)
     assert not any(step.drafted for step in steps[2:])
+
+
+LONG = [(7 * place + place // 5) % 60 for place in range(NEWEST + 40)]
+
+
+@pytest.mark.parametrize("in_pytorch", [False, True])
+def test_a_head_takes_in_the_newest_rows_of_a_prompt(target: NativeModel, in_pytorch: bool) -> None:
+    drafter = drafter_of("eagle", target, Widths((3, 1)), in_pytorch)
+    draft, session = told(drafter, target, LONG)
+    tree = draft.propose(9, Context(LONG, len(LONG), 4))
+    text = draft.text
+    rows = text.session.length if isinstance(text, NativeText) else text.rows.text
+    assert rows == NEWEST
+    output = target.start().extend(LONG, hidden=draft.reads.hidden)
+    drafts = []
+    for first in (len(LONG) - NEWEST, len(LONG) - 2):
+        short = drafter.start(DraftRequest(Sampling(0.0), Rng(7), session))
+        path = range(first, len(LONG))
+        short.update(VerifiedTree(DraftTree.chain(LONG), path, output))
+        drafts.append(short.propose(9, Context(LONG, len(LONG), 4)).token_list)
+    assert tree.token_list == drafts[0] != drafts[1]
+
+
+@pytest.mark.parametrize("rows", [9, 32])
+def test_eagle_drafts_what_the_source_of_auto_holds_likely(rows: int) -> None:
+    prompt = LONG[:rows]
+    target = NativeModel(tiny_llama(0, layers=4), "int8")
+    drafter = drafter_of("eagle", target, BestFirst(1, 4, 4))
+    draft, session = told(drafter, target, prompt)
+    own = draft.propose(9, Context(prompt, len(prompt), 4)).token_list[1:]
+    source = TrainedHeadSource.of(drafter.trained, target)
+    asked = TrainedHeadSession(source, DraftRequest(Sampling(0.0), Rng(7), session))
+    output = target.start().extend(prompt, hidden=source.layers)
+    accepted = VerifiedTree(DraftTree.chain(prompt), range(len(prompt)), output)
+    asked.learn(TargetUpdate(accepted, Sampling(0.0)))
+    ((_, likely),) = asked.candidates(asked.begin(9))
+    assert own == list(likely)[:4]
 
 
 def test_one_packed_head_serves_auto_and_eagle() -> None:

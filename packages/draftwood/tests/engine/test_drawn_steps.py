@@ -14,7 +14,8 @@ from draftwood.models import drafting
 from draftwood.models.model import extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
-from draftwood.native import library
+from draftwood.native import drawn_trees, library
+from draftwood.native.structures import CDrawnShape
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
@@ -53,6 +54,14 @@ def draft_model(target: NativeModel, shape: Shape, **options: Any) -> DraftModel
         for weight in hf_model.parameters():
             weight.add_(0.02 * torch.randn_like(weight))
     return DraftModel(shared_passes(NativeModel(hf_model, "float32")), shape)
+
+
+def sure_draft_model(shape: Shape) -> DraftModel:
+    """A model whose laws are the target's to the fourth power: what it drafts is often refused."""
+    hf_model = tiny_llama(0, layers=4)
+    with torch.no_grad():
+        hf_model.lm_head.weight.mul_(4)
+    return DraftModel(NativeModel(hf_model, "float32"), shape)
 
 
 DRAFTERS: dict[str, Callable[[NativeModel, Shape], Drafter]] = {
@@ -162,11 +171,16 @@ def test_every_type_of_weights_gives_the_same_both_ways(products: Any, made: lis
 
 
 @pytest.mark.parametrize("vocab", [48, 80])
-def test_draft_models_of_other_vocabularies(target: NativeModel, vocab: int) -> None:
+def test_draft_models_of_other_vocabularies(
+    target: NativeModel, made: list[int], vocab: int
+) -> None:
     drafter = draft_model(target, Widths((3, 2, 1)), vocab=vocab)
     for seed in range(4):
+        made.clear()
         whole, pieces = both_ways(target, drafter, Rejection(), 1.5, seed)
         assert facts(whole) == facts(pieces)
+        assert made
+        assert max(made) == 1 + drafter.shape.nodes
 
 
 def test_a_draft_models_context_may_end_before_the_texts(
@@ -291,18 +305,43 @@ def test_uniforms_that_are_none_are_found(
     assert made
 
 
+@pytest.mark.parametrize(
+    ("shape", "verifier"),
+    [
+        (StochasticBeam(3, 3), Rejection()),
+        (Widths((3, 2, 1)), Rejection()),
+        (Widths((3, 2, 1)), Traversal()),
+    ],
+    ids=["beam", "widths", "traversal"],
+)
 def test_a_rule_for_other_draws_is_found(
+    target: NativeModel,
+    made: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    shape: Shape,
+    verifier: Verifier,
+) -> None:
+    """The planted fault: siblings without replacement, judged as independent."""
+    drafter = sure_draft_model(shape)
+    assert ranked_chi_square(*tokens_and_laws(target, drafter, verifier)) > LEAST
+
+    def misjudged(**settings: Any) -> CDrawnShape:
+        return CDrawnShape(**{**settings, "is_judged_distinct": False})
+
+    monkeypatch.setattr(drawn_trees, "CDrawnShape", misjudged)
+    assert ranked_chi_square(*tokens_and_laws(target, drafter, verifier)) < LEAST
+    assert made
+
+
+def test_k_seq_for_other_draws_is_found(
     target: NativeModel, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted fault: siblings without replacement, judged as if they were independent."""
-    monkeypatch.setattr(
-        StochasticBeam,
-        "drawn_shape",
-        property(lambda shape: Widths((shape.width,) * 2, "independent").drawn_shape),
-    )
-    drafter = draft_model(target, StochasticBeam(3, 3))
-    whole, pieces = both_ways(target, drafter, Rejection(), 1.0, 1)
-    assert facts(whole) != facts(pieces)
+    """The planted fault: siblings without replacement for a rule of independent ones."""
+    drafter = sure_draft_model(Independent(3, 3))
+    assert ranked_chi_square(*tokens_and_laws(target, drafter, KSeq())) > LEAST
+    monkeypatch.setattr(KSeq, "exact_for", frozenset({"distinct"}))
+    drafter = sure_draft_model(Widths((3, 1, 1)))
+    assert ranked_chi_square(*tokens_and_laws(target, drafter, KSeq())) < LEAST
     assert made
 
 

@@ -93,7 +93,7 @@ def change(folder: Path, **values: Any) -> None:
     [
         (
             {"kind": "oracle"},
-            "there is no drafter of the kind 'oracle', there are: ctc, eagle, lm, medusa",
+            "there is no drafter of the kind 'oracle', there are: ctc, dflash, eagle, lm, ",
         ),
         ({"version": 2}, "is of version 2, this draftwood reads 1"),
         ({"format": "else"}, "does not describe a drafter of draftwood"),

@@ -28,6 +28,15 @@ from native_heads import (
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
 
+def floats(stored: Matrix) -> Tensor:
+    """The weights of a matrix as a tensor."""
+    return torch.from_numpy(stored.floats())
+
+
+def logits_of(session: HeadSession) -> Tensor:
+    return torch.from_numpy(session.logits())
+
+
 class Reference:
     """The same head in PyTorch, run on a whole text each time it is asked."""
 
@@ -79,7 +88,9 @@ def as_stored(head: EagleHead, products: Products) -> EagleHead:
     stored = copy.deepcopy(head)
     for module in stored.modules():
         if isinstance(module, nn.Linear):
-            module.weight.data = Matrix.pack(module.weight.detach(), None, products).floats()
+            module.weight.data = torch.from_numpy(
+                Matrix.pack(module.weight.detach(), None, products).floats()
+            )
             module.register_forward_pre_hook(lambda _, rows: as_multiplied(rows[0], products))
     return stored
 
@@ -88,7 +99,7 @@ def both(
     config: EagleConfig, products: Products, embedding: Tensor, ranks: int = 4
 ) -> tuple[HeadSession, Reference]:
     head, rows = a_head(config)
-    stored = Matrix.pack(rows, None, products).floats()
+    stored = floats(Matrix.pack(rows, None, products))
     native = a_native(config, products, embedding)
     return native.start(ranks), Reference(as_stored(head, products), stored, embedding, products)
 
@@ -109,7 +120,7 @@ def errors_on_the_way(
         features = features_of(config, count, seed)
         tokens = torch.randint(VOCABULARY, (count,)).tolist()
         found, wanted = native.take(features, tokens), reference.take(features, tokens)
-        errors.append(error(native.logits()[0], wanted))
+        errors.append(error(logits_of(native)[0], wanted))
         a, b, c = found.tokens[0][:3]
         for parents, level, paths in (
             ([-1, -1, -1], [a, b, c], ([a], [b], [c])),
@@ -118,12 +129,12 @@ def errors_on_the_way(
         ):
             native.level(parents, level)
             for row, path in enumerate(paths):
-                errors.append(error(native.logits()[row], reference.logits(list(path))))
+                errors.append(error(logits_of(native)[row], reference.logits(list(path))))
     native.keep(9)
     reference.keep(9)
     features = features_of(config, 2)
     native.take(features, [5, 6])
-    errors.append(error(native.logits()[0], reference.take(features, [5, 6])))
+    errors.append(error(logits_of(native)[0], reference.take(features, [5, 6])))
     assert native.length == 11
     return errors
 
@@ -155,9 +166,9 @@ def test_sizes_of_smollm2(products: Products) -> None:
     native, reference = both(config, products, embedding)
     features, tokens = features_of(config, 5), [1, 2, 3, 4, 5]
     best = native.take(features, tokens).tokens[0][0]
-    assert error(native.logits()[0], reference.take(features, tokens)) < 1e-3
+    assert error(logits_of(native)[0], reference.take(features, tokens)) < 1e-3
     native.level([-1], [best])
-    assert error(native.logits()[0], reference.logits([best])) < 1e-3
+    assert error(logits_of(native)[0], reference.logits([best])) < 1e-3
 
 
 def test_a_head_that_is_told_otherwise_computes_otherwise() -> None:
@@ -168,7 +179,7 @@ def test_a_head_that_is_told_otherwise_computes_otherwise() -> None:
     native = a_native(config, embedding=embedding).start()
     native.take(features, tokens)
     native.level([-1], [7])
-    own = native.logits()[0]
+    own = logits_of(native)[0]
 
     def of(net: EagleHead) -> Tensor:
         reference = Reference(net, a_head(config)[1], embedding, "float32")

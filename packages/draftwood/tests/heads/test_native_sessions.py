@@ -34,6 +34,19 @@ pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++
 CONFIG = CONFIGS["tiny"]
 
 
+def floats(stored: Matrix) -> Tensor:
+    """The weights of a matrix as a tensor."""
+    return torch.from_numpy(stored.floats())
+
+
+def logits_of(session: HeadSession) -> Tensor:
+    return torch.from_numpy(session.logits())
+
+
+def states_of(session: HeadSession) -> Tensor:
+    return torch.from_numpy(session.states())
+
+
 def some_tokens(count: int, seed: int = 6) -> list[int]:
     chance = torch.Generator().manual_seed(seed)
     return torch.randint(VOCABULARY, (count,), generator=chance).tolist()
@@ -61,24 +74,24 @@ def test_a_row_gives_the_same_bits_in_any_company(
     whole.take(features, tokens)
     for first, last in ((0, 1), (1, 258), (258, 260), (260, 599), (599, 600)):
         parts.take(features[first:last], tokens[first:last])
-    assert torch.equal(whole.logits(), parts.logits())
+    assert torch.equal(logits_of(whole), logits_of(parts))
     whole.level([-1] * 5, [1, 2, 3, 4, 5])
     whole.level([0, 0, 1, 4], [6, 7, 8, 9])
-    together = whole.logits()
+    together = logits_of(whole)
     parts.level([-1], [5])
     parts.level([0], [9])
-    assert torch.equal(parts.logits()[0], together[3])
+    assert torch.equal(logits_of(parts)[0], together[3])
     parts.take(features[:1], tokens[:1])  # what was dropped leaves no trace
     parts.keep(599)
     parts.take(features[599:], tokens[599:])
     parts.level([-1, -1], [2, 1])
     parts.level([1, 0], [7, 8])
-    assert torch.equal(parts.logits(), together[1:3])
+    assert torch.equal(logits_of(parts), together[1:3])
     other = native.start()
     other.take(features[1:], tokens[1:])
     other.level([-1, -1], [2, 1])
     other.level([1, 0], [7, 8])
-    assert not torch.equal(other.logits(), together[1:3])
+    assert not torch.equal(logits_of(other), together[1:3])
 
 
 def test_states_may_come_as_a_forward_pass_gives_them() -> None:
@@ -98,11 +111,11 @@ def test_states_may_come_as_a_forward_pass_gives_them() -> None:
 def test_tokens_may_be_embedded_by_codes() -> None:
     embedding = some(VOCABULARY, TINY.hidden, seed=4)
     codes = Matrix.pack(embedding, None, "int8")
-    one = a_native(CONFIG, embedding=codes.floats().bfloat16()).start()
+    one = a_native(CONFIG, embedding=floats(codes).bfloat16()).start()
     two = a_native(CONFIG, embedding=codes).start()
     one.take(features_of(CONFIG, 5), some_tokens(5))
     two.take(features_of(CONFIG, 5), some_tokens(5))
-    assert (one.logits() - two.logits()).abs().max() < 0.05 * one.logits().std()
+    assert (logits_of(one) - logits_of(two)).abs().max() < 0.05 * logits_of(one).std()
 
 
 def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
@@ -120,9 +133,9 @@ def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
         )
         session = native.start()
         session.take(features_of(CONFIG, 3), [1, 2, 3])
-        stored = Matrix.pack(rows, None, lm_products).multiply(session.states())
-        assert torch.equal(session.logits(), stored)
-        logits[lm_products] = session.logits().clone()
+        stored = Matrix.pack(rows, None, lm_products).multiply(states_of(session))
+        assert torch.equal(logits_of(session), stored)
+        logits[lm_products] = logits_of(session).clone()
     assert not torch.equal(logits["float32"], logits["int8"])
     assert not torch.equal(logits["int4"], logits["int8"])
 
@@ -130,11 +143,11 @@ def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
 def test_successors_are_the_likeliest_of_the_draft_vocabulary() -> None:
     session = a_session(ranks=5)
     found = session.level([-1, -1], [3, 9])
-    log_probs = session.logits().log_softmax(-1)
+    log_probs = logits_of(session).log_softmax(-1)
     best = log_probs.topk(5)
     assert found.tokens == some_draft_tokens()[best.indices].tolist()
     torch.testing.assert_close(torch.tensor(found.log_probs), best.values, atol=1e-5, rtol=1e-5)
-    assert session.states().shape == (2, TINY.hidden)
+    assert states_of(session).shape == (2, TINY.hidden)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
@@ -145,11 +158,11 @@ def test_raced_successors_are_those_that_arrive_first(temperature: float) -> Non
     key, place = rng.next_draw
     session = a_native(CONFIG).start(6, temperature, key)
     found = [session.take(features_of(CONFIG, 3), [1, 2, 3], place=place)]
-    logits = [session.logits()[0].clone()]
+    logits = [logits_of(session)[0].clone()]
     found += [session.level([-1], [7]), session.level([0], [8])]
     session.level([1, -1], [7, 9])
     draft_tokens = some_draft_tokens()
-    logits.append(session.logits()[1])  # a child of the newest token, as the first level
+    logits.append(logits_of(session)[1])  # a child of the newest token, as the first level
     found[1:] = [session.level([-1], [9])]
     for ahead, (row, logit) in enumerate(zip(found, logits, strict=True)):
         probs = (logit / temperature).softmax(-1)
@@ -174,7 +187,7 @@ def test_the_winner_of_the_race_is_what_will_be_drawn() -> None:
     for number in range(40):
         found = session.take(features_of(CONFIG, 1, seed=number), [number], place=place + number)
         row = torch.full((VOCABULARY,), -math.inf)
-        row[native.draft_tokens] = session.logits()[0]
+        row[native.draft_tokens] = logits_of(session)[0]
         drawn = rng.draw_from_logits(row[None].numpy(), 0, 1.0)
         hits += drawn == found.tokens[0][0]
         likeliest += drawn == int(row.argmax())
@@ -270,7 +283,7 @@ def test_bad_calls_are_refused_and_change_nothing(wrong, message: str) -> None:
     for each in (session, wanted):
         each.keep(2)
         each.take(features_of(CONFIG, 1), [1])
-    assert torch.equal(session.logits(), wanted.logits())
+    assert torch.equal(logits_of(session), logits_of(wanted))
 
 
 def test_heads_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.native_side import native_frames, native_medusa
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.models.tensors import as_tensor
 from draftwood.models.torch.model import LeanModel
 from draftwood.native import frames, library
 from draftwood.native.frames import FrameShape, NativeFrames
@@ -58,7 +59,7 @@ class Reference:
         ends = self.target.embeddings_and_head
         embedded = ends.embed(torch.tensor(tokens)).float()
         found = self.head.draft(self.cache, self.head.rows(states, embedded))
-        return self.head.log_probs(found, ends.weights().head[EVEN].float())
+        return self.head.log_probs(found, as_tensor(ends.weights().head)[EVEN].float())
 
 
 def off(target: NativeModel, native: NativeFrames, head: CtcHead, lengths: list[int]) -> float:
@@ -208,7 +209,7 @@ def test_medusas_heads_say_what_pytorch_says(target: NativeModel, settings: dict
     if tokens[1]:
         tokens[2] = [40, *tokens[1][1:]]
     found = torch.from_numpy(native.logits([states], 2, levels, tokens, room(native, 6)))
-    lm_rows = ends.weights().head[EVEN].float()
+    lm_rows = as_tensor(ends.weights().head)[EVEN].float()
     for row, level, read in zip(found, levels, tokens, strict=True):
         embedded = ends.embed(torch.tensor(read, dtype=torch.long)).float()
         wanted = lm_rows @ head(level, states[2], embedded)

@@ -19,7 +19,7 @@ from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.native import NativeModel
-from draftwood.native.matrix import block_formats, formats
+from draftwood.native.matrix import Matrix, block_formats, formats
 from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
 from gguf_writing import TOKENS, converted, write_gguf
@@ -188,7 +188,7 @@ def test_mixed_types_stand_side_by_side(tmp_path: Path) -> None:
     assert (native_logits(path, None) - said).norm() < 0.1 * said.norm()
     model = load_model(str(path), None, "cpu").model
     assert isinstance(model, NativeModel)
-    formats = {each.format for each in model.weights.memory if not isinstance(each, torch.Tensor)}
+    formats = {each.format for each in model.weights.memory if isinstance(each, Matrix)}
     assert {"Q4_0", "Q8_0", "Q5_1"} <= formats
 
 

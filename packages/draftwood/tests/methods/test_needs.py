@@ -15,7 +15,7 @@ from draftwood import methods
 from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
-from draftwood.drafters import CtcPaper, Drafter, DraftModel, Nothing, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
 from draftwood.drafters.resources import Later, Need, Resources
 from draftwood.heads.folder import save
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
@@ -208,11 +208,14 @@ def test_an_unused_shape_is_refused(name: str) -> None:
 
     if "shape" not in taken.uses:
         assert raised(lambda: build(Widths())) == f"method {name!r} takes no shape"
-    elif taken is CtcPaper:
+    elif taken.shape_type.__name__ in ("BestFirst", "Gated"):
+        wanted = taken.shape_type.__name__
         assert raised(lambda: build(Widths())).startswith(
-            f"method {name!r} takes a BestFirst shape, not Widths("
+            f"method {name!r} takes a {wanted} shape, not Widths("
         )
-        assert build(BestFirst(size=5)).drafter.nodes == 5  # type: ignore[attr-defined]
+        own = BestFirst(size=5) if wanted == "BestFirst" else taken.shape_type()
+        drafter: Any = build(own).drafter
+        assert drafter.nodes == 5 if wanted == "BestFirst" else drafter.shape == own
     elif taken is TokenRecycling:
         assert raised(lambda: build(Widths())).startswith(
             f"method {name!r} takes a Paths shape, not Widths("
@@ -343,7 +346,8 @@ def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:
 
 def test_promises_are_computed() -> None:
     for recipe in methods.known().values():
-        assert (recipe.promise == "lossless") is (recipe.name not in ("typical", "top-n"))
+        lossy = ("typical", "top-n", "specdec-relaxed")
+        assert (recipe.promise == "lossless") is (recipe.name not in lossy)
     for verifier in (Match(), Rejection(), Typical()):
         exact = "chosen" in verifier.exact_for
         assert Method(Nothing(), verifier).lossless is exact

@@ -17,7 +17,8 @@ from draftwood.heads import folder
 from draftwood.loading.models import load_model
 from draftwood.methods import taken
 from draftwood.methods.drafts import Drafts
-from draftwood.methods.trees import MOST_NODES, Tree, require_tree, trees_of
+from draftwood.methods.listings import listings
+from draftwood.methods.trees import MOST_NODES, Tree, require_tree, shape_of, trees_of
 from draftwood.models.torch.model import LeanModel
 from draftwood.shapes import (
     BestFirst,
@@ -112,6 +113,19 @@ def test_one_of_several_methods_must_draw_a_tree() -> None:
     assert trees_of(["auto", "rsd-s"], None) == {"auto": None, "rsd-s": None}
     with pytest.raises(ValueError, match="'auto' takes no tree"):
         require_tree(["auto", "rsd-c"], "4x3")
+
+
+def test_default_trees_are_small_and_listed_as_users_write_them() -> None:
+    written = {name: each for name, each in listings().items() if each.tree is not None}
+    assert {"rsd-s", "rsd-c", "spectr", "sequoia", "until", "eagle", "typical"} <= set(written)
+    for name, each in written.items():
+        recipe = methods.recipe(name)
+        usual, made = recipe.shape, shape_of(each.tree, recipe)
+        assert (made.name, made.nodes, made.depth) == (
+            *(usual.name, usual.nodes),
+            min(usual.depth, usual.nodes),
+        )
+        assert Tree.of(each.tree).nodes == each.nodes <= 8
 
 
 def test_a_built_method_takes_no_tree() -> None:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_attention import CHAIN, TREE, hf_model, some, tokens_of
 from torch import Tensor
 
-from draftwood.models.cache.blocks import PLACES
+from draftwood.models.cache.places import PLACES
 from draftwood.models.model import CacheFullError, ForwardInput, PromptInput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.native.prefixes import Prefixes
@@ -26,10 +27,10 @@ needs_int8 = pytest.mark.skipif(
 )
 FORMATS: dict[str, dict[str, Any]] = {
     "float32": {},
-    "bfloat16": {"products": "bfloat16", "dtype": torch.bfloat16},
+    "bfloat16": {"products": "bfloat16", "dtype": "bfloat16"},
     "int8": {"products": "int8"},
     "int4": {"products": "int4"},
-    "int8 cache": {"products": "int8", "dtype": torch.bfloat16, "cache": "int8"},
+    "int8 cache": {"products": "int8", "dtype": "bfloat16", "cache": "int8"},
 }
 OF_FORMATS = [pytest.param(name, marks=[needs_int8] if "int" in name else []) for name in FORMATS]
 
@@ -50,13 +51,13 @@ def extend(session: PooledSession, tokens: Sequence[int], chunk: int) -> Tensor:
     return output.logits
 
 
-def stored(session: PooledSession) -> list[Tensor]:
+def stored(session: PooledSession) -> list[np.ndarray]:
     pairs = session.model.pool.places(session.slot, 0, session.length)
     return [numbers for pair in pairs for numbers in pair]
 
 
-def same(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(torch.equal(here, there) for here, there in zip(one, other, strict=True))
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return all(np.array_equal(here, there) for here, there in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 32, 512])
@@ -240,7 +241,7 @@ def test_adopted_keys_and_values_are_read_like_own_ones() -> None:
     origin, other = model.start(), model.start()
     origin.extend(some(70))
     pairs = model.pool.places(origin.slot, 0, 70)
-    other.adopt([(keys.transpose(0, 1), values.transpose(0, 1)) for keys, values in pairs], 70)
+    other.adopt([(keys.swapaxes(0, 1), values.swapaxes(0, 1)) for keys, values in pairs], 70)
     assert torch.equal(other.forward(TREE).logits, origin.forward(TREE).logits)
     for session in (origin, other):
         session.close()

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, CacheSlice, LayerShape
+from draftwood.models.cache.places import CacheSlice
+from draftwood.models.cache.pool import CachePool, LayerShape
 from draftwood.models.run_cache import RunCache
 
 # keys unlike values

@@ -6,12 +6,15 @@ import copy
 import gc
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, OPTConfig
 
 from draftwood.models.embeddings_and_head import final_norm
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.tensors import as_tensor
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel
 from draftwood.testing import TableModel
@@ -92,7 +95,7 @@ def test_in_bfloat16_up_to_its_rounding(path: Any, family: str) -> None:
     before, after, logits = ending_of(half, TEXT)
     model: AnyModel = path(half)
     embedded = model.embeddings_and_head.embed(PART)
-    assert torch.equal(embedded, half.get_input_embeddings()(PART))
+    assert torch.equal(embedded.float(), half.get_input_embeddings()(PART).float())
     for given, normed in ((before, False), (after, True)):
         found = model.embeddings_and_head.logits(given, normed=normed)
         assert (found - logits).norm() < 0.03 * logits.norm()
@@ -118,13 +121,13 @@ def test_in_int8_within_its_tolerance(family: str) -> None:
 def test_the_native_head_gives_the_bits_of_a_pass(products: Any) -> None:
     model = NativeModel(hf_model("stablelm"), products)
     output = model.start().extend(TEXT, hidden=(4,))
-    found = model.embeddings_and_head.logits(output.hidden[4], normed=True)
+    found = model.embeddings_and_head.logits(output.states(4), normed=True)
     assert torch.equal(found, output.logits)
     assert torch.equal(
-        model.embeddings_and_head.logits(output.hidden[4], PART, True), output.logits[:, PART]
+        model.embeddings_and_head.logits(output.states(4), PART, True), output.logits[:, PART]
     )
     assert torch.equal(
-        model.embeddings_and_head.logits(output.hidden[4][3:4], PART, True), found[3:4, PART]
+        model.embeddings_and_head.logits(output.states(4)[3:4], PART, True), found[3:4, PART]
     )
 
 
@@ -147,15 +150,16 @@ def test_weights_are_as_loaded(path: Any, family: str, dtype: torch.dtype) -> No
         gc.collect()
         assert model.embeddings_and_head.head() is None  # type: ignore[attr-defined]
     weights = model.embeddings_and_head.weights()
-    assert torch.equal(weights.embedding, embedding)
+    assert same(weights.embedding, embedding)
     assert weights.norm is not None
-    assert torch.equal(weights.norm, norm.weight)
+    assert same(weights.norm, norm.weight)
     assert (weights.norm_bias is None) == (bias is None)
     if weights.norm_bias is not None:
-        assert torch.equal(weights.norm_bias, norm.bias)
-    assert torch.equal(weights.head, head)
+        assert same(weights.norm_bias, norm.bias)
+    assert same(weights.head, head)
     assert weights.head_bias is None
-    assert {each.dtype for each in (weights.embedding, weights.norm, weights.head)} == {dtype}
+    held = np.dtype(np.float32) if path is NativeModel else dtype
+    assert {each.dtype for each in (weights.embedding, weights.norm, weights.head)} == {held}
     assert (weights.head is weights.embedding or path is not NativeModel) or (
         family != "llama-scaled"
     )
@@ -168,10 +172,10 @@ def test_a_native_head_in_int8_is_as_loaded_while_the_module_is_there_and_rounde
     hf: Any = copy.deepcopy(hf_model("llama"))
     head = hf.lm_head.weight.detach().clone()
     model = NativeModel(hf, "int8")
-    assert torch.equal(model.embeddings_and_head.weights().head, head)
+    assert same(model.embeddings_and_head.weights().head, head)
     del hf
     gc.collect()
-    rounded = model.embeddings_and_head.weights().head
+    rounded = torch.from_numpy(model.embeddings_and_head.weights().head)
     assert not torch.equal(rounded, head)
     steps = head.abs().max(dim=1, keepdim=True).values / 127  # 32 weights share a scale
     assert ((rounded - head).abs() <= 0.51 * steps).all()
@@ -187,7 +191,12 @@ def test_a_native_head_in_four_bits_is_what_it_was() -> None:
     assert model.weights.lm_head.format == "Q4_1"
     del hf
     gc.collect()
-    assert (model.embeddings_and_head.weights().head - head).abs().max() < 1e-3
+    assert (torch.from_numpy(model.embeddings_and_head.weights().head) - head).abs().max() < 1e-3
+
+
+def same(weights: Any, wanted: Tensor) -> bool:
+    """True if arrays or tensors hold these numbers, in whatever type."""
+    return torch.equal(as_tensor(weights).float(), wanted.float())
 
 
 # Refusals
@@ -239,7 +248,7 @@ def test_ends_of_the_real_model(products: Any) -> None:
     loaded = load_pretrained("smollm2-135m", dtype="float32")
     general = TransformersModel(loaded.model)
     states = general.start().extend(some_tokens(40, seed=3), hidden=(general.layers - 1,))
-    hidden = states.hidden[general.layers - 1]
+    hidden = states.states(general.layers - 1)
     part = torch.randint(general.vocab_size, (1000,), generator=torch.Generator().manual_seed(0))
     exact, model = general.embeddings_and_head.logits(hidden), NativeModel(loaded.model, products)
     found = model.embeddings_and_head.logits(hidden)
@@ -249,6 +258,6 @@ def test_ends_of_the_real_model(products: Any) -> None:
     assert torch.equal(
         model.embeddings_and_head.embed(part), general.embeddings_and_head.embed(part)
     )
-    assert torch.equal(
+    assert same(
         model.embeddings_and_head.weights().head, general.embeddings_and_head.weights().head
     )

@@ -12,9 +12,10 @@ import torch
 from draftwood.engine import Options, generate
 from draftwood.loading.models import model_for
 from draftwood.methods import build
-from draftwood.models import decoder, families
+from draftwood.models import families, reading
 from draftwood.models.families import Family, Routing, Scales
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.torch.mlp import Mixture
 from draftwood.models.torch.model import LeanModel
 from draftwood.tree import DraftTree
 from families import (
@@ -69,9 +70,9 @@ def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree(family: str, pro
     assert torch.equal(within.logits[path], together.logits)
     assert torch.equal(torch.cat([each.logits for each in alone]), together.logits)
     for layer in layers:
-        assert torch.equal(within.hidden[layer][path], together.hidden[layer])
+        assert torch.equal(within.states(layer)[path], together.states(layer))
         assert torch.equal(
-            torch.cat([each.hidden[layer] for each in alone]), together.hidden[layer]
+            torch.cat([each.states(layer) for each in alone]), together.states(layer)
         )
 
 
@@ -147,8 +148,8 @@ def test_of_a_model_for_images_the_text_part_runs(path: type) -> None:
     assert_close(session.forward(tree).logits, at_nodes(hf, TEXT, tree))
     before, after, logits = ending_of(hf, TEXT)
     assert apart(model.embeddings_and_head.logits(before), logits) <= 1e-5
-    assert apart(model.embeddings_and_head.logits(given.hidden[4], normed=True), logits) <= 1e-5
-    assert_close(given.hidden[4], after)
+    assert apart(model.embeddings_and_head.logits(given.states(4), normed=True), logits) <= 1e-5
+    assert_close(given.states(4), after)
     tokens = torch.tensor(TEXT)
     assert torch.equal(model.embeddings_and_head.embed(tokens), hf.get_input_embeddings()(tokens))
     assert isinstance(model_for(hf), NativeModel)
@@ -199,7 +200,7 @@ def test_an_entry_that_lacked_anything_would_be_noticed(
     model = hf_model(family)
     exact, name = plainly(model, TEXT), type(model).__name__
     for what, entry in differences(family):
-        monkeypatch.setitem(decoder.FAMILIES, name, entry)
+        monkeypatch.setitem(reading.FAMILIES, name, entry)
         for path in (LeanModel, NativeModel):
             try:
                 found = path(model).start().extend(TEXT).logits
@@ -219,7 +220,7 @@ def test_the_families_differ_in_everything_that_an_entry_can_say() -> None:
 def test_another_activation_would_be_noticed(path: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control."""
     for family, name in (("llama", "gelu_tanh"), ("gemma", "silu")):
-        monkeypatch.setattr(decoder, "ACTIVATIONS", dict.fromkeys(decoder.ACTIVATIONS, name))
+        monkeypatch.setattr(reading, "ACTIVATIONS", dict.fromkeys(reading.ACTIVATIONS, name))
         found = path(hf_model(family)).start().extend(TEXT).logits
         assert (found - plainly(hf_model(family), TEXT)).abs().max() > 100 * TOLERANCE
 
@@ -227,12 +228,12 @@ def test_another_activation_would_be_noticed(path: type, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("family", ROUTED)
 def test_rows_go_to_experts_of_their_own(family: str) -> None:
     """Else the tests above would not see rows of different experts beside each other."""
-    read = decoder.read_decoder(hf_model(family))
+    read = reading.read_decoder(hf_model(family))
     rows = torch.randn(5, read.sizes.hidden, generator=torch.Generator().manual_seed(0))
     mixtures = [layer.experts for layer in read.layers if layer.experts is not None]
     assert mixtures
     for experts in mixtures:
-        chosen = experts.choose(rows)[1]
+        chosen = Mixture(experts, []).choose(rows)[1]
         assert len({tuple(sorted(row)) for row in chosen.tolist()}) > 1
         if family == "qwen3-experts":  # which also has a layer without
             assert len(chosen.unique()) < len(experts.networks)
@@ -241,7 +242,7 @@ def test_rows_go_to_experts_of_their_own(family: str) -> None:
 
 def test_bytes_read_for_a_row_are_those_of_its_own_experts() -> None:
     config: Any = hf_model("mixtral").config
-    read, model = decoder.read_decoder(hf_model("mixtral")), NativeModel(hf_model("mixtral"))
+    read, model = reading.read_decoder(hf_model("mixtral")), NativeModel(hf_model("mixtral"))
     assert config.num_experts_per_tok * 2 == config.num_local_experts
     dense = [
         each

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from draftwood.models.cache import CachePool
 from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.pool import CachePool
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.session import PooledSession
 from draftwood.tree import DraftTree

@@ -169,7 +169,7 @@ class Walk:
         assert far_apart(here.logits, there.logits) <= TOLERANCE
         assert here.hidden.keys() == there.hidden.keys()
         for layer in here.hidden:
-            assert far_apart(here.hidden[layer], there.hidden[layer]) <= TOLERANCE
+            assert far_apart(here.states(layer), there.states(layer)) <= TOLERANCE
 
     def step(self) -> None:
         if not self.pairs or (len(self.pairs) < 3 and self.chance.random() < 0.1):
@@ -304,8 +304,8 @@ def test_what_a_run_gave_stays_as_it_is() -> None:
     assert not torch.equal(other.logits, logits)
     assert torch.equal(output.logits, logits)
     for layer, state in hidden.items():
-        assert not torch.equal(other.hidden[layer], state)
-        assert torch.equal(output.hidden[layer], state)
+        assert not torch.equal(other.states(layer), state)
+        assert torch.equal(output.states(layer), state)
 
 
 def test_prompts_large_trees_and_batches_are_not_recorded() -> None:

@@ -117,7 +117,7 @@ def test_attention_and_mlp_are_left_out_apart(family: str, halves: str) -> None:
         logits, states = expected(family, layers, text, tokens)
         assert_close(given.logits[path], logits)
         for layer, state in enumerate(states):
-            assert_close(given.hidden[layer][path], state)
+            assert_close(given.states(layer)[path], state)
     # and the next pass through all layers is as if this one had not been
     assert_close(session.forward(tree).logits, at_nodes(hf_model(family), text, tree))
 
@@ -172,7 +172,7 @@ def assert_together_as_alone(model: Model, layers: list[Layers], exact: bool) ->
         assert one.hidden.keys() == other.hidden.keys()
         for here, there in [
             (one.logits, other.logits),
-            *((one.hidden[layer], other.hidden[layer]) for layer in one.hidden),
+            *((one.states(layer), other.states(layer)) for layer in one.hidden),
         ]:
             assert torch.equal(here, there) if exact else here.shape == there.shape
             assert_close(here, there)

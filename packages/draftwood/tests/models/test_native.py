@@ -88,7 +88,7 @@ def test_in_int8_logits_and_hidden_states_stay_near_those_of_floats() -> None:
     assert not torch.equal(here.logits, there.logits)
     assert (here.logits - there.logits).norm() < 0.1 * there.logits.norm()
     for layer in (0, 2, 4):
-        assert (here.hidden[layer] - there.hidden[layer]).norm() < 0.1 * there.hidden[layer].norm()
+        assert (here.states(layer) - there.states(layer)).norm() < 0.1 * there.states(layer).norm()
 
 
 @pytest.mark.model
@@ -235,7 +235,7 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
         wanted = one.forward(DraftTree.chain([root]), hidden=hidden)
         assert set(made.hidden) == set(hidden)
         for layer in hidden:
-            assert torch.equal(made.hidden[layer][:1], wanted.hidden[layer])
+            assert torch.equal(made.states(layer)[:1], wanted.states(layer))
         for session in (one, two):
             session.commit([0])
         assert made.step is not None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from draftwood.models.model import ForwardInput, Layers, ModelSession
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.tensors import as_tensor
 from draftwood.tree import DraftTree
 from families import (
     SOME,
@@ -61,7 +62,7 @@ def test_native_nodes_go_on_bit_for_bit(products: str, cache: str | None) -> Non
     for stops in ((1,), (2,), (1, 2, 3)):
         assert torch.equal(stop_and_go(session, tree, *stops), whole.logits)
     off_by_one = through(session, tree, Layers(stop=2))
-    assert off_by_one.hidden[2].dtype == torch.float32
+    assert off_by_one.states(2).dtype == torch.float32
 
 
 @pytest.mark.parametrize("products", TYPES)
@@ -97,7 +98,7 @@ def test_a_pass_through_all_layers_goes_on_where_nodes_stopped(products: str) ->
     given = session.forward(tree, hidden=(2, 4))
     assert rows[3:] == [(Layers(stop=2), 4), (Layers(start=2), 12)]
     assert torch.equal(given.logits, whole.logits)
-    assert all(torch.equal(given.hidden[layer], whole.hidden[layer]) for layer in (2, 4))
+    assert all(torch.equal(given.states(layer), whole.states(layer)) for layer in (2, 4))
     session.commit([0])
 
 
@@ -131,7 +132,7 @@ def test_sequences_that_stopped_at_layers_of_their_own_share_a_pass(family: str)
         expected.append(at_nodes(hf_model(family), text, tree))
     for output, logits in zip(model.forward(given), expected, strict=True):
         assert_close(output.logits, logits)
-        assert len(output.hidden[3]) == len(logits)
+        assert len(output.states(3)) == len(logits)
 
 
 def test_nodes_that_did_not_stop_there_are_refused() -> None:
@@ -175,7 +176,7 @@ def test_native_nodes_that_are_left_have_the_bits_of_a_tree_of_their_own(
         session.go_on_with(nodes)  # type: ignore[attr-defined]
         given = session.forward(few, hidden=(4,))
         assert torch.equal(given.logits, own.logits)
-        assert torch.equal(given.hidden[4], own.hidden[4])
+        assert torch.equal(given.states(4), own.states(4))
         path = [0, *few.path_to(len(few) - 1)]
         session.commit(path)
         alone = session.model.start()
@@ -249,9 +250,10 @@ def test_a_window_reads_first_and_newest_places(family: str) -> None:
         cached = pool.places(donor.slot, 0, 120)
         with pool.lock:
             for index, (keys, values) in enumerate(cached):
-                middle = [part.clone() for part in pool.places(session.slot, 0, 120)[index]]
+                places = pool.places(session.slot, 0, 120)[index]
+                middle = [as_tensor(part).clone() for part in places]
                 for own, new in zip(middle, (keys, values), strict=True):
-                    own[32:64] = new[32:64]
+                    own[32:64] = as_tensor(new)[32:64]
                 pool.write(session.slot, index, *(part.transpose(0, 1) for part in middle), 120)
         found.append(
             [

@@ -293,7 +293,7 @@ def test_hidden_states_of_sequences_run_together() -> None:
     ):
         alone = pair.alone.forward(pair.tree, hidden=(1, 3))
         for layer in (1, 3):
-            assert_close(output.hidden[layer], alone.hidden[layer])
+            assert_close(output.states(layer), alone.states(layer))
 
 
 def test_swapped_sequences_would_be_noticed() -> None:

@@ -13,8 +13,8 @@ from transformers import (
 )
 
 from draftwood.loading.models import model_for
-from draftwood.models.decoder import why_not_lean
 from draftwood.models.embeddings_and_head import final_norm
+from draftwood.models.reading import why_not_lean
 from draftwood.models.support import layer_windows
 from draftwood.models.torch.model import LeanModel
 from draftwood.models.transformers import TransformersModel

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.native import compiler, library
@@ -28,6 +29,11 @@ needs_int8 = pytest.mark.skipif(
     not has_int8(torch.device("cpu")), reason="this CPU has no fast 8-bit products"
 )
 X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
+
+
+def floats(stored: Matrix) -> Tensor:
+    """The weights of a matrix as a tensor."""
+    return torch.from_numpy(stored.floats())
 
 
 @contextmanager
@@ -98,7 +104,7 @@ def test_a_row_by_the_unit_gives_the_same_bits_beside_others(format: str) -> Non
 def test_one_unit_in_the_last_place_would_be_noticed() -> None:
     """Negative control: the same sums in another order differ in bits."""
     matrix, values = packed("int8"), some(4, INPUTS, seed=2)
-    turned = Matrix.pack(matrix.floats().flip(1), some(OUTPUTS, seed=3), "int8")
+    turned = Matrix.pack(floats(matrix).flip(1), some(OUTPUTS, seed=3), "int8")
     by_vectors, _ = both_ways(matrix, values)
     _, by_unit = both_ways(turned, values.flip(1).contiguous())
     assert torch.allclose(by_vectors, by_unit, rtol=0, atol=0.1 * float(by_vectors.abs().max()))

@@ -4,6 +4,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from draftwood.native.matrix import Blocks, Matrix, block_formats
 from native.test_matrices import in_groups_of_bytes, some
@@ -27,6 +28,11 @@ HALVES = {
     "IQ2_XXS": (0,),
     "IQ3_XXS": (0,),
 }
+
+
+def floats(stored: Matrix | Blocks) -> Tensor:
+    """The weights of a matrix or of blocks as a tensor."""
+    return torch.from_numpy(stored.floats())
 
 
 def random_blocks(
@@ -57,7 +63,10 @@ def test_the_formats_that_people_keep_models_in_are_read() -> None:
 @pytest.mark.parametrize("outputs", [32, 37])
 def test_what_is_stored_is_what_the_file_says(format: str, outputs: int) -> None:
     blocks = random_blocks(format, outputs)
-    stored, said = Matrix.pack(blocks, None, "int8").floats(), blocks.floats()
+    stored, said = (
+        floats(Matrix.pack(blocks, None, "int8")),
+        floats(blocks),
+    )
     # the same numbers, up to how the last bit of a product and a sum is rounded
     size = said.abs().amax(1, keepdim=True)
     assert ((stored - said).abs() <= 2e-7 * size).all()
@@ -68,7 +77,7 @@ def test_what_is_stored_is_what_the_file_says(format: str, outputs: int) -> None
 @pytest.mark.parametrize("rows", [1, 3, 8, 13])
 def test_products_in_floats_are_those_of_the_files_numbers(format: str, rows: int) -> None:
     blocks, values, bias = random_blocks(format, 48), some(rows, INPUTS, seed=2), some(48, seed=3)
-    exact = values.double() @ blocks.floats().double().T + bias.double()
+    exact = values.double() @ floats(blocks).double().T + bias.double()
     assert error(Matrix.pack(blocks, bias, "float32").multiply(values), exact) < 1e-6
 
 
@@ -76,10 +85,10 @@ def test_products_in_floats_are_those_of_the_files_numbers(format: str, rows: in
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 13])
 def test_products_in_bytes_round_nothing_but_the_rows(format: str, rows: int) -> None:
     blocks, values = random_blocks(format, 48), some(rows, INPUTS, seed=2)
-    exact = in_groups_of_bytes(values) @ blocks.floats().double().T
+    exact = in_groups_of_bytes(values) @ floats(blocks).double().T
     own = Matrix.pack(blocks, None, "int8").multiply(values)
     assert error(own, exact) < 1e-6
-    assert error(own, values.double() @ blocks.floats().double().T) > 1e-4  # a sharp comparison
+    assert error(own, values.double() @ floats(blocks).double().T) > 1e-4  # a sharp comparison
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -101,12 +110,12 @@ def test_memory_is_that_of_the_file(format: str) -> None:
 def test_outputs_come_in_the_order_asked_for() -> None:
     blocks = random_blocks("Q4_K", 48)
     order = torch.randperm(48, generator=torch.Generator().manual_seed(0))
-    turned = Blocks("Q4_K", blocks.stored, INPUTS, order)
-    assert torch.equal(turned.floats(), blocks.floats()[order])
-    exact = Matrix.pack(blocks, None, "int8").floats()
-    assert torch.equal(Matrix.pack(turned, None, "int8").floats(), exact[order])
-    assert torch.equal(Matrix.pack(turned[16:37], None, "int8").floats(), exact[order[16:37]])
-    assert torch.equal(Matrix.pack(blocks[5:9], None, "int8").floats(), exact[5:9])
+    turned = Blocks("Q4_K", blocks.stored, INPUTS, order.numpy())
+    assert torch.equal(floats(turned), floats(blocks)[order])
+    exact = floats(Matrix.pack(blocks, None, "int8"))
+    assert torch.equal(floats(Matrix.pack(turned, None, "int8")), exact[order])
+    assert torch.equal(floats(Matrix.pack(turned[16:37], None, "int8")), exact[order[16:37]])
+    assert torch.equal(floats(Matrix.pack(blocks[5:9], None, "int8")), exact[5:9])
 
 
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16"])
@@ -116,6 +125,6 @@ def test_floats_of_a_file_stay_what_they_are(format: str) -> None:
     )
     stored = weight.view(torch.uint8).numpy()
     blocks = Blocks(format, stored, 64)
-    assert torch.equal(blocks.floats(), weight.float())
-    assert torch.equal(Matrix.pack(blocks, None, "int8").floats(), weight.float())
+    assert torch.equal(floats(blocks), weight.float())
+    assert torch.equal(floats(Matrix.pack(blocks, None, "int8")), weight.float())
     assert Matrix.pack(blocks, None, "int8").format == format

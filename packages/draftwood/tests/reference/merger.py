@@ -8,7 +8,6 @@ from typing import Any
 from draftwood.costs.budget import Budget
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.sources.acceptance import Estimator
-from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.merger import LIKELIEST_CHILD, Grown
 from draftwood.sources.source import SlowSession, Source, TargetUpdate
 from draftwood.tree import UNBOUNDED
@@ -40,7 +39,7 @@ class PythonMerger:
         self.hidden = tuple(dict.fromkeys(read))
         self.estimates = Estimates(estimator, slow)
         self.gains = [AskingGains(estimator.asking, estimator.slow_prior(name)) for name in slow]
-        self.sampling = sampling_of_rows(request.sampler)
+        self.sampling = request.row_sampling
         self.rng = None if request.sampler.greedy else request.rng
         self.open: Prediction | None = None  # of the token that is now drawn and not yet told
         self.shared = False  # whether other texts share the pass

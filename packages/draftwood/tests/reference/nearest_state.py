@@ -38,7 +38,7 @@ class NearestStateSession:
         accepted = news.accepted
         sketches: Sequence[int | None] = [None] * len(accepted.path)
         if accepted.output is not None:
-            sketches = self._sketched(accepted.output.hidden[self.layer][list(accepted.path)])
+            sketches = self._sketched(accepted.output.states(self.layer)[list(accepted.path)])
         for token, sketch in zip(accepted.tokens, sketches, strict=True):
             self.places.setdefault(token, []).append(len(self.text))
             self.text.append(token)

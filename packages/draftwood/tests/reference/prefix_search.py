@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,7 +31,7 @@ def likeliest_prefixes(
     while True:
         left = nodes + 1 - len(tokens)
         if left > 0 and depths[node] < max_draft_len:
-            row = frames.rows([prefixes[node]])[0]
+            row = torch.from_numpy(frames.rows([prefixes[node]])[0])
             best = row.topk(min(left, len(row)))
             for chance, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
                 if chance > 0.0:

@@ -53,7 +53,7 @@ class TrainedHeadSession:
         path = list(accepted.path)[-NEWEST:]
         for kept, layer in zip(self.states, self.hidden, strict=True):
             # what the library wrote is overwritten by the next pass
-            kept.append(accepted.output.hidden[layer][path])
+            kept.append(accepted.output.states(layer)[path])
         tokens = accepted.tokens
         self.late = (self.late + tokens)[-NEWEST:]
         for token in tokens[1:]:

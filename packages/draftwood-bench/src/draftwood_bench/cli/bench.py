@@ -102,8 +102,8 @@ def spec_bench(
     "--timed-from",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help=(
-        "Records of a thrifty run: time the best length and shapes there, on prompts that are not"
-        " among its own."
+        "Folder of a thrifty run: time the lengths and shapes that were best in it, on other"
+        " prompts than its own."
     ),
 )
 @run_options("1", 64)

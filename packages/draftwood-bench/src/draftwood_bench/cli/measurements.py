@@ -48,13 +48,24 @@ def models_options(command: options.Command) -> options.Command:
     return command
 
 
-@click.command(short_help="Time per step outside forward passes, with a prepared model.")
+@click.command(short_help="Time per step outside forward passes.")
+@click.option(
+    "--parts",
+    default="prepared,native",
+    show_default=True,
+    callback=words,
+    metavar="A,B",
+    help=(
+        "native: whole steps of the library, with random weights; prepared: steps that Python"
+        " conducts, with a model that answers at once."
+    ),
+)
 @click.option(
     "--vocab",
     type=click.IntRange(min=1024),
     default=49152,
     show_default=True,
-    help="Tokens of the prepared model.",
+    help="Tokens of the model.",
 )
 @click.option("--steps", type=COUNT, default=60, show_default=True, help="Steps of each method.")
 @click.option(
@@ -66,10 +77,17 @@ def models_options(command: options.Command) -> options.Command:
 )
 @measurement_options
 @click.pass_context
-def overhead(context: click.Context, vocab: int, steps: int, wide: int, **given: Any) -> None:
+def overhead(
+    context: click.Context,
+    parts: tuple[str, ...],
+    vocab: int,
+    steps: int,
+    wide: int,
+    **given: Any,
+) -> None:
     """Time per step outside forward passes: drafting, probabilities, verdict, cache and learning.
 
-    The model is a stand-in that answers at once from prepared logits.
+    Passes of the target, of draft models and of heads are left out.
 
     \b
     Example:
@@ -77,7 +95,7 @@ def overhead(context: click.Context, vocab: int, steps: int, wide: int, **given:
     """
     from draftwood_bench.plan.measurements import Overhead
 
-    _measure(context, lambda: Overhead(vocab, steps, wide), given)
+    _measure(context, lambda: Overhead(vocab, steps, wide, parts), given)
 
 
 @click.command(short_help="What a forward pass costs by nodes and by context.")

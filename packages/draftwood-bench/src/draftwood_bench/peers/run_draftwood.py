@@ -9,7 +9,6 @@ from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
 import draftwood
 from draftwood.models.native import NativeModel
 from draftwood.text.language_model import LanguageModel
-from draftwood.version import __version__
 
 
 def load(arguments: argparse.Namespace) -> LoadedPeer:
@@ -32,7 +31,7 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
 
     size = plain.model.weight_bytes if isinstance(plain.model, NativeModel) else 0
     held = "the GGUF's own blocks" if isinstance(plain.model, NativeModel) else "bfloat16"
-    return LoadedPeer(answer, held, size, {"draftwood": __version__})
+    return LoadedPeer(answer, held, size, {"draftwood": draftwood.__version__})
 
 
 def main() -> None:

@@ -101,13 +101,12 @@ def with_trees(names: Sequence[str], tree: str | None) -> list[Configuration]:
     return found
 
 
+_TREES = ("spectr", "specinfer", "rsd-c", "rsd-s")
 RSD_METHODS: dict[str, tuple[str, str]] = {
     # what they are made of: a recipe, and the one whose rule they keep tokens by
-    **{name: (name, name) for name in ("speculative", "block", "spectr", "specinfer")},
-    **{name: (name, name) for name in ("rsd-c", "rsd-s")},
+    **{name: (name, name) for name in ("speculative", "block", *_TREES)},
     "rsd-c + greedy-plus-one": ("greedy-plus-one", "greedy-plus-one"),
-    **{f"{name} + traversal": (name, "traversal") for name in ("spectr", "specinfer")},
-    **{f"{name} + traversal": (name, "traversal") for name in ("rsd-c", "rsd-s")},
+    **{f"{name} + traversal": (name, "traversal") for name in _TREES},
 }
 
 

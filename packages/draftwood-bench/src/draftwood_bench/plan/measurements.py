@@ -5,11 +5,11 @@ A measurement is a small frozen dataclass, as a protocol is, and goes to JSON as
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from draftwood import methods
 from draftwood.shapes import BestFirst, Widths
-from draftwood_bench.plan.configurations import Configuration, beams_of
+from draftwood_bench.plan.configurations import PLAIN, Configuration, beams_of
 from draftwood_bench.plan.prompts import WIKITEXT
 
 REFERENCE = "float32"
@@ -23,6 +23,8 @@ MODES_OF = {  # of each system that reads GGUF files; llama.cpp has two ways to 
 SYSTEMS = tuple(MODES_OF)
 Cases = tuple[tuple[Configuration, tuple[float, ...]], ...]
 """Methods, and the temperatures at which they are measured."""
+OverheadPart = Literal["prepared", "native"]
+"""A model whose answers lie ready, conducted by Python, or random weights in whole native steps."""
 
 
 def _usual_trees() -> Cases:
@@ -54,18 +56,50 @@ def _trees_of_eight_nodes() -> Cases:
     )
 
 
+def _native_trees() -> Cases:
+    """Trees of eight nodes that the library draws, runs and judges by itself."""
+    beams = beams_of("rsd-s", 2, 4)
+    drawn = tuple(each for each in _trees_of_eight_nodes() if each[0].recipe != "eagle-2-tree")
+    return (
+        (Configuration(PLAIN), (0.0, 1.0)),
+        *drawn,
+        (Configuration("spectr of 8", recipe="spectr", shape=beams_of("spectr", 2, 4)), (1.0,)),
+        (Configuration("traversal of 8", recipe="traversal", shape=beams), (1.0,)),
+        (Configuration("eagle of 8", recipe="eagle", shape=BestFirst(3, 3, 8)), (0.0, 1.0)),
+        (
+            Configuration("eagle-rsd of 8", recipe="eagle-rsd", shape=Widths((2, 1, 1, 1))),
+            (1.0,),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class OverheadCase:
+    """A method at one temperature.
+
+    Attributes:
+        vocab: tokens of its model.
+    """
+
+    cell: Configuration
+    temperature: float
+    vocab: int
+    part: OverheadPart = "prepared"
+
+
 @dataclass(frozen=True)
 class Overhead:
-    """Time per step outside the forward passes, with a model whose answers lie ready.
+    """Time per step outside forward passes.
 
     Args:
-        vocab: tokens of that model.
+        vocab: tokens of the model.
         steps: of each method, of which the median counts.
-        wide: tokens of a second such model. Trees of eight nodes are measured on both; 0 leaves
-            these trees out.
+        wide: tokens of a second model. Trees of eight nodes are measured on both; 0 leaves it out,
+            and these trees on prepared models.
+        parts: see ``OverheadPart``.
 
     Raises:
-        ValueError: for numbers out of range.
+        ValueError: for numbers out of range, and unknown parts.
     """
 
     name: ClassVar[str] = "overhead"
@@ -73,29 +107,43 @@ class Overhead:
     vocab: int = 49152
     steps: int = 60
     wide: int = 0
+    parts: tuple[str, ...] = ("prepared",)
 
     def __post_init__(self) -> None:
         _require_least(vocab=(self.vocab, 1024), steps=(self.steps, 1))
         if self.wide:
             _require_least(wide=(self.wide, 1024))
+        _require_some(parts=self.parts)
+        known = get_args(OverheadPart)
+        if unknown := [each for each in self.parts if each not in known]:
+            raise ValueError(f"there is no part {unknown[0]!r}; parts are {', '.join(known)}")
 
-    def cases(self) -> list[tuple[Configuration, float, int]]:
-        """Each configuration with a temperature and the tokens of its model."""
-        found = [
-            (cell, temperature, self.vocab)
-            for cell, temperatures in _usual_trees()
-            for temperature in temperatures
-        ]
-        return found + [
-            (replace(cell, at=f"{vocab} tokens"), temperature, vocab)
-            for vocab in dict.fromkeys((self.vocab, self.wide) if self.wide else ())
-            for cell, temperatures in _trees_of_eight_nodes()
-            for temperature in temperatures
-        ]
+    def cases(self) -> list[OverheadCase]:
+        """All that is measured, part by part."""
+        both = dict.fromkeys((self.vocab, self.wide) if self.wide else ())
+        found = list[OverheadCase]()
+        if "prepared" in self.parts:
+            found += _cases(_usual_trees(), self.vocab)
+            for vocab in both:
+                found += _cases(_trees_of_eight_nodes(), vocab, f"{vocab} tokens")
+        if "native" in self.parts:
+            for vocab in both or (self.vocab,):
+                found += _cases(_native_trees(), vocab, f"native, {vocab} tokens", "native")
+        return found
 
     def count(self, models: int) -> int:
         """Number of records in a finished folder; no weights are read."""
         return len(self.cases())
+
+
+def _cases(
+    cases: Cases, vocab: int, at: str = "default", part: OverheadPart = "prepared"
+) -> list[OverheadCase]:
+    return [
+        OverheadCase(replace(cell, at=at), temperature, vocab, part)
+        for cell, temperatures in cases
+        for temperature in temperatures
+    ]
 
 
 @dataclass(frozen=True)

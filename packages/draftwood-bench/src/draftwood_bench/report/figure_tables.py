@@ -20,7 +20,7 @@ Found = dict[str, Any]
 
 def overhead_tables(records: Sequence[Record]) -> list[Table]:
     """One row per method and temperature."""
-    head = ("method", "T", "drafted", "ms per step outside forward passes")
+    head = ("method", "T", "drafted", "ms per step outside forward passes", "ms in the drafter")
     rows = tuple(
         (
             each["method"]
@@ -29,9 +29,12 @@ def overhead_tables(records: Sequence[Record]) -> list[Table]:
             f"{each['temperature']:g}",
             f"{each['nodes']:.0f}",
             f"{each['milliseconds']:.2f}",
+            f"{each['drafter']:.2f}" if "drafter" in each else "",
         )
         for each in figures(records)
     )
+    if not any(row[-1] for row in rows):  # Python's steps do not know it
+        head, rows = head[:-1], tuple(row[:-1] for row in rows)
     return [Table("time outside forward passes", head, rows)]
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+import draftwood
 from draftwood.costs.curve import Curve
 from draftwood.heads import folder as heads
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.weights import WeightsFolder
+from draftwood.models.model import Device
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
-from draftwood.version import __version__
 from draftwood_bench.plan.prompts import PromptSet
 from draftwood_bench.plan.protocols import Protocol, as_json, timed
 from draftwood_bench.records.files import RunInfo
@@ -87,7 +88,7 @@ def head_size(trained: TrainedHead) -> int:
     return own + rows
 
 
-def here(device: torch.device) -> dict[str, Any]:
+def here(device: Device) -> dict[str, Any]:
     """The fields of ``RunInfo`` that tell where and when a run is started."""
     return {
         "commit": commit(),
@@ -150,7 +151,7 @@ def _git(folder: Path, *words: str) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python, draftwood and the packages that matter."""
-    found = {"python": platform.python_version(), "draftwood": __version__}
+    found = {"python": platform.python_version(), "draftwood": draftwood.__version__}
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)

@@ -13,7 +13,7 @@ import torch
 
 from draftwood import engine
 from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine import InTurn, Method, Options, Scheduler, StepBudget
+from draftwood.engine import Method, Options, Scheduler
 from draftwood.models.model import Model, ModelSession, chunks
 from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng
@@ -136,7 +136,7 @@ class _Prefilled:
             for chunk in chunks(context):
                 self._run(chunk)
             # never verified, so that the draft model's cache stays at the end of the context
-            self.drafts = len(InTurn(self.origin).draft(StepBudget())[0].tree) > 1
+            self.drafts = len(self.origin.draft.propose(root, self.origin.context_for())) > 1
         except BaseException:
             self.origin.close()
             raise

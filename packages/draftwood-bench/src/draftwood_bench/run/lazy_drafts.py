@@ -14,7 +14,6 @@ from typing import Any, overload
 from draftwood.drafters.draft_model import (
     DraftDistributions,
     DraftModel,
-    ProbsBuffer,
     as_read_by,
 )
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
@@ -45,6 +44,38 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
 
 
+class PathInCache:
+    """Nodes of a tree that a session's cache holds behind its text: those of one path.
+
+    Siblings that hold one token are one place of the text, so what counts of a path is its tokens.
+
+    Attributes:
+        nodes: of the path that was run last.
+    """
+
+    def __init__(self, session: Any, tree: Any) -> None:
+        self.session, self.tree = session, tree
+        self.nodes: list[int] = []
+
+    def shared_with(self, path: Sequence[int]) -> int:
+        """Number of tokens that both paths begin with."""
+        return shared(text_of(self.tree, self.nodes), text_of(self.tree, path))
+
+    def keep(self, path: Sequence[int]) -> int:
+        """Drop the nodes that are not on a path; gives how many of it are there."""
+        known = self.shared_with(path)
+        if known < len(self.nodes):
+            self.session.rewind(len(self.nodes) - known)
+        self.nodes = list(path[:known])
+        return known
+
+    def lead_to(self, path: Sequence[int]) -> list[int]:
+        """Make the cache that of a path; gives the tokens yet to be run, the last one at least."""
+        known = self.keep(path[:-1])
+        self.nodes = list(path)
+        return text_of(self.tree, path[known:])
+
+
 @dataclass(frozen=True, eq=False)
 class LazyDraftModel(DraftModel):
     """A draft model whose trees are drawn as far as somebody reads them."""
@@ -63,11 +94,11 @@ class _LazyDrafts(DraftSession):
     def __init__(self, drafter: DraftModel, request: DraftRequest, widths: Widths) -> None:
         self.widths, self.rng = widths, request.rng
         self.sampler, vocab = request.sampler.for_drafting(), request.target.model.vocab_size
-        self.vocab, self.memory = vocab, ProbsBuffer(1, vocab)
+        self.vocab = vocab
         self.session: Any = request.start(drafter.drafting.model)
         self.late: list[int] = []  # in the text, not yet in the cache
         self.tree: LazyTree | None = None
-        self.path: list[int] = []  # nodes below the root that are in the cache
+        self.path = PathInCache(self.session, None)  # nodes below the tree's root
         self.first: Any = None  # runs the prompt for this one too
 
     def follow(self, first: DraftSession) -> None:
@@ -77,10 +108,9 @@ class _LazyDrafts(DraftSession):
         if self.tree is None:  # the prompt
             self.late += verified.tokens
             return
-        kept = verified.path[1:]
-        known = self._keep(kept)
+        known = self.path.keep(verified.path[1:])
         self.late += verified.tokens[1 + known :]
-        self.tree, self.path = None, []
+        self.tree = None
 
     def propose(self, root: int, context: Context) -> Any:
         first, self.first = self.first, None
@@ -93,36 +123,29 @@ class _LazyDrafts(DraftSession):
             most = min(most, limit - self.session.length - len(self.late))
         if most < 1:
             self.late.append(root)
-            self.tree, self.path = LazyTree(root, (), "distinct", self), []
+            self._begin(LazyTree(root, (), "distinct", self))
             return DraftTree.of([root], [-1])
         late = as_read_by(self.session.model, [*self.late, root])
         output = extend_in_chunks(self.session, late)
         widths, self.late = self.widths.widths[:most], []
-        self.tree = LazyTree(root, widths, self.widths.draw, self)
-        self.tree.take(0, self.rows(output.logits, self.tree))
-        return self.tree
+        tree = self._begin(LazyTree(root, widths, self.widths.draw, self))
+        tree.take(0, self._rows(output.logits))
+        return tree
 
-    def rows(self, logits: Any, tree: Any) -> Any:
+    def _begin(self, tree: "LazyTree") -> "LazyTree":
+        self.tree, self.path = tree, PathInCache(self.session, tree)
+        return tree
+
+    def _rows(self, logits: Any) -> Any:
         """The distribution after one node, as logits."""
-        laws = DraftDistributions(self.sampler, self.context, self.vocab, self.memory)
-        return laws.rows_after(logits, tree, 0, self.widths)
+        laws = DraftDistributions(self.sampler, self.context, self.vocab)
+        return laws.rows_after(logits, self.path.tree, 0, self.widths)
 
     def read(self, node: int) -> Any:
         """Run a node, and those above it that are not in the cache."""
-        assert self.tree is not None
-        wanted = self.tree.path_to(node)
-        known = self._keep(wanted[:-1])
-        tokens = as_read_by(self.session.model, text_of(self.tree, wanted[known:]))
-        self.path = wanted
-        return self.rows(self.session.extend(tokens, keep="last").logits, self.tree)
-
-    def _keep(self, path: Sequence[int]) -> int:
-        """Drop the nodes of the cache that are not on a path; gives how many are."""
-        known = shared(text_of(self.tree, self.path), text_of(self.tree, path))
-        if known < len(self.path):
-            self.session.rewind(len(self.path) - known)
-        self.path = self.path[:known]
-        return known
+        left = self.path.lead_to(self.path.tree.path_to(node))
+        tokens = as_read_by(self.session.model, left)
+        return self._rows(self.session.extend(tokens, keep="last").logits)
 
 
 class LazyTree:
@@ -136,9 +159,7 @@ class LazyTree:
     is_drawn = True
     sources = None
 
-    def __init__(
-        self, root: int, widths: Sequence[int], draw: Draw, source: _LazyDrafts | None
-    ) -> None:
+    def __init__(self, root: int, widths: Sequence[int], draw: Draw, source: _LazyDrafts) -> None:
         self.draw, self.source, self.depth = draw, source, len(widths)
         self.parent_list, self.widths, level = [-1], [], [0]
         for width in widths:
@@ -146,7 +167,7 @@ class LazyTree:
             self.parent_list += [node for node in level for _ in range(width)]
             self.widths += [width] * len(level)
             level = list(range(start, len(self.parent_list)))
-        self.uniforms = _uniforms(source.rng if source else None, self.widths)
+        self.uniforms = _uniforms(source.rng, self.widths)
         self.tokens: dict[int, int] = {0: root}
         self.known: dict[int, Any] = {}  # distributions
         self.token_list = _Tokens(self)
@@ -180,13 +201,9 @@ class LazyTree:
             raise ValueError(f"a tree of {self.depth} levels was drafted where {depth} fit")
         return self
 
-    def to(self, device: object) -> "LazyTree":
-        return self
-
     def row(self, node: int) -> Any:
         """The distribution after a node, which is run if it was not."""
         if node not in self.known:
-            assert self.source is not None
             self.take(node, self.source.read(node))
         return self.known[node]
 
@@ -208,9 +225,9 @@ class LazyTree:
         return self.tokens[node]
 
 
-def _uniforms(rng: Rng | None, widths: Sequence[int]) -> list[list[float] | None]:
+def _uniforms(rng: Rng, widths: Sequence[int]) -> list[list[float] | None]:
     """Random numbers for the children of each inner node; None where the likeliest are taken."""
-    if rng is None or not rng.noise:
+    if not rng.noise:
         return [None for _ in widths]
     return [[rng.uniform() for _ in range(width)] for width in widths]
 

@@ -8,11 +8,13 @@ is run once. The texts are those of ordinary decoding; times mean nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from draftwood import engine
-from draftwood.drafters import Nothing
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.resources import Resources
@@ -20,28 +22,26 @@ from draftwood.engine import ModelInput, Options, run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import (
-    Ability,
     ForwardInput,
     ModelOutput,
     ModelSession,
     PromptInput,
 )
-from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession
 from draftwood.models.shared import SharedPasses
 from draftwood.shapes import Shape
 from draftwood.stats import Step
-from draftwood.together import raise_first, run_together
+from draftwood.together import results_together
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
-from draftwood_bench.run.lazy_drafts import LazyDraftModel, shared, text_of
+from draftwood_bench.run.lazy_drafts import LazyDraftModel, PathInCache, text_of
 
 TOGETHER = 48
 """Texts under way at once; more hold memory, and their rows cost no less."""
 
 _TREE = DraftTree.of([0], [-1])
 
-States = Mapping[int, torch.Tensor]
+States = Mapping[int, Any]
 """Hidden states by layer, each [nodes dim]."""
 
 
@@ -50,7 +50,7 @@ def decode_together(
     drafters: "Drafters",
     cells: Sequence[Configuration],
     prompt: Sequence[int],
-    options: Sequence[Options],
+    options: Options,
     whole_trees: bool = False,
 ) -> list[list[Step]]:
     """Decode a prompt by several configurations; return the steps of each, untimed.
@@ -58,22 +58,22 @@ def decode_together(
     Args:
         target: the model whose texts they are.
         drafters: on a draft model or a head of it.
-        cells: shapes and verifiers; without a shape nothing is drafted.
+        cells: shapes and verifiers; plain decoding has no shape and drafts nothing.
         prompt: token ids.
-        options: of each configuration.
+        options: of every text.
         whole_trees: draft and run every node of every tree, and the prompt for every text.
     """
     model = SharedPasses(target, first=False) if whole_trees else LazyNodes(target)
     texts = [
-        engine.Sequence(model, drafters.of(cell, not whole_trees), cell.rule, prompt, own)
-        for cell, own in zip(cells, options, strict=True)
+        engine.Sequence(model, drafters.of(cell, not whole_trees), cell.rule, prompt, options)
+        for cell in cells
     ]
     drafted = next((each for each in cells if each.tree is not None), None)
     with torch.no_grad():
         first = None
         if drafted is not None and not whole_trees:
             drafter = drafters.of(drafted, lazily=False)
-            first = engine.Sequence(model, drafter, drafted.rule, prompt, options[0])
+            first = engine.Sequence(model, drafter, drafted.rule, prompt, options)
             _begin(first)
         try:
             return _written(texts, None if first is None else first.draft)
@@ -101,7 +101,7 @@ def _written(texts: Sequence[engine.Sequence], first: DraftSession | None) -> li
                 text.draft.follow(first)
             found[number] = [_to_keep(step) for _, step in run_all([text])]
 
-    raise_first(run_together([write_some] * min(TOGETHER, len(texts))))
+    results_together([write_some] * min(TOGETHER, len(texts)))
     return found
 
 
@@ -135,12 +135,9 @@ class Drafters:
         return self._made[key]
 
     def _make(self, cell: Configuration, kind: type[DraftModel]) -> Drafter:
-        if cell.tree is None:
-            return Nothing()
-        if self.base is None:
-            assert isinstance(self.draft, TrainedHead)
-            given = Resources(self.target, head=self.draft, shape=cell.tree)
-            return cell.drafts_with.build(given)
+        if cell.tree is None or self.base is None:
+            head = self.draft if isinstance(self.draft, TrainedHead) else None
+            return cell.drafts_with.build(Resources(self.target, head=head, shape=cell.tree))
         made = kind(self.base.model, cell.tree)
         vars(made)["drafting"] = self.base.drafting  # sessions are copied within one model alone
         return made
@@ -154,7 +151,7 @@ class LazyNodes(SharedPasses):
 
     def __init__(self, inner: CachedModel) -> None:
         super().__init__(inner, first=False)
-        self.abilities: frozenset[Ability] = inner.abilities & {"hidden"}
+        self.abilities = inner.abilities & {"hidden"}
         self._prompts: dict[PromptKey, tuple[PooledSession, ModelOutput]] = {}
 
     def start(self) -> PooledSession:
@@ -164,8 +161,6 @@ class LazyNodes(SharedPasses):
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
             return [self._appended(each) for each in inputs]
-        for each in trees:
-            require_layers(self, each.layers)  # type: ignore[arg-type]
         return [each.session.read(each.tree, each.hidden) for each in trees]  # type: ignore[arg-type,attr-defined]
 
     def _appended(self, given: ModelInput) -> ModelOutput:
@@ -211,8 +206,7 @@ class LazySession(PooledSession):
 class RowsOnDemand:
     """Logits by node; reading one runs it.
 
-    Missing nodes between it and the last path are run too. Siblings that hold one token are one
-    place of the text, so what counts of a path is its tokens.
+    Missing nodes between it and the last path are run too.
 
     Args:
         layers: whose hidden states are wanted.
@@ -223,7 +217,7 @@ class RowsOnDemand:
 
     def __init__(self, session: LazySession, tree: DraftTree, layers: Sequence[int] = ()) -> None:
         self.session, self.tree = session, tree
-        self.path: list[int] = []  # nodes in the cache after the committed tokens
+        self.path = PathInCache(session, tree)
         self.hidden = _StatesOnDemand(tree, layers)
 
     def __len__(self) -> int:
@@ -231,11 +225,9 @@ class RowsOnDemand:
 
     def __getitem__(self, rows: slice) -> torch.Tensor:
         wanted = [0, *self.tree.path_to(rows.start)]
-        self.keep(wanted[: min(self._shared_with(wanted), len(wanted) - 1)])
-        text, known = text_of(self.tree, wanted), len(self.path)
-        self.path = wanted
-        output = self.session.extend(text[known:], keep="last", hidden=self.hidden.layers)
-        self.hidden.take(text, known, output.hidden)
+        left = self.path.lead_to(wanted)
+        output = self.session.extend(left, keep="last", hidden=self.hidden.layers)
+        self.hidden.take(text_of(self.tree, wanted), len(wanted) - len(left), output.hidden)
         return output.logits
 
     def keep(self, path: Sequence[int]) -> None:
@@ -244,20 +236,14 @@ class RowsOnDemand:
         Raises:
             ValueError: for nodes that were not read.
         """
-        if self._shared_with(path) < len(path):
+        if self.path.shared_with(path) < len(path):
             raise ValueError(
-                f"nodes {list(path)} were not all read; the last ones were {self.path}"
+                f"nodes {list(path)} were not all read; the last ones were {self.path.nodes}"
             )
-        if len(path) < len(self.path):
-            self.session.rewind(len(self.path) - len(path))
-        self.path = list(path)
-
-    def _shared_with(self, path: Sequence[int]) -> int:
-        """Number of tokens that both paths begin with."""
-        return shared(text_of(self.tree, self.path), text_of(self.tree, path))
+        self.path.keep(path)
 
 
-class _StatesOnDemand(Mapping[int, torch.Tensor]):
+class _StatesOnDemand(Mapping[int, np.ndarray]):
     """Hidden states by layer; rows of nodes that nobody read are 0."""
 
     def __init__(self, tree: DraftTree, layers: Sequence[int]) -> None:
@@ -269,14 +255,14 @@ class _StatesOnDemand(Mapping[int, torch.Tensor]):
         for place in range(known, len(text) if self.layers else known):
             self._known[tuple(text[: place + 1])] = states, place - known
 
-    def __getitem__(self, layer: int) -> torch.Tensor:
+    def __getitem__(self, layer: int) -> np.ndarray:
         if layer not in self.layers:
             raise KeyError(layer)
         paths = ([0, *self.tree.path_to(node)] for node in range(len(self.tree)))
         found = [self._known.get(tuple(text_of(self.tree, path))) for path in paths]
-        rows = [None if each is None else each[0][layer][each[1]] for each in found]
+        rows = [None if each is None else as_array(each[0][layer])[each[1]] for each in found]
         (one, *_) = [row for row in rows if row is not None]  # the root always is
-        return torch.stack([torch.zeros_like(one) if row is None else row for row in rows])
+        return np.stack([np.zeros_like(one) if row is None else row for row in rows])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.layers)

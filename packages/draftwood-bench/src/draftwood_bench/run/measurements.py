@@ -101,7 +101,11 @@ def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
     if isinstance(asked, Overhead):
         bench = overhead.OverheadBench(asked)
         pieces = [Piece([record], bench.measure) for record in overhead.records(asked)]
-        return Work(pieces, f"prepared logits of {asked.vocab} tokens", "float32")
+        dtypes = {"prepared": "float32", "native": "int8"}
+        dtype = " and ".join(dtypes[part] for part in asked.parts)
+        kinds = {"prepared": "prepared logits", "native": "random weights"}
+        model = " and ".join(kinds[part] for part in asked.parts)
+        return Work(pieces, f"{model} of {asked.vocab} tokens", dtype)
     if isinstance(asked, VerifyCost):
         paths = verify_cost.ModelPaths(asked, order.device)
         pieces = [

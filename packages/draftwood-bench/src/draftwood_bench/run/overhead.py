@@ -1,11 +1,13 @@
 """Time per step outside the forward passes.
 
-That is drafting, probabilities, verdict, cache and learning. The model is a stand-in that answers
-at once from prepared logits, so what is timed is the library.
+That is drafting, probabilities, verdict, cache and learning. A prepared model is a stand-in that
+answers at once, so that what is timed is Python's steps. Native steps are a user's: whole ones, of
+a model that has the sizes of SmolLM2-135M and random weights, less what the library's clocks say of
+passes, draft models and heads.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, cast
 
@@ -14,15 +16,21 @@ import torch
 from draftwood import methods
 from draftwood.engine import ModelInput, Options, generate
 from draftwood.models.model import ModelOutput, ModelSession
+from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
+from draftwood.stats import Step
+from draftwood.testing.heads import tiny_eagle
 from draftwood.tree import DraftTree
-from draftwood_bench.plan.configurations import Configuration
-from draftwood_bench.plan.measurements import Overhead
+from draftwood_bench.plan.measurements import Overhead, OverheadCase, OverheadPart
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank
 
 PROMPT_TOKENS = 512
 AGREEMENT = 12.0
+LONGEST = 10  # tokens that a step may write
+LAYERS = 30
+SPREAD, DISAGREEMENT = 4.0, 0.25  # of logits, and the draft model's own part of them
+DRAFTED = 8192  # tokens of the head's vocabulary
 DISTRIBUTIONS, ENTRIES = 2048, 2048 * 49152  # rows of a model, and most numbers of all of them
 
 
@@ -105,6 +113,65 @@ class PreparedSession:
         """Nothing is held."""
 
 
+class PreparedPair:
+    """A target and a draft model that answer at once; no head."""
+
+    head = None
+
+    def __init__(self, vocab: int, steps: int) -> None:
+        self.target, self.draft = PreparedModel(vocab), PreparedModel(vocab)
+
+    def outside(self, step: Step, seconds: float) -> float:
+        """Seconds of a step's phases but the target's, without those of the draft model."""
+        drafting, self.draft.seconds = self.draft.seconds, 0.0
+        return step.seconds["draft"] + step.seconds["verify"] - drafting
+
+
+class NativeModels:
+    """A target, a draft model and an EAGLE head that the library runs, of random weights.
+
+    The draft model holds nearly the same tokens likely, so that drafts get accepted.
+    """
+
+    def __init__(self, vocab: int, steps: int) -> None:
+        places = PROMPT_TOKENS + (LONGEST + 1) * steps
+        target, draft = (_random_llama(vocab, layers, places) for layers in (LAYERS, 2))
+        with torch.no_grad():
+            draft.model.embed_tokens.weight.copy_(target.model.embed_tokens.weight)
+            draft.lm_head.weight.mul_(DISAGREEMENT).add_(target.lm_head.weight)
+        self.target, self.draft = NativeModel(target, "int8"), NativeModel(draft, "int8")
+        self.head = tiny_eagle(self.target, range(0, vocab, max(vocab // DRAFTED, 1)))
+
+    def outside(self, step: Step, seconds: float) -> float:
+        """Seconds of a step without those of passes."""
+        return seconds - step.seconds["target"] - step.drafter_seconds
+
+
+def _random_llama(vocab: int, layers: int, places: int) -> Any:
+    """A model whose layers change little: its next token depends on the newest, and is likely."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=layers,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=places,
+        initializer_range=0.004,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(layers)
+        model = LlamaForCausalLM(config).eval()
+        model.model.embed_tokens.weight.normal_()
+        model.lm_head.weight.normal_(std=SPREAD / 24)  # of logits; 24 is the root of 576
+    return model
+
+
 def records(asked: Overhead) -> list[Record]:
     """One for each method, temperature and vocabulary, without stats."""
     return [
@@ -116,45 +183,62 @@ def records(asked: Overhead) -> list[Record]:
             verifier=cell.rule.name,
             drafter=cell.drafts_with.name,
             cell=cell.key,
-            temperature=temperature,
+            temperature=case.temperature,
             prompt_tokens=PROMPT_TOKENS,
         )
-        for cell, temperature, _ in asked.cases()
+        for case in asked.cases()
+        for cell in [case.cell]
     ]
 
 
 class OverheadBench:
-    """Times methods on prepared models, which are made when they are first needed."""
+    """Times methods on models that are made when they are first needed."""
 
     def __init__(self, asked: Overhead) -> None:
         self.asked = asked
-        self._models: dict[int, tuple[PreparedModel, PreparedModel]] = {}
+        self._models: dict[tuple[str, int], Any] = {}
 
-    def models(self, vocab: int) -> tuple[PreparedModel, PreparedModel]:
-        """The target and the draft model; those of another vocabulary are forgotten."""
-        if vocab not in self._models:
+    def models(self, part: OverheadPart, vocab: int) -> Any:
+        """The target and what drafts; those of another part or vocabulary are forgotten."""
+        key = part, vocab
+        if key not in self._models:
             self._models = {}
-            self._models[vocab] = PreparedModel(vocab), PreparedModel(vocab)
-        return self._models[vocab]
+            made = PreparedPair if part == "prepared" else NativeModels
+            self._models[key] = made(vocab, self.asked.steps)
+        return self._models[key]
 
     def measure(self, wanted: Sequence[Record]) -> list[dict[str, Any]]:
-        """Median milliseconds per step outside forward passes, and median drafted tokens."""
-        cells = {cell.key: (cell, vocab) for cell, _, vocab in self.asked.cases()}
-        return [self._measure(*cells[record.cell], record.temperature) for record in wanted]
+        """Medians per step: milliseconds outside forward passes, and drafted tokens; of native
+        steps also milliseconds in passes of what drafts.
+        """
+        cases = {(case.cell.key, case.temperature): case for case in self.asked.cases()}
+        return [self._measure(cases[record.cell, record.temperature]) for record in wanted]
 
-    def _measure(self, cell: Configuration, vocab: int, temperature: float) -> dict[str, Any]:
-        target, draft = self.models(vocab)
-        needs = "draft-model" in cell.drafts_with.needs
-        method = methods.build(cell.varied, target, draft if needs else None)
-        options = Options(Sampling(temperature), 100_000, seed=0)
-        times, nodes = [], []
-        prompt = list(range(PROMPT_TOKENS))
-        for step in generate(target, method.drafter, method.verifier, prompt, options):
-            spent = step.seconds["draft"] + step.seconds["verify"] - draft.seconds
-            draft.seconds = 0.0
+    def _measure(self, case: OverheadCase) -> dict[str, Any]:
+        models = self.models(case.part, case.vocab)
+        steps = list(self._steps(case, models))
+        found = {
+            "milliseconds": round(median(outside for outside, _ in steps) * 1e3, 3),
+            "nodes": median(step.drafted for _, step in steps),
+        }
+        if case.part == "native":
+            found["drafter"] = round(median(step.drafter_seconds for _, step in steps) * 1e3, 3)
+        return found
+
+    def _steps(self, case: OverheadCase, models: Any) -> Iterator[tuple[float, Step]]:
+        """Steps behind the prompt's, each with its seconds outside passes."""
+        needs = case.cell.drafts_with.needs
+        draft = models.draft if "draft-model" in needs else None
+        head = models.head if "head" in needs else None
+        method = methods.build(case.cell.varied, models.target, draft, head=head)
+        options = Options(Sampling(case.temperature), LONGEST * self.asked.steps, seed=0)
+        prompt = [number % case.vocab for number in range(PROMPT_TOKENS)]
+        left, since = self.asked.steps, time.perf_counter()
+        for step in generate(models.target, method.drafter, method.verifier, prompt, options):
+            outside = models.outside(step, time.perf_counter() - since)
             if not step.is_prefill:
-                times.append(spent * 1e3)
-                nodes.append(step.drafted)
-            if len(times) >= self.asked.steps:
-                break
-        return {"milliseconds": round(median(times), 3), "nodes": median(nodes)}
+                yield outside, step
+                left -= 1
+            if not left:
+                return
+            since = time.perf_counter()

@@ -57,8 +57,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         )
         peers = named_peers(order, bench, info)
         writer.done |= info.given_up
-        left = [unit.left(writer.done) for unit in units if not writer.done.issuperset(unit.keys)]
-        whole = [unit for unit in units if writer.done.issuperset(unit.keys)]
+        left, whole = _parted(units, writer.done)
         left += missed(whole, peers, writer.done)
         progress.begin(len(units), len(units) - len(left))
         if left:
@@ -90,6 +89,15 @@ def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Itera
         for prompt in prompts if kind == "turns" else by_turns(prompts):
             for temperature in settings.temperatures:
                 yield Unit(kind, cells, (prompt,), temperature, turn)
+
+
+def _parted(units: Sequence[Unit], done: set[Key]) -> tuple[list[Unit], list[Unit]]:
+    """Split units into the rest that is left to measure, and those that are whole."""
+    left, whole = list[Unit](), list[Unit]()
+    for unit in units:
+        is_whole = done.issuperset(unit.keys)
+        (whole if is_whole else left).append(unit if is_whole else unit.left(done))
+    return left, whole
 
 
 def by_turns(prompts: Sequence[tuple[int, Prompt]]) -> list[tuple[int, Prompt]]:

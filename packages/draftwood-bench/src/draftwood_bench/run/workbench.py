@@ -178,7 +178,7 @@ class Workbench:
 
         target = _pooled(self.plain.model)
         different = {(cell.tree, cell.rule): cell for cell in cells}
-        options = [self.options(temperature, seed, self.plain.end_tokens, tokens)] * len(different)
+        options = self.options(temperature, seed, self.plain.end_tokens, tokens)
         made = decode_together(target, self._drafters, [*different.values()], prompt, options)
         known = dict(zip(different, made, strict=True))
         return [known[cell.tree, cell.rule] for cell in cells]

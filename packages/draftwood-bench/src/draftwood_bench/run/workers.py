@@ -10,9 +10,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from draftwood.cluster import Cluster
+from draftwood.models.model import Device
 from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.files import Record, RunInfo
@@ -65,7 +64,7 @@ class Worker:
 def spread(
     order: "Order",
     units: Sequence[Unit],
-    device: torch.device,
+    device: Device,
     info: RunInfo,
     say: Callable[[str], None],
 ) -> Iterator[Iterator[list[Record]]]:

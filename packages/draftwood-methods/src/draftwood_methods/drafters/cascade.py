@@ -9,7 +9,6 @@ from jaxtyping import Float
 from draftwood.drafters.draft_model import (
     DraftDistributions,
     DraftModel,
-    ProbsBuffer,
     as_read_by,
 )
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
@@ -17,8 +16,7 @@ from draftwood.drafters.resources import Resources
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
-from draftwood.shapes.base import SoundRows, joined
-from draftwood.sources.base import sampling_of_rows
+from draftwood.shapes.base import SoundRows
 from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
@@ -155,7 +153,7 @@ class _Chain:
         return DraftTree(
             np.array(tokens),
             np.array(parents),
-            None if draw == "chosen" else joined(self.rows),
+            None if draw == "chosen" else np.concatenate(self.rows),
             draw,
             is_broken=self.sound.is_broken,
         )
@@ -165,11 +163,10 @@ class _CascadeSession(DraftSession):
     def __init__(self, config: Cascade, request: DraftRequest) -> None:
         self.config, self.rng = config, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.sampling = sampling_of_rows(request.sampler)
+        self.sampling = request.row_sampling
         self.vocab = request.target.model.vocab_size
         self.session = request.start(config.model)
         self.tables = NGramTables(config.order, FRESH, MAX_CONTEXTS)
-        self.memory = ProbsBuffer(config.length, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the middle model's cache
         self.early: list[int] = []  # in that cache, from the root of the last chain on
         self.first: _CascadeSession | None = None  # runs the prompt for this one too
@@ -195,7 +192,7 @@ class _CascadeSession(DraftSession):
         if max_draft_len < 1:
             return DraftTree.of([root], [-1], self.config.draw)
         self._take_in()
-        chain = _Chain(root, DraftDistributions(self.sampler, context, self.vocab, self.memory))
+        chain = _Chain(root, DraftDistributions(self.sampler, context, self.vocab))
         tail: Tail = tuple(context.tokens[-self.config.order - len(self.late) :])
         before, waiting = tail[: len(tail) - len(self.late)], [*self.late, root]
         while len(chain.rows) < max_draft_len:

@@ -17,6 +17,7 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Layers
+from draftwood.models.tensors import as_tensor
 from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
@@ -144,7 +145,7 @@ class _DynamicExitSession(DraftSession):
         for layer in self.layers:
             states = output.hidden.get(layer)
             if states is None and layer in self.states:
-                states = torch.cat(self.states[layer])
+                states = torch.cat(list(map(as_tensor, self.states[layer])))
             if states is not None:
                 rows = path[: len(states)]
                 said = part[self.passes.logits(layer, states[rows], part).argmax(-1)]

@@ -213,7 +213,7 @@ def programme(session: ModelSession, tokens: Sequence[int], units: Units, share:
     goal = units.steps(share)
     try:
         pair = ForwardInput(fork, DraftTree.chain([before, newest]), layers=Layers(stop=1))
-        root, own = session.model.forward([pair])[0].hidden[1]
+        root, own = session.model.forward([pair])[0].states(1)
         found, spent, whole = {0: _Partial((), own)}, 0, sum(units.weights)
         for unit, weight in enumerate(units.weights):
             layer, half = (unit // 2 + 1, unit % 2) if units.halves else (unit + 1, None)
@@ -224,7 +224,7 @@ def programme(session: ModelSession, tokens: Sequence[int], units: Units, share:
             states = torch.stack([root, own, *(each.state for each in found.values())])
             fork.place_states(tree, states, layers)
             given = ForwardInput(fork, tree, layers=layers)
-            root, own, *kept = session.model.forward([given])[0].hidden[layer + 1]
+            root, own, *kept = session.model.forward([given])[0].states(layer + 1)
             spent += weight
             middle = goal * spent / whole
             band = BAND * (units.ratio + 1) / 2 if units.halves else BAND

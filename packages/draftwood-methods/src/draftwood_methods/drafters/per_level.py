@@ -14,9 +14,8 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.resources import Resources
-from draftwood.sampling import Context, MaskedSampler
+from draftwood.sampling import Context
 from draftwood.shapes import Shape
-from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import PythonSource, TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
@@ -89,9 +88,8 @@ class _PerLevelSession(DraftSession):
     def __init__(self, config: PerLevel, request: DraftRequest) -> None:
         self.config, self.rng = config, request.rng
         self.near, self.source = config.near.start(request), config.source.start(request)
-        self.sampling = sampling_of_rows(request.sampler)
-        drafting = request.sampler.for_drafting()
-        self.masked = drafting if isinstance(drafting, MaskedSampler) else None
+        self.sampling = request.row_sampling
+        self.masked = request.mask
 
     @property
     def reads(self) -> Reads:

@@ -8,9 +8,8 @@ from jaxtyping import Float
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.rng import Rng
-from draftwood.sampling import Context, MaskedSampler
+from draftwood.sampling import Context
 from draftwood.shapes import Shape
-from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
@@ -76,9 +75,8 @@ class _StandSession(DraftSession):
     def __init__(self, config: Stand, request: DraftRequest) -> None:
         self.config, self.rng = config, request.rng
         self.vocab = request.target.model.vocab_size
-        self.sampling = sampling_of_rows(request.sampler)
-        drafting = request.sampler.for_drafting()
-        self.masked = drafting if isinstance(drafting, MaskedSampler) else None
+        self.sampling = request.row_sampling
+        self.masked = request.mask
         self.tables = NGramTables(config.order, config.fresh, config.max_contexts)
         self.tail: Tail = ()
 

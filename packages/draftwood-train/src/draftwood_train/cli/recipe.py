@@ -79,6 +79,7 @@ def _common() -> list[click.Parameter]:
     """Parameters that every recipe's command takes."""
     path = click.Path(path_type=Path)
     above, some = click.FloatRange(min=0, min_open=True), click.IntRange(min=1)
+    share = click.FloatRange(0, 1)
 
     def option(name: str, type: Any, default: Any, help: str, **more: Any) -> click.Option:
         return click.Option(
@@ -91,6 +92,7 @@ def _common() -> list[click.Parameter]:
         option("--steps", some, None, "Steps to train for."),
         click.Option(["--tokens"], callback=_tokens, help="Tokens to train on, such as 5m."),
         option("--minutes", above, None, "Minutes to train for.  [default: 60]"),
+        option("--cpu-minutes", above, None, "The same, of each thread's work alone."),
         option("--draft-vocabulary", some, 8192, "Tokens that it drafts."),
         option("--rows", some, 16, "Rows of a batch."),
         option("--places", some, 512, "Tokens of a row; longer texts are cut."),
@@ -98,13 +100,20 @@ def _common() -> list[click.Parameter]:
         option("--learning-rate", above, 5e-3, "Of matrices, with Muon."),
         option("--other-rate", above, 1e-3, "Of all else, with AdamW."),
         option("--warm-up", click.IntRange(min=0), 20, "Steps in which the rates rise."),
-        option("--decay", click.FloatRange(0, 1), 0.3, "Share of the training in which they fall."),
+        option("--decay", share, 0.3, "Share of the training in which they fall."),
+        option("--average", share, 0.0, "Share, at the end, whose weights are averaged."),
+        option("--flattest", share, 1.0, "Share of the texts, those the target was least sure of."),
         option("--judge-every", some, 100, "Steps between two looks at held-out texts."),
+        option("--judge-minutes", above, None, "Minutes between two looks, rather than steps."),
         option("--patience", some, None, "Looks without a better result that end it."),
         option("--checkpoint-minutes", above, 3.0, "Between two checkpoints."),
         option("--seed", int, 0, "Of texts' order, new weights and noise."),
         option("--precision", click.Choice(["bfloat16", "float32"]), "bfloat16", "Of products."),
-        click.Option(["--from", "start"], type=path, help="A drafter's folder to go on from."),
+        click.Option(
+            ["--from", "start"],
+            type=path,
+            help="A drafter to go on from, of this target or of the model it was tuned from.",
+        ),
         click.Option(["--resume"], is_flag=True, help="Go on after the newest checkpoint."),
         click.Option(["--model"], help="The target.  [default: the one that wrote the data]"),
         click.Option(["--threads"], type=some, help="CPU threads.  [default: PyTorch's choice]"),
@@ -151,9 +160,11 @@ def _settings(given: dict[str, Any]) -> "TrainingSettings":
 
     chosen: list[Unit] = [unit for unit in get_args(Unit) if given[unit] is not None]
     if len(chosen) > 1:
-        raise click.UsageError(f"give one of --{' and --'.join(chosen)}, not both")
+        names = [unit.replace("_", "-") for unit in chosen]
+        raise click.UsageError(f"give one of --{' and --'.join(names)}, not both")
     unit: Unit = chosen[0] if chosen else "minutes"
-    same = ("rows", "places", "accumulate", "judge_every", "patience", "checkpoint_minutes")
+    same = ("rows", "places", "accumulate", "judge_every", "judge_minutes", "patience")
+    same += ("checkpoint_minutes", "average", "flattest")
     return TrainingSettings(
         amount=given[unit] if chosen else 60,
         unit=unit,

@@ -3,7 +3,9 @@
 import click
 
 from draftwood_train.cli.data import data
+from draftwood_train.cli.doctor import doctor
 from draftwood_train.cli.export import export, import_head
+from draftwood_train.cli.judge import judge
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 
 
@@ -18,7 +20,7 @@ def train() -> None:
     """
 
 
-for command in (data, export, import_head):
+for command in (data, doctor, export, import_head, judge):
     train.add_command(command)
 for name in recipe_names():
     train.add_command(RecipeCommand(name))

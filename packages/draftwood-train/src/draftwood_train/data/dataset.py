@@ -14,8 +14,8 @@ from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood_train.data.manifest import Manifest, TargetDigest
 from draftwood_train.data.shards import Shard
-from draftwood_train.data.states import states_of
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.states import states_alone, states_of
+from draftwood_train.data.texts import StoredText, TokenText
 
 Split = Literal["train", "held-out"]
 
@@ -110,7 +110,7 @@ class Texts(Sequence[StoredText]):
     def __init__(
         self, places: Sequence[tuple[Shard, int]], layers: tuple[int, ...], model: Model | None
     ) -> None:
-        self._places, self._layers, self._model = places, layers, model
+        self._places, self.layers, self.model = places, layers, model
 
     def __len__(self) -> int:
         return len(self._places)
@@ -123,23 +123,49 @@ class Texts(Sequence[StoredText]):
 
     def __getitem__(self, index: int | slice) -> "StoredText | Texts":
         if isinstance(index, slice):
-            return Texts(self._places[index], self._layers, self._model)
-        shard, text = self._places[index]
-        tokens = torch.from_numpy(shard.array("tokens")[shard.places(text)].astype(np.int64))
-        if shard.has_states:
-            stored = shard.states(text)
-            states, normalizers = stored.floats(), stored.log_normalizer
-        else:
-            assert self._model is not None
-            states, normalizers = states_of(self._model, tokens, self._layers)
+            return Texts(self._places[index], self.layers, self.model)
+        text = self.tokens_of(index)
+        states, normalizers = self._states(index, text)
         return StoredText(
-            tokens=tokens,
+            *(text.tokens, text.answer, text.is_greedy, text.source, states, normalizers),
+            kind=text.kind,
+            top=text.top,
+        )
+
+    def of_kind(self, kind: str) -> "Texts":
+        """The texts of one kind of task."""
+        places = [self._places[n] for n, each in enumerate(self.kinds) if each == kind]
+        return Texts(places, self.layers, self.model)
+
+    def tokens_of(self, index: int) -> TokenText:
+        """Read a text without running the target."""
+        shard, text = self._places[index]
+        return TokenText(
+            tokens=torch.from_numpy(shard.array("tokens")[shard.places(text)].astype(np.int64)),
             answer=int(shard.array("answers")[text]),
             is_greedy=bool(shard.array("is_greedy")[text]),
             source=shard.sources[text],
-            states=states,
-            log_normalizer=normalizers,
+            kind=shard.kinds[text],
+            top=shard.top(text),
         )
+
+    def _states(self, index: int, text: TokenText) -> tuple[Tensor, Tensor]:
+        """Stored states and normalisers of a text, or those that its target computes now."""
+        shard, number = self._places[index]
+        if shard.has_states:
+            stored = shard.states(number)
+            return stored.floats(), stored.log_normalizer
+        assert self.model is not None
+        if text.top is None:
+            return states_of(self.model, text.tokens, self.layers)
+        normalizers = torch.zeros(len(text.tokens))
+        normalizers[text.answer - 1 :] = text.top.log_normalizer
+        return states_alone(self.model, text.tokens, self.layers), normalizers
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Kind of each text's task, known without reading it."""
+        return [shard.kinds[text] for shard, text in self._places]
 
     @cached_property
     def lengths(self) -> list[int]:

@@ -5,16 +5,17 @@ would (Xu et al. 2024, arXiv:2406.08464).
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import words
 from draftwood_train.data.options import DataOptions
 from draftwood_train.data.prompts import CollectedPrompt, number_of
 from draftwood_train.data.states import PlaceStates
+from draftwood_train.data.texts import TopTokens
 from draftwood_train.data.write import Request, Written
 
-OWN = "own"
+OWN, SECOND_TURN = "own", "second turn"
 ATTEMPTS = 4
 LONGEST_TURN = 160  # tokens; a longer turn is rarely a question
 SHORTEST = 8  # characters
@@ -24,7 +25,7 @@ LEAST_DISTINCT = 0.6  # share of such runs that differ, in a text that goes roun
 
 @dataclass(frozen=True, eq=False)
 class MadeText:
-    """A prompt and one answer, as a shard stores it."""
+    """A prompt and one answer, as a shard stores it; of a chat all turns are the prompt."""
 
     prompt: str
     source: str
@@ -32,6 +33,9 @@ class MadeText:
     answer: int
     is_greedy: bool
     states: PlaceStates | None
+    top: TopTokens | None
+    kind: str
+    held_out: bool
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,6 @@ class Jobs:
                 " --max-prompt, or take --self-written 0"
             )
         self._special = frozenset(lm.tokenizer.all_special_ids)
-        self._keeps_states = options.states == "stored"
 
     def job(self, number: int) -> Generator[Request, Written, list[MadeText]] | None:
         """The job of this number; None where the collected prompts have run out."""
@@ -117,7 +120,7 @@ class Jobs:
         if place >= len(self.collected):
             return None
         prompt = self.collected[place]
-        return self._answers(number, prompt.text, prompt.source)
+        return self._chat(number, prompt)
 
     def _own_before(self, number: int) -> int:
         return int(number * self.options.self_written + 1e-9)
@@ -136,30 +139,66 @@ class Jobs:
             decoded = self.lm.tokenizer.decode(turn, clean_up_tokenization_spaces=False)
             text = str(decoded).strip()
             if is_usable(text):
-                return (yield from self._answers(number, text, OWN))
+                return (yield from self._chat(number, CollectedPrompt(text, OWN)))
         return []
 
-    def _answers(
-        self, number: int, text: str, source: str
+    def _chat(
+        self, number: int, prompt: CollectedPrompt
     ) -> Generator[Request, Written, list[MadeText]]:
-        options = self.options
-        tokens = tuple(self._encoded(text))
+        """Answers to a prompt, then to each of its follow-ups about the answer before."""
+        if not prompt.text:
+            return []
+        made = yield from self._answers(number, prompt, prompt.text, self._encoded(prompt.text))
+        messages, asked = [{"role": "user", "content": prompt.text}], prompt.text
+        for turn, follow_up in enumerate(prompt.follow_ups, start=1):
+            if not made or self.lm.tokenizer.chat_template is None:
+                break
+            messages += [
+                {"role": "assistant", "content": self._answer(made[-1])},
+                {"role": "user", "content": follow_up},
+            ]
+            asked = f"{asked}\n\n{follow_up}"
+            later = replace(prompt, kind=SECOND_TURN)
+            tokens = self.lm.encode(messages)
+            more = yield from self._answers(number, later, asked, tokens, turn)
+            if not more:
+                break
+            made += more
+        return made
+
+    def _answer(self, text: MadeText) -> str:
+        tokens = list(text.tokens[text.answer :])
+        return str(self.lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+
+    def _answers(
+        self,
+        number: int,
+        prompt: CollectedPrompt,
+        asked: str,
+        encoded: Sequence[int],
+        turn: int = 0,
+    ) -> Generator[Request, Written, list[MadeText]]:
+        options, tokens = self.options, tuple(encoded)
         if len(tokens) > options.max_prompt_tokens:
             return []
         made = []
         for answer in range(options.answers_per_prompt):
-            seed = number_of(options.seed, "answer", number, answer)
+            seed = number_of(options.seed, "answer", number, answer, *([turn] if turn else []))
             is_greedy = answer == 0 if options.answers_per_prompt > 1 else seed % 2 == 0
             written = yield Request(
                 tokens,
                 options.max_answer_tokens,
                 self.lm.end_tokens,
                 None if is_greedy else seed,
-                self._keeps_states,
+                keeps_states=True,
             )
             if len(written.tokens) - written.start > 1:  # more than an end of text
                 made.append(
-                    MadeText(text, source, written.tokens, written.start, is_greedy, written.states)
+                    MadeText(
+                        *(asked, prompt.source, written.tokens, written.start, is_greedy),
+                        *(written.states, written.top),
+                        *(prompt.kind or prompt.source, prompt.is_held_out),
+                    )
                 )
         return made
 

@@ -1,32 +1,41 @@
 """Make a data set, one shard after the other, resuming where an earlier run stopped."""
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from draftwood.models.requirements import require_ability
 from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
-from draftwood_train.data.barred import Bars, is_held_out
+from draftwood_train.data.barred import Bars
+from draftwood_train.data.everyday.material import load
+from draftwood_train.data.everyday.mix import EverydayPrompts
+from draftwood_train.data.everyday.sources import gather
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
 from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
 from draftwood_train.data.options import DataOptions
-from draftwood_train.data.prompts import collect, licences, measured_prompts
+from draftwood_train.data.prompts import CollectedPrompt, collect, licences, measured_prompts
 from draftwood_train.data.shards import Shard, explain_errors, shard_name, write_shard
 from draftwood_train.data.states import bytes_per_token
-from draftwood_train.data.write import BatchWriter, Job
+from draftwood_train.data.tops import COUNT
+from draftwood_train.data.write import BatchWriter, Job, Request
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
+BYTES_OF_TOP = 28  # of a token that is part of an answer half of the time, about
+TRIAL_PROMPT, TRIAL_ANSWER = 64, 16  # tokens
 Report = Callable[[int, int], None]
 """Called with the tokens stored or in progress, and with those that were run."""
 
 
 def expected_bytes(options: DataOptions, tokens: int, hidden_size: int) -> int:
     """Estimate the bytes on disk for so many tokens."""
-    stored = bytes_per_token(len(options.layers), hidden_size) if options.states == "stored" else 0
+    recomputed = options.states == "recomputed"
+    stored = BYTES_OF_TOP if recomputed else bytes_per_token(len(options.layers), hidden_size)
     return tokens * (stored + BYTES_WITHOUT_STATES)
 
 
@@ -59,18 +68,18 @@ class Maker:
     def __init__(self, folder: Path, lm: LanguageModel, options: DataOptions) -> None:
         _require_fit(lm, options)
         self.folder, self.lm, self.options = folder, lm, options
-        files = [Path(file) for file in options.files]
-        self._bars = Bars(measured_prompts())
-        wanted = (options.sets, files) if options.self_written < 1 else ((), [])
-        collected = collect(*wanted, options.seed, self._bars)
-        self._jobs = Jobs(lm, options, collected)
-        sources = licences(*wanted, options.file_licence)
-        for file in wanted[1]:
-            sources[str(file)]["sha256"] = DataFile(file).sha256
-        if options.self_written:
-            sources[OWN] = OWN_LICENCE
+        measured = measured_prompts()
+        self._bars = Bars(measured)
+        found = (
+            _everyday(options, measured)
+            if options.mix == "everyday"
+            else _collected(options, self._bars)
+        )
+        self._jobs = Jobs(lm, options, found.prompts)
+        own = {OWN: OWN_LICENCE} if options.self_written else {}
+        digest = TargetDigest.of(lm.model, lm.name)
         self.manifest = self._started(
-            Manifest(TargetDigest.of(lm.model, lm.name), options, sources)
+            Manifest(digest, options, {**found.sources, **own}, split=found.split)
         )
         self._ran_out = False
 
@@ -78,7 +87,8 @@ class Maker:
         """Write shards until prompts and answers together have ``tokens`` tokens."""
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
         layers = self.options.layers if self.options.states == "stored" else None
-        writer = BatchWriter(self.lm.model, at_once, longest, layers)
+        top = 0 if layers is not None else min(COUNT, self.lm.model.vocab_size)
+        writer = BatchWriter(self.lm.model, at_once, longest, layers, top)
         ended: dict[int, list[MadeText]] = {}
 
         def under_way() -> int:
@@ -98,6 +108,21 @@ class Maker:
             self._store([ended[n] for n in sorted(ended)])
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def speed(self, at_once: int) -> float:
+        """Tokens per second of a short trial: prompts of random tokens and greedy answers."""
+        model = self.lm.model
+        tokens = tuple((7919 * place) % model.vocab_size for place in range(TRIAL_PROMPT))
+
+        def trial(number: int) -> Job[None]:
+            prompt = (number % model.vocab_size, *tokens)
+            yield Request(prompt, TRIAL_ANSWER, frozenset(), None, keeps_states=False)
+
+        writer = BatchWriter(model, at_once, 2 * TRIAL_PROMPT, None, min(COUNT, model.vocab_size))
+        began = time.perf_counter()
+        for _ in writer.run((number, trial(number)) for number in range(at_once)):
+            pass
+        return writer.tokens / (time.perf_counter() - began)
 
     def _next(self) -> range:
         """Numbers of the jobs of the next shard."""
@@ -163,20 +188,44 @@ class Maker:
                 f"none of the {len(of_prompts)} prompts of {name} gave a text: all were too long,"
                 " repeated or barred; raise --max-prompt, or give other prompts"
             )
-        held_out = [is_held_out(text.prompt) for text in texts]
         path = self.folder / name
-        write_shard(path, texts, held_out)
+        write_shard(path, texts, self.lm.model.vocab_size)
         facts = ShardFacts(
             file=name,
             bytes=path.stat().st_size,
             prompts=len(of_prompts),
             texts=len(texts),
-            held_out_texts=sum(held_out),
+            held_out_texts=sum(text.held_out for text in texts),
             tokens=sum(len(text.tokens) for text in texts),
             answer_tokens=sum(len(text.tokens) - text.answer for text in texts),
         )
         self.manifest = replace(self.manifest, shards=(*self.manifest.shards, facts))
         self.manifest.write(self.folder)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Prompts that others wrote, with what the manifest says of them."""
+
+    prompts: Sequence[CollectedPrompt]
+    sources: Mapping[str, Mapping[str, str]]
+    split: Mapping[str, Any]
+
+
+def _collected(options: DataOptions, bars: Bars) -> _Found:
+    files = [Path(file) for file in options.files]
+    wanted = (options.sets, files) if options.self_written < 1 else ((), [])
+    prompts = collect(*wanted, options.seed, bars)
+    sources = licences(*wanted, options.file_licence)
+    for file in wanted[1]:
+        sources[str(file)]["sha256"] = DataFile(file).sha256
+    return _Found(prompts, sources, {})
+
+
+def _everyday(options: DataOptions, measured: Sequence[str]) -> _Found:
+    texts = gather(options.without)
+    prompts = EverydayPrompts(load(texts), options.seed, measured)
+    return _Found(prompts, texts.facts, prompts.split())
 
 
 def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
@@ -191,7 +240,16 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
     if found.sources != new.sources:
         raise ValueError(
             f"a file of prompts changed since the data in {folder} were begun; name a new folder"
+            if new.options.mix == "collected"
+            else f"{_changed(found, new)} changed since the data in {folder} were begun; name a new"
+            " folder"
         )
+
+
+def _changed(found: Manifest, new: Manifest) -> str:
+    """Name of the first source that is another one now."""
+    names = sorted({*found.sources, *new.sources})
+    return next(name for name in names if found.sources.get(name) != new.sources.get(name))
 
 
 def _require_fit(lm: LanguageModel, options: DataOptions) -> None:

@@ -91,12 +91,14 @@ class Manifest:
         options: that decided which.
         sources: licence and origin of each.
         shards: that are whole, in their order.
+        split: what is held out, where that is more than a share of prompts.
     """
 
     target: TargetDigest
     options: DataOptions
     sources: Mapping[str, Mapping[str, str]]
     shards: tuple[ShardFacts, ...] = field(default=())
+    split: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -144,7 +146,7 @@ class Manifest:
 
 def _manifest(record: Mapping[str, Any]) -> Manifest:
     target = {**record["target"], "probe": tuple(record["target"]["probe"])}
-    lists = ("layers", "sets", "files")
+    lists = ("layers", "sets", "files", "without")
     options: dict[str, Any] = {
         name: tuple(value) if name in lists else value for name, value in record["options"].items()
     }
@@ -153,4 +155,5 @@ def _manifest(record: Mapping[str, Any]) -> Manifest:
         DataOptions(**options),
         record["sources"],
         tuple(ShardFacts(**shard) for shard in record["shards"]),
+        record.get("split", {}),
     )

@@ -7,6 +7,9 @@ from typing import Literal, get_args
 from draftwood_train.data.sources import SOURCES
 
 StatesMode = Literal["stored", "recomputed"]
+Mix = Literal["collected", "everyday"]
+MOST_SELF_WRITTEN = 0.15
+"""Share of the everyday mix that the target may write itself."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class DataOptions:
         states: whether states are stored in 8 bits, or recomputed when they are read.
         layers: whose inputs are wanted; the number after the last is the state after the norm.
         prompts_per_shard: of a file.
+        mix: prompts that are collected from sets and files, or everyday ones from packages.
+        without: sources that the everyday mix goes without.
     """
 
     layers: tuple[int, ...]
@@ -39,6 +44,8 @@ class DataOptions:
     max_prompt_tokens: int = 384
     states: StatesMode = "stored"
     prompts_per_shard: int = 256
+    mix: Mix = "collected"
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.states not in get_args(StatesMode):
@@ -53,7 +60,24 @@ class DataOptions:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.self_written <= 1:
             raise ValueError(f"self_written is a share from 0 to 1, got {self.self_written}")
-        require_prompts(self.sets, self.files, self.self_written)
+        if self.mix == "collected":
+            if self.without:
+                raise ValueError("--without goes with --mix everyday; of sets name those you want")
+            require_prompts(self.sets, self.files, self.self_written)
+        else:
+            self._require_own_prompts()
+
+    def _require_own_prompts(self) -> None:
+        """Raise ValueError for prompts beside those of the everyday mix."""
+        if self.sets or self.files:
+            raise ValueError(
+                "the everyday mix has prompts of its own; leave out --sets and --prompts"
+            )
+        if self.self_written > MOST_SELF_WRITTEN:
+            raise ValueError(
+                f"the target writes at most {MOST_SELF_WRITTEN} of the everyday mix, got"
+                f" --self-written {self.self_written}"
+            )
 
 
 def require_prompts(sets: Sequence[str], files: Sequence[str], self_written: float) -> None:

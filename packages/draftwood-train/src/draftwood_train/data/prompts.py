@@ -21,10 +21,23 @@ ASK_FOR_NUMBERS = ("gsm8k", "svamp")
 
 @dataclass(frozen=True)
 class CollectedPrompt:
-    """One prompt of a user, and the set it comes from."""
+    """One prompt of a user, and the set it comes from.
+
+    Attributes:
+        kind: of the task; "" where none is known.
+        follow_ups: what the user asks next about each answer.
+        held_out: the split; None leaves it to the hash of the text.
+    """
 
     text: str
     source: str
+    kind: str = ""
+    follow_ups: tuple[str, ...] = ()
+    held_out: bool | None = None
+
+    @property
+    def is_held_out(self) -> bool:
+        return is_held_out(self.text) if self.held_out is None else self.held_out
 
 
 def number_of(*parts: object) -> int:

@@ -16,6 +16,8 @@ from draftwood.storage.atomic import CANNOT_WRITE, write_file
 from draftwood.storage.safetensors import read_header
 from draftwood_train.data.jobs import MadeText
 from draftwood_train.data.states import PlaceStates
+from draftwood_train.data.texts import TopTokens
+from draftwood_train.data.tops import TopForm
 
 CURE = "delete it and give the command that made the data again; it makes this file anew"
 STATES = ("codes", "scales", "log_normalizer")
@@ -47,8 +49,11 @@ def explain_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_shard(path: Path, texts: Sequence[MadeText], held_out: Sequence[bool]) -> None:
+def write_shard(path: Path, texts: Sequence[MadeText], vocab_size: int) -> None:
     """Store texts in a file.
+
+    Args:
+        vocab_size: of the target, which says how many bytes a token takes.
 
     Raises:
         OSError: where the disk refuses.
@@ -59,21 +64,42 @@ def write_shard(path: Path, texts: Sequence[MadeText], held_out: Sequence[bool])
         "lengths": _int32([len(text.tokens) for text in texts]),
         "answers": _int32([text.answer for text in texts]),
         "is_greedy": torch.tensor([text.is_greedy for text in texts], dtype=torch.uint8),
-        "held_out": torch.tensor(list(held_out), dtype=torch.uint8),
+        "held_out": torch.tensor([text.held_out for text in texts], dtype=torch.uint8),
         "prompts": torch.frombuffer(bytearray(b"".join(prompts)), dtype=torch.uint8),
         "prompt_lengths": _int32([len(prompt) for prompt in prompts]),
     }
     states = [text.states for text in texts if text.states is not None]
     if states:
         tensors |= {name: torch.cat([getattr(each, name) for each in states]) for name in STATES}
+    tensors |= _packed_tops(texts, vocab_size)
     # one entry alone, as several come in any order
-    metadata = {"sources": json.dumps([text.source for text in texts])}
+    metadata = {"sources": json.dumps(_told(texts))}
 
     def fill(partial: Path) -> None:
         save_file(tensors, partial, metadata)
         partial.chmod(0o644)  # safetensors makes it unreadable for others
 
     write_file(path, fill, explain_errors)
+
+
+def _packed_tops(texts: Sequence[MadeText], vocab_size: int) -> dict[str, Tensor]:
+    """The target's likeliest tokens, each text packed on its own."""
+    tops = [text.top for text in texts if text.top is not None]
+    if not tops:
+        return {}
+    form = TopForm.of(tops[0].tokens.shape[1], vocab_size)
+    packed = [form.packed(top) for top in tops]
+    return {
+        "top": torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.uint8),
+        "top_lengths": _int32([len(each) for each in packed]),
+        "top_form": _int32([form.count, form.id_bytes]),
+    }
+
+
+def _told(texts: Sequence[MadeText]) -> list[str] | dict[str, list[str]]:
+    """Source of each text, and beside it the kind where that says more."""
+    sources, kinds = [text.source for text in texts], [text.kind for text in texts]
+    return sources if kinds == sources else {"sources": sources, "kinds": kinds}
 
 
 def _int32(numbers: list[int]) -> Tensor:
@@ -103,7 +129,9 @@ class Shard:
             length = int.from_bytes(file.read(8), "little")
             self._begin = 8 + length
             metadata = json.loads(file.read(length))["__metadata__"]
-        self.sources: list[str] = json.loads(metadata["sources"])
+        told = json.loads(metadata["sources"])
+        self.sources: list[str] = told if isinstance(told, list) else told["sources"]
+        self.kinds: list[str] = told if isinstance(told, list) else told["kinds"]
         if not self.sources:
             raise ValueError(f"the shard {path} holds no texts; {CURE}")
 
@@ -150,6 +178,26 @@ class Shard:
             found.append(packed[start : start + length].decode())
             start += length
         return found
+
+    @cached_property
+    def _top_ends(self) -> np.ndarray:
+        return np.cumsum(self.array("top_lengths"), dtype=np.int64)
+
+    def top(self, text: int) -> TopTokens | None:
+        """The target's likeliest tokens at a text's answer; None where they are not stored.
+
+        Raises:
+            ValueError: where they are damaged.
+        """
+        if "top" not in self._header:
+            return None
+        end = int(self._top_ends[text])
+        packed = self.array("top")[end - int(self.array("top_lengths")[text]) : end].tobytes()
+        places = int(self.array("lengths")[text]) - int(self.array("answers")[text]) + 1
+        try:
+            return TopForm(*self.array("top_form").tolist()).unpacked(packed, places)
+        except ValueError as error:
+            raise ValueError(f"the shard {self.path} is torn: {error}; {CURE}") from None
 
     def states(self, text: int) -> PlaceStates:
         """The stored states of a text."""

@@ -6,8 +6,10 @@ Stored states take 8 bits an entry, with a scale for each place and layer.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Int8
+from numpy.lib.stride_tricks import as_strided
 from torch import Tensor
 
 from draftwood.models.model import Model, ModelOutput, ModelSession, chunks
@@ -52,16 +54,27 @@ def bytes_per_token(layers: int, dim: int) -> int:
 def likeliest(
     logits: Float[Tensor, "rows vocab"],
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """Most probable token of each row, and the log of the row's sum of exponentials.
+    """Most probable token of each row, and the log of the row's sum of exponentials."""
+    best, _, normalizers = top_tokens(logits, 1)
+    return best[:, 0], normalizers
 
-    One pass over each row gives both, by the most probable token's probability.
+
+def top_tokens(
+    logits: Float[Tensor, "rows vocab"], count: int
+) -> tuple[Int[Tensor, "rows {count}"], Float[Tensor, "rows {count}"], Float[Tensor, " rows"]]:
+    """Most probable tokens of each row, their probabilities, and the log of its sum of
+    exponentials.
+
+    One pass over each row gives all three on the CPU, the last by the first one's probability.
     """
     if logits.device.type != "cpu":
-        return logits.argmax(-1), logits.float().logsumexp(-1)
-    found = topk_probs(logits.float().numpy(), 1, 1.0)
-    best, probability = map(torch.from_numpy, found)
-    normalizers = (logits.gather(1, best).double() - probability.double().log()).float()
-    return best[:, 0], normalizers[:, 0]
+        normalizers = logits.float().logsumexp(-1)
+        best = logits.topk(count)
+        return best.indices, (best.values.float() - normalizers[:, None]).exp(), normalizers
+    found = topk_probs(logits.float().numpy(), count, 1.0)
+    best, probabilities = map(torch.from_numpy, found)
+    first = logits.gather(1, best[:, :1]).double() - probabilities[:, :1].double().log()
+    return best, probabilities, first[:, 0].float()
 
 
 def in_bytes(
@@ -80,20 +93,17 @@ def stacked(
     """The hidden states of a pass, sequence after sequence."""
     if not layers:
         return torch.empty(sum(len(each.logits) for each in outputs), 0, 0, dtype=torch.float32)
-    return torch.stack([torch.cat([each.hidden[n] for each in outputs]) for n in layers], 1)
+    return torch.stack([torch.cat([each.states(n) for each in outputs]) for n in layers], 1)
 
 
 def rows_of(outputs: Sequence[ModelOutput]) -> Float[Tensor, "rows vocab"]:
     """Logits of outputs of a row each; not copied where they lie one after the other."""
-    first, size = outputs[0].logits, outputs[0].logits.shape[-1]
-    begin, step = first.data_ptr(), size * first.element_size()
-    memory = first.untyped_storage()
-    is_one = begin + len(outputs) * step <= memory.data_ptr() + memory.nbytes()
-    if is_one and all(
-        each.logits.data_ptr() == begin + row * step for row, each in enumerate(outputs)
-    ):
-        return first.as_strided((len(outputs), size), (size, 1))
-    return torch.cat([each.logits for each in outputs])
+    rows = [each.rows for each in outputs]
+    begin, size = rows[0].ctypes.data, rows[0].nbytes
+    if all(row.ctypes.data == begin + place * size for place, row in enumerate(rows)):
+        shape = len(rows), rows[0].shape[1]
+        return torch.from_numpy(as_strided(rows[0], shape, rows[0].strides))
+    return torch.from_numpy(np.concatenate(rows))
 
 
 def extend(
@@ -121,3 +131,18 @@ def states_of(
     finally:
         session.close()
     return states, normalizers
+
+
+def states_alone(
+    model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
+) -> Float[Tensor, "places layers dim"]:
+    """Run a pass over a whole text without the output head."""
+    session = model.start()
+    try:
+        passes = [
+            stacked([session.extend(chunk, "none", tuple(layers))], layers).float()
+            for chunk in chunks(tokens.tolist(), PREFILL)
+        ]
+    finally:
+        session.close()
+    return torch.cat(passes)

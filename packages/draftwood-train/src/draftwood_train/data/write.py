@@ -26,10 +26,11 @@ from draftwood_train.data.states import (
     PlaceStates,
     extend,
     in_bytes,
-    likeliest,
     rows_of,
     stacked,
+    top_tokens,
 )
+from draftwood_train.data.texts import TopTokens
 
 Outcome = TypeVar("Outcome")
 LONGEST_PERIOD, LEAST_CIRCLED = 64, 24
@@ -45,7 +46,7 @@ class Request:
         max_new_tokens: most to write.
         ends: tokens that end the text; they are part of it.
         seed: of the draws at temperature 1; None takes the likeliest tokens.
-        keeps_states: whether states at all places are wanted.
+        keeps_states: whether what the target computes on the way is wanted.
     """
 
     tokens: tuple[int, ...]
@@ -63,12 +64,17 @@ class Written:
         tokens: all of it.
         start: place of the first one that was written.
         states: at all places, where they were asked for.
+        top: the target's likeliest tokens from the place before ``start`` on, likewise.
     """
 
     tokens: tuple[int, ...]
     start: int
     states: PlaceStates | None
+    top: TopTokens | None = None
 
+
+_Row = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Likeliest tokens after a place, their probabilities, and the logits' normaliser."""
 
 Job = Generator[Request, Written, Outcome]
 """Generator that yields requests, is sent each text, and returns its result."""
@@ -104,6 +110,7 @@ class _Slot:
     rng: Rng | None = None
     tokens: list[int] = field(default_factory=list)  # of the text; some may not have been run yet
     ran: list[int] = field(default_factory=list)  # tokens in the cache
+    top: list["_Row"] = field(default_factory=list)  # from the place before the first new token
     circles: bool = False  # the text repeats itself
 
     @property
@@ -114,10 +121,16 @@ class _Slot:
         is_over = new > 0 and self.tokens[-1] in self.request.ends
         return is_over or new == self.request.max_new_tokens or self.circles
 
+    @property
+    def is_in_answer(self) -> bool:
+        """True if the newest token that ran is the prompt's last one or comes after it."""
+        assert self.request is not None
+        return self.request.keeps_states and len(self.ran) >= len(self.request.tokens)
+
     def begin(self, request: Request) -> None:
         self.request = request
         self.rng = None if request.seed is None else Rng(request.seed)
-        self.tokens, self.circles = list(request.tokens), False
+        self.tokens, self.circles, self.top = list(request.tokens), False, []
         pairs = zip(self.tokens[:-1], self.ran, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self.session.rewind(len(self.ran) - common)
@@ -127,7 +140,7 @@ class _Slot:
         """Choose the next token by the logits after the newest one, of which ``best`` is first."""
         assert self.request is not None
         if self.rng is not None:
-            best = self.rng.draw_from_logits(logits[[row]].float().cpu().numpy(), 0, 1.0)
+            best = self.rng.draw_from_logits(logits[row : row + 1].float().cpu().numpy(), 0, 1.0)
         self.tokens.append(best)
         self.circles = goes_round(self.tokens, len(self.request.tokens))
 
@@ -140,12 +153,18 @@ class BatchWriter:
         at_once: texts in progress at a time.
         longest: most tokens of a text.
         layers: whose states are kept; None keeps none.
+        top: how many of the likeliest tokens at each place of an answer are kept.
     """
 
     def __init__(
-        self, model: Model, at_once: int, longest: int, layers: tuple[int, ...] | None
+        self,
+        model: Model,
+        at_once: int,
+        longest: int,
+        layers: tuple[int, ...] | None,
+        top: int = 0,
     ) -> None:
-        self.model, self.layers = model, layers
+        self.model, self.layers, self.top = model, layers, top
         self.tokens = 0  # written so far, of prompts too
         self._longest, self._at_once = longest, at_once
         self._states: PlaceStates | None = None  # of all places of all slots
@@ -184,9 +203,9 @@ class BatchWriter:
                     yield from self._ask(slot, self._written(slot), running, free)
 
     def _is_whole(self, slot: _Slot) -> bool:
-        """True if nothing is left to write or, where states are wanted, to run."""
+        """True if nothing is left to write or, where states or places are wanted, to run."""
         assert slot.request is not None
-        wants_last = slot.request.keeps_states and self.layers is not None
+        wants_last = slot.request.keeps_states and (self.layers is not None or self.top > 0)
         return slot.is_done and (not wants_last or len(slot.ran) == len(slot.tokens))
 
     def _ask(
@@ -209,7 +228,8 @@ class BatchWriter:
             places = slice(slot.begins, slot.begins + len(slot.tokens))
             parts = (held.codes, held.scales, held.log_normalizer)
             states = PlaceStates(*(part[places].clone() for part in parts))
-        return Written(tuple(slot.tokens), len(slot.request.tokens), states)
+        top = _joined(slot.top) if slot.request.keeps_states and self.top else None
+        return Written(tuple(slot.tokens), len(slot.request.tokens), states, top)
 
     def _step(self, slots: list[_Slot]) -> None:
         """Extend each slot by one token: prompts in passes of their own, others together."""
@@ -232,13 +252,13 @@ class BatchWriter:
         for slot in ready:
             slot.session.commit([0])
         logits = rows_of(outputs)
-        best, normalizers = likeliest(logits)
+        found = top_tokens(logits, max(self.top, 1))
         if self.layers is not None:
             places = torch.tensor([slot.begins + len(slot.ran) for slot in ready])
-            self._keep(places, in_bytes(stacked(outputs, self.layers), normalizers))
+            self._keep(places, in_bytes(stacked(outputs, self.layers), found[2]))
         for slot in ready:
             slot.ran.append(slot.tokens[-1])
-        self._go_on(ready, logits, best, normalizers)
+        self._go_on(ready, logits, found)
         self.tokens += len(ready)
 
     def _prefill(self, slot: _Slot) -> None:
@@ -251,7 +271,7 @@ class BatchWriter:
             last = extend_in_chunks(slot.session, missing).logits[-1]
         slot.ran = list(slot.tokens)
         self.tokens += len(missing)
-        self._go_on([slot], last[None], *likeliest(last[None]))
+        self._go_on([slot], last[None], top_tokens(last[None], max(self.top, 1)))
 
     def _keep(self, places: "slice | torch.Tensor", new: PlaceStates) -> None:
         """Store the states of these places."""
@@ -260,17 +280,19 @@ class BatchWriter:
         self._states.scales[places] = new.scales
         self._states.log_normalizer[places] = new.log_normalizer
 
-    def _go_on(
-        self,
-        slots: Sequence[_Slot],
-        logits: torch.Tensor,
-        best: torch.Tensor,
-        normalizers: torch.Tensor,
-    ) -> None:
+    def _go_on(self, slots: Sequence[_Slot], logits: torch.Tensor, found: _Row) -> None:
         """Choose the next token of each slot that has not ended, by its row."""
+        best, probabilities, normalizers = found
         if not bool(normalizers.isfinite().all()):
             raise ValueError("the model's logits are not finite; its weights may be damaged")
-        tokens = best.tolist()
+        tokens = best[:, 0].tolist()
         for row, slot in enumerate(slots):
+            if self.top and slot.is_in_answer:
+                slot.top.append((best[row], probabilities[row], normalizers[row]))
             if not slot.is_done:
                 slot.take(logits, row, tokens[row])
+
+
+def _joined(rows: Sequence[_Row]) -> TopTokens:
+    tokens, probabilities, normalizers = (torch.stack(part) for part in zip(*rows, strict=True))
+    return TopTokens(tokens.cpu(), probabilities.float().log().cpu(), normalizers.float().cpu())

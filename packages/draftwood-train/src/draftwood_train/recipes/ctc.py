@@ -10,9 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.lattice import Chain, Frames, Lattice, Unmerged
-from draftwood.heads.prefix_search import likeliest_prefixes
+from draftwood.heads.ctc import CtcHead
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 from draftwood_train.ctc_losses import (
@@ -109,7 +107,7 @@ class CtcRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         """A new head."""
-        config = CtcConfig(
+        config = CtcHead.config_type(
             target.sizes,
             form=self.form,
             frames=self.frames,
@@ -202,18 +200,17 @@ class CtcRecipe:
         states = frame_states(head, rows, target, chosen)
         probs, texts = head.log_probs(states, target.head).exp(), labels.tolist()
         with torch.autocast("cpu", enabled=False):
-            read = reader(head, target)
+            tree = reader(head, target)
             accepted = [
-                self._accepted(read(each), text)
+                self._accepted(tree(each, NODES), text)
                 for each, text in zip(probs.cpu(), texts, strict=True)
             ]
         tokens = float(sum(depth + 1 for depth, _ in accepted))
         first = float(sum(right for _, right in accepted))
         return Judged(places, {"block_efficiency": tokens, "first_guess": first})
 
-    def _accepted(self, frames: Frames, text: list[int]) -> tuple[int, bool]:
+    def _accepted(self, tree: DraftTree, text: list[int]) -> tuple[int, bool]:
         """Number of the text's tokens in the tree, and whether its first node is one of them."""
-        tree = likeliest_prefixes(frames, NODES)
         return depth_of(text, tree), tree.token_list[1:2] == text[:1]
 
 
@@ -239,17 +236,13 @@ def _start_from(head: CtcHead, target: TargetWeights) -> None:
             own[name].copy_(weight)
 
 
-def reader(head: CtcHead, target: TargetWeights) -> Callable[[Tensor], Frames]:
-    """A reader of a place's frames, given as probabilities, as the drafter reads them."""
-    if not head.config.pairwise:
-        alone = not head.config.has_blank
-        return lambda probs: Unmerged(probs, False) if alone else Lattice(probs)
+def reader(head: CtcHead, target: TargetWeights) -> Callable[[Tensor, int], DraftTree]:
+    """A reader of a place's frames, given as probabilities: their tree of so many nodes."""
     embedded = functional.embedding(target.draft_tokens, target.embedding)
-    pairs = head.pairwise.pairs(
-        embedded.to(head.frame_weight.dtype),
-        lambda states: functional.linear(states, target.head.to(states.dtype)),
+    pairs = head.pairs(
+        embedded, lambda states: functional.linear(states, target.head.to(states.dtype))
     )
-    return lambda probs: Chain(probs.log(), pairs, head.config.candidates)
+    return lambda probs, nodes: head.tree(probs, pairs, nodes)
 
 
 def judged_places(

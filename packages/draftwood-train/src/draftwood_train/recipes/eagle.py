@@ -1,7 +1,7 @@
 """EAGLE heads, which continue the target's hidden states step by step."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -10,9 +10,17 @@ from torch.nn import functional
 
 from draftwood.heads.eagle import EagleHead
 from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.losses import LOSSES, Loss, head_losses, loss_at
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
-from draftwood_train.unrolled import Unrolled, predicted_places, shifted
+from draftwood_train.rejections import is_first, rejected
+from draftwood_train.unrolled import (
+    Unrolled,
+    all_places,
+    at_places,
+    drawn_places,
+    predicted_places,
+    shifted,
+)
 
 JUDGED_STEPS = 4
 """Levels of the tree that ``judge`` considers; trees of 8 nodes are rarely deeper."""
@@ -20,19 +28,25 @@ JUDGED_STEPS = 4
 
 @dataclass(frozen=True)
 class DraftStep:
-    """One draft step at all places.
+    """One draft step at all places, or at some.
 
     Attributes:
         states: input of the output head [rows places dim].
         fed: state that is fed back, likewise.
         target: offset of the place whose next token is predicted, from the row's own.
         counts: whether the predicted token is part of an answer [rows places].
+        places: places of the rows, where they are not all of them [rows places].
     """
 
     states: Tensor
     fed: Tensor
     target: int
     counts: Tensor
+    places: Tensor | None = None
+
+    def of(self, values: Tensor) -> Tensor:
+        """Values of the predicted places, of values at all places."""
+        return at_places(shifted(values, self.target), self.places)
 
 
 @dataclass(frozen=True)
@@ -69,8 +83,24 @@ class EagleRecipe:
         default="random", metadata={"help": "the target's last layer, or random weights"}
     )
     window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
+    later_share: float = field(
+        default=1.0, metadata={"help": "share of the places that later draft steps are trained at"}
+    )
+    sampled_rows: int = field(
+        default=0,
+        metadata={"help": "unlikely tokens drawn for the loss beside all likely ones, 0 for all"},
+    )
+    lk_from: float = field(
+        default=1.0, metadata={"help": "share of the training behind which the loss is lk-hybrid"}
+    )
+    replay: float = field(
+        default=0.0,
+        metadata={"help": "share of the training, at its end, that repeats rejected drafts"},
+    )
 
     def __post_init__(self) -> None:
+        if not 0 < self.later_share <= 1:
+            raise ValueError(f"later_share is more than 0, at most 1, got {self.later_share}")
         if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
         if self.loss_name not in LOSSES:
@@ -107,13 +137,52 @@ class EagleRecipe:
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         assert isinstance(head, EagleHead)
+        loss = loss_at(self.loss_name, self.lk_from, progress)
+        if progress >= 1 - self.replay:
+            return self._replayed(head, rows, target, loss)
         steps = self.unroll if progress >= self.unroll_from else 1
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
-        for number, step in enumerate(self._unrolled(head, rows, target, steps)):
-            each, overlap = self._step_loss(step, rows, target)
+        chosen = drawn_places(_counts(rows, 2), self.later_share) if steps > 1 else None
+        for number, step in enumerate(self._unrolled(head, rows, target, steps, chosen)):
+            each, overlap = self._step_loss(step, rows, target, loss)
             total = total + each / steps
             figures[f"overlap_{number + 1}"] = overlap
         return total, figures
+
+    def _replayed(
+        self, head: EagleHead, rows: PackedRows, target: TargetWeights, loss: Loss
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        """Mean of two losses: of first steps everywhere, and of drafts that decoding would reject.
+
+        Decoding is replayed on the texts at hand with the head as it is (after Draft-OPD,
+        arXiv:2605.29343); where a draft differs from the text, the target's distribution there is
+        what it learns.
+        """
+        failed = self._rejected(head, rows, target)
+        later = all_places(failed[1:].any(0))
+        total, count = rows.final.new_zeros((), dtype=torch.float32), max(int(failed.sum()), 1)
+        figures = {"rejected": float(count)}
+        for number, step in enumerate(self._unrolled(head, rows, target, len(failed), later)):
+            here = replace(step, counts=step.counts & at_places(failed[number], step.places))
+            each, _ = self._step_loss(here, rows, target, loss)
+            total = total + each * int(here.counts.sum()) / count
+            if number == 0:
+                everywhere, figures["overlap_1"] = self._step_loss(step, rows, target, loss)
+                total = total + everywhere
+        return total / 2, figures
+
+    @torch.no_grad()
+    def _rejected(self, head: EagleHead, rows: PackedRows, target: TargetWeights) -> Tensor:
+        """Places and steps at which decoding would reject a draft [steps rows places]."""
+        head.eval()  # without noise
+        right, counts = [], []
+        for step in self._unrolled(head, rows, target, self.unroll):
+            known = shifted(rows.segments, step.target + 1, -2) == rows.segments
+            tokens = shifted(rows.tokens, step.target + 1)
+            counts.append(step.counts & known)
+            right.append(is_first(step.states, tokens, counts[-1], target))
+        head.train()
+        return rejected(torch.stack(right), torch.stack(counts), rows)
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
@@ -122,38 +191,53 @@ class EagleRecipe:
         return judged_steps([step.states for step in steps], rows, target)
 
     def _unrolled(
-        self, head: EagleHead, rows: PackedRows, target: TargetWeights, steps: int
+        self,
+        head: EagleHead,
+        rows: PackedRows,
+        target: TargetWeights,
+        steps: int,
+        chosen: Tensor | None = None,
     ) -> Iterator[DraftStep]:
+        """Draft steps in a row, those behind the first at the chosen places alone."""
         features = rows.states.float()
         if head.training and self.noise:
             size = features.pow(2).mean(-1, keepdim=True).sqrt()
             features = features + self.noise * size * torch.randn_like(features)
         state = head.combine(features).float()
-        predicted = predicted_places(rows.is_answer, rows.segments)
-        attend = Unrolled(rows.segments, head.config.window)
+        attend, places = Unrolled(rows.segments, head.config.window), None
         for number in range(steps):
             ahead = number + 1
-            inside = shifted(rows.segments, ahead, -2) == rows.segments
-            embedded = functional.embedding(shifted(rows.tokens, ahead), target.embedding).float()
-            attend.next_step()
-            state, normed = head(embedded, state, rows.positions + number, attend)
-            yield DraftStep(normed, state, ahead, inside & shifted(predicted, ahead, False))
+            if number == 1 and chosen is not None:
+                places, state = chosen, at_places(state, chosen)
+            tokens = at_places(shifted(rows.tokens, ahead), places)
+            embedded = functional.embedding(tokens, target.embedding).float()
+            attend.next_step(places)
+            positions = at_places(rows.positions, places) + number
+            state, normed = head(embedded, state, positions, attend)
+            counts = at_places(_counts(rows, ahead), places)
+            yield DraftStep(normed, state, ahead, counts, places)
 
     def _step_loss(
-        self, step: DraftStep, rows: PackedRows, target: TargetWeights
+        self, step: DraftStep, rows: PackedRows, target: TargetWeights, loss: Loss
     ) -> tuple[Tensor, float]:
         counts = step.counts
-        states = step.states[counts]
-        final = shifted(rows.final, step.target)[counts]
-        normalizer = shifted(rows.log_normalizer, step.target)[counts]
+        states, final = step.states[counts], step.of(rows.final)[counts]
+        normalizer = step.of(rows.log_normalizer)[counts]
         losses, overlaps = head_losses(
-            states, final, normalizer, target.head, LOSSES[self.loss_name]
+            states, final, normalizer, target.head, loss, self.sampled_rows
         )
         count = max(len(losses), 1)
         mean, overlap = losses.sum() / count, float(overlaps.sum()) / count
         if self.variant != "eagle-3":
             mean = functional.smooth_l1_loss(step.fed[counts].float(), final.float()) + 0.1 * mean
         return mean, overlap
+
+
+def _counts(rows: PackedRows, ahead: int) -> Tensor:
+    """True where the token that a draft step predicts is part of an answer [rows places]."""
+    inside = shifted(rows.segments, ahead, -2) == rows.segments
+    predicted = predicted_places(rows.is_answer, rows.segments)
+    return inside & shifted(predicted, ahead, False)
 
 
 @torch.no_grad()

@@ -64,7 +64,7 @@ class LmRecipe:
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         counts = predicted_places(rows.is_answer, rows.segments)
-        states = _states(head, rows, target)[counts]
+        states = states_of_rows(head, rows, target)[counts]
         final, count = rows.final[counts], max(int(counts.sum()), 1)
         if self.loss_name in DIVERGENCES:
             losses = divergences(states, final, target.head, DIVERGENCES[self.loss_name])
@@ -76,18 +76,24 @@ class LmRecipe:
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        states = _states(head, rows, target)
+        states = states_of_rows(head, rows, target)
         levels = [shifted(states, ahead) for ahead in range(1, JUDGED_STEPS + 1)]
         return judged_steps(levels, rows, target)
 
 
-def _states(
-    head: nn.Module, rows: PackedRows, target: TargetWeights
+def states_of_rows(
+    head: nn.Module, rows: PackedRows, target: TargetWeights, tokens: Tensor | None = None
 ) -> Float[Tensor, "rows places dim"]:
+    """States of a draft LM at all places, which the output head reads.
+
+    Args:
+        tokens: read in the place of the rows' own.
+    """
     assert isinstance(head, LmHead)
+    tokens = rows.tokens if tokens is None else tokens
     attend = Unrolled(rows.segments, head.config.window)
     attend.next_step()
-    embedded = functional.embedding(rows.tokens, target.embedding).float()
+    embedded = functional.embedding(tokens, target.embedding).float()
     return head(embedded, rows.positions, attend)
 
 

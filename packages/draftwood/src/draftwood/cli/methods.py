@@ -24,7 +24,7 @@ def methods(everything: bool, as_json: bool) -> None:
     """List the methods: what each needs, what it does, and how fast it was measured to be.
 
     Those that were slower than plain decoding where they were measured stand at the end, a line
-    each. --all adds parts, the trees that --tree takes, and sources.
+    each. --all adds parts, each one's tree and the forms that --tree takes, and sources.
 
     \b
     Examples:
@@ -91,6 +91,7 @@ def describe(method: "Named") -> dict[str, object]:
         "needs_drafter": "head" in found.needs,
         "needs": [need.partition(" ")[0] for need in _needs(found)],
         "trees": list(found.trees),
+        "tree": found.tree,
         "measured": [asdict(each) for each in measured_speeds().get(found.name, ())],
         "summary": found.summary,
         "source": found.source,
@@ -147,6 +148,8 @@ def _parts(listings: "Sequence[Listing]") -> "Table":
     table.add_column("--tree", overflow="fold")
     for listing in listings:
         trees = " ".join(SHORT[form] for form in listing.trees)
+        if listing.tree is not None:
+            trees = f"{listing.tree} (or {trees})"
         parts = (listing.name, listing.drafter, listing.shape or "", listing.verifier, trees)
         table.add_row(*parts, style=_style(listing))
     return table

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-import torch
+import numpy as np
 
 from draftwood.models.model import Model
+from draftwood.storage.memory import is_lack_of_memory
 from draftwood.tree import DraftTree
 
 QUICK = (1, 2, 4, 8, 16, 32, 64)
@@ -195,7 +196,7 @@ class _Bench:
     def __init__(self, model: Model, seconds: float, clock: Callable[[], float]) -> None:
         self.model, self.clock = model, clock
         self.start, self.end = clock(), clock() + seconds
-        self.random = torch.Generator().manual_seed(0)
+        self.random = np.random.default_rng(0)
         # a size's first pass warms up, and counts only where no other follows
         self.first: dict[int, float] = {}
         self.times: dict[int, list[float]] = {}
@@ -240,7 +241,7 @@ class _Bench:
             not self.first or self.fits(2 * took, end)
         ):
             tokens, since = self._tokens(min(piece, room)), self.clock()
-            self.session.extend(tokens, keep="last").logits.cpu()
+            _ = self.session.extend(tokens, keep="last").rows
             took, piece = self._since(since), 2 * piece
             self.first.setdefault(1, took)  # of one token, cold
 
@@ -256,7 +257,9 @@ class _Bench:
                 # the first pass of a size records or loads what others repeat
                 if self.model.device.type != "cpu":
                     self.first[size] = self._run(size)
-            except torch.OutOfMemoryError:
+            except (RuntimeError, MemoryError) as error:
+                if not is_lack_of_memory(error):
+                    raise
                 break  # a tree this large is of no use here
 
     def round(self, backwards: bool) -> None:
@@ -283,9 +286,11 @@ class _Bench:
             return 0.0
         try:
             near = self._runs()
-            self.session.extend(self._tokens(FURTHER), keep="last").logits.cpu()
+            _ = self.session.extend(self._tokens(FURTHER), keep="last").rows
             more = median(self._runs()) - median(near)
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
+            if not is_lack_of_memory(error):
+                raise
             return 0.0
         _, *usual, _ = sorted(near)  # a single burst of noise says nothing
         return more / (FAR_NODES * FURTHER) if more > usual[-1] - usual[0] else 0.0
@@ -307,7 +312,7 @@ class _Bench:
         since = self.clock()
         # The engine reads logits on the host after every pass, which on a GPU also waits for its
         # end.
-        self.session.forward(DraftTree.of(tokens, parents)).logits.cpu()
+        _ = self.session.forward(DraftTree.of(tokens, parents)).rows
         return self._since(since)
 
     def _since(self, start: float) -> float:
@@ -315,7 +320,7 @@ class _Bench:
 
     def _tokens(self, count: int) -> list[int]:
         """Different tokens, since equal ones would all take the same experts."""
-        return torch.randint(self.model.vocab_size, (count,), generator=self.random).tolist()
+        return self.random.integers(self.model.vocab_size, size=count).tolist()
 
 
 def tree_parents(nodes: int) -> list[int]:

@@ -4,13 +4,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import (
     DraftVocabulary,
     require_newest_state,
@@ -27,7 +28,7 @@ from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.drafters.resources import Resources, needed
 from draftwood.heads.ctc import CtcHead
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.lattice import Chain, Frames, Lattice, Pairs, Prefix, Unmerged
+from draftwood.heads.lattice import FrameRows, Frames, Pairs, Prefix, logarithms
 from draftwood.heads.layers import HeadCache
 from draftwood.heads.native_side import native_frames
 from draftwood.heads.prefix_search import (
@@ -49,7 +50,7 @@ from draftwood.validation import positive
 Search = Literal["prefix", "paper", "released", "raw"]
 COLLAPSED = ("paper", "released")
 """Searches that collapse raw paths, for which frames need a blank."""
-States = list[Float[Tensor, "nodes dim"]]
+States = list[Any]
 """The target's states at the nodes of a pass, a tensor of each layer that the head reads."""
 
 
@@ -122,7 +123,7 @@ class CtcDrafter(Drafter):
         require_newest_state(config, target, self.name)
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
         object.__setattr__(self, "native", native_frames(self.trained, target))
 
@@ -138,17 +139,12 @@ class CtcDrafter(Drafter):
             return _NativeCtcSession(self, request, self.native)
         return _TorchCtcSession(self, request)
 
-    def read(self, probs: Float[Tensor, "frames symbols"]) -> Frames:
+    def read(self, probs: FrameRows) -> Frames:
         """The distribution of texts that the frames are taken for."""
-        if self.head.config.pairwise:
-            return Chain(probs.log(), self._pairs, self.head.config.candidates)
-        if self.search == "raw" or not self.head.config.has_blank:
-            return Unmerged(probs, self.head.config.has_blank)
-        return Lattice(probs)
+        pairs = self._pairs if self.head.config.pairwise else None
+        return self.head.frames(probs, pairs, merges=self.search != "raw")
 
-    def searched(
-        self, probs: Float[Tensor, "frames symbols"], root: int, max_draft_len: int
-    ) -> DraftTree:
+    def searched(self, probs: FrameRows, root: int, max_draft_len: int) -> DraftTree:
         """The tree without a shape."""
         max_draft_len = min(max_draft_len, self.depth or max_draft_len)
         if self.search == "paper":
@@ -163,11 +159,10 @@ class CtcDrafter(Drafter):
         return DraftTree.of(tokens, tree.parent_list)
 
     @cached_property
-    def _pairs(self) -> Pairs:
-        """The head's pairwise term, of the draft vocabulary's tokens."""
-        embedded = self.target.embeddings_and_head.embed(as_tensor(self.vocabulary.tokens))
-        term = self.head.pairwise
-        return term.pairs(embedded.to(self.head.frame_weight.dtype), self.vocabulary.logits)
+    def _pairs(self) -> Pairs | None:
+        """The head's pairwise term, of the draft vocabulary's tokens; None without one."""
+        embedded = as_tensor(self.target.embeddings_and_head.embed(self.vocabulary.tokens))
+        return self.head.pairs(embedded, self.vocabulary.logits)
 
     @cached_property
     def _known(self) -> list[int]:
@@ -265,7 +260,7 @@ class _CtcSession(DraftSession):
         """
 
     @abstractmethod
-    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         """Append rows, and read the frames after the last of them; None if they say NaN."""
 
 
@@ -277,14 +272,14 @@ class _TorchCtcSession(_CtcSession):
         self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's at late tokens
 
     def _learn(self, states: States, path: list[int]) -> None:
-        self.states.append(torch.stack([each[path] for each in states], dim=-2))
+        self.states.append(torch.stack([as_tensor(each)[path] for each in states], dim=-2))
 
     def _take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
         states, frames = torch.cat(self.states), None
         dtype = self.head.frame_weight.dtype
         for first in range(0, len(following), CHUNK):
             tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
-            embedded = self.drafter.target.embeddings_and_head.embed(tokens).to(dtype)
+            embedded = as_tensor(self.drafter.target.embeddings_and_head.embed(tokens)).to(dtype)
             new = states[first : first + len(tokens)].to(dtype)
             rows = self.head.rows(self.head.combine(new), embedded)
             frames = self.head.draft(self.cache, rows)
@@ -292,10 +287,11 @@ class _TorchCtcSession(_CtcSession):
         self.states = [states[len(following) :]]
         return frames
 
-    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         states = self._take_in(following)
-        probs = self.head.symbols(states, self.drafter.vocabulary.logits(states)).exp().cpu()
-        return None if bool(probs.isnan().any()) else probs
+        log_probs = self.head.symbols(states, self.drafter.vocabulary.logits(states))
+        probs = as_array(log_probs.exp())
+        return None if np.isnan(probs).any() else probs
 
 
 class _NativeCtcSession(_CtcSession):
@@ -313,15 +309,15 @@ class _NativeCtcSession(_CtcSession):
         for part in self._parts(following):
             self.frames.take(*part)
         states, rows = self.passes[-1]
-        self.passes = [([each[rows[-1:]].clone() for each in states], [0])]
+        self.passes = [([as_array(each)[rows[-1:]] for each in states], [0])]
 
-    def _probs(self, following: list[int]) -> Float[Tensor, "frames symbols"] | None:
+    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         *earlier, newest = self._parts(following)
         for part in earlier:
             self.frames.take(*part)
-        probs = torch.from_numpy(self.frames.probs(*newest))
+        probs = self.frames.probs(*newest)
         self.passes.clear()
-        return None if bool(probs[:, 0].isnan().any()) else probs
+        return None if np.isnan(probs[:, 0]).any() else probs
 
     def _parts(self, following: list[int]) -> list[tuple[States, list[int], list[int]]]:
         """States of each pass, the rows that are taken of it, and the token behind each."""
@@ -354,7 +350,7 @@ class GrownPrefixes:
         self._prefixes: list[Prefix] = [frames.start()]
         self._ended: list[bool] = []
 
-    def logits(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def logits(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logarithms of the probabilities after the nodes from ``first`` on."""
         for node, token in zip(range(first, len(tree)), self._places(tree, first), strict=True):
             if node:
@@ -363,7 +359,7 @@ class GrownPrefixes:
             self._ended.append(above or self._ends(self._prefixes[node]))
         rows = self._frames.rows(self._prefixes[first:])
         rows[rows.sum(-1) == 0.0] = 1.0
-        return rows.log()
+        return logarithms(rows)
 
     def without_ended(self, tree: DraftTree) -> DraftTree:
         """The tree without the children of nodes where the frames end."""

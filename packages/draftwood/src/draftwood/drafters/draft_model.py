@@ -313,7 +313,7 @@ class DraftDistributions:
         sampler: how the draft's logits become probabilities.
         context: the tokens before the root.
         vocab: size of the target's vocabulary.
-        memory: for the rows, where they are computed in place.
+        memory: for the rows, where they are computed in place; None takes new memory.
         support: the tokens of a row's entries; None where entry i belongs to token i.
     """
 
@@ -322,7 +322,7 @@ class DraftDistributions:
         sampler: Sampler,
         context: Context,
         vocab: int,
-        memory: ProbsBuffer,
+        memory: ProbsBuffer | None = None,
         support: Support | None = None,
     ) -> None:
         self.sampler, self.context, self.vocab, self.memory = sampler, context, vocab, memory
@@ -366,11 +366,12 @@ class DraftDistributions:
             probs = self.sampler.probs(logits, contexts)
             # a grammar may allow none but these: nothing is drafted then
             return without_forbidden(probs, logits)
-        if not isinstance(self.sampler, Sampling) or self.sampler.cuts:
-            return self.sampler.probs(logits, contexts)
-        free = self.memory.take() if self.free is None else self.free
+        memory, sampler = self.memory, self.sampler
+        if memory is None or not isinstance(sampler, Sampling) or sampler.cuts:
+            return sampler.probs(logits, contexts)
+        free = memory.take() if self.free is None else self.free
         out, self.free = free[: len(logits)], free[len(logits) :]
-        return self.sampler.probs(logits, contexts, out if len(out) == len(logits) else None)
+        return sampler.probs(logits, contexts, out if len(out) == len(logits) else None)
 
 
 def without_forbidden(

@@ -1,8 +1,9 @@
 """Protocol of a drafter: it proposes trees of draft tokens, and learns what became of them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from draftwood.drafters.resources import Need, Resources
 from draftwood.models.verified import DraftRequest, VerifiedTree
@@ -14,6 +15,7 @@ from draftwood.tree import DraftTree, Draw
 if TYPE_CHECKING:
     from draftwood.drafters.ahead import BranchingSession
     from draftwood.drafters.overlap import Overlap
+    from draftwood.heads.trained import TrainedHead
     from draftwood.native.step import NativeDraft, NativeStep
 
 
@@ -77,6 +79,9 @@ class DraftSession(ABC):
     def commit_native(self, step: "NativeStep") -> DraftTree:
         """Take note of a step that the library made; gives the tree for reports."""
         raise NotImplementedError(f"{type(self).__name__} gave the library nothing to draft with")
+
+    def observe(self, step: "NativeStep", hidden: Mapping[int, Any]) -> None:  # noqa: B027
+        """Called after ``commit_native``, with the hidden states that ``native`` asked for."""
 
     def follow(self, first: "DraftSession") -> None:  # noqa: B027
         """Called where another request of the same drafter has learnt the same prompt, before
@@ -144,6 +149,15 @@ class Drafter(ABC):
         With a verifier that is exact for all of these the text is the target's own.
         """
         return self.labels(getattr(self, "shape", None))
+
+    @property
+    def learnable(self) -> "TrainedHead | None":
+        """The trained head that may learn on from its rejected drafts; None without one."""
+        return None
+
+    def with_head(self, trained: "TrainedHead") -> "Drafter":
+        """The drafter with another head in the place of ``learnable``, for texts to come."""
+        raise NotImplementedError(f"{self.name} drafts with no head that learns")
 
     @property
     def in_turn(self) -> "Drafter":

@@ -1,6 +1,6 @@
 """Draft with a head that continues the target's own hidden states."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from draftwood.drafters.draft_vocabulary import HeadDrafter
@@ -10,6 +10,7 @@ from draftwood.drafters.head_rows import EagleText, vocabulary_of, working_dtype
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.packed import native_head
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.requirements import require_ability
 from draftwood.native.head import NativeHead
 
@@ -61,10 +62,17 @@ class Eagle(HeadDrafter):
             )
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         rows = head.lm_head.weight if config.own_head else None
         object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype, rows))
         object.__setattr__(self, "native", native_head(self.trained, target))
+
+    @property
+    def learnable(self) -> TrainedHead:
+        return self.trained
+
+    def with_head(self, trained: TrainedHead) -> "Eagle":
+        return replace(self, trained=trained)
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:

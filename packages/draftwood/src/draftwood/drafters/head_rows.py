@@ -6,21 +6,26 @@ arrays in ``DraftVocabulary``.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary
-from draftwood.heads.eagle import EagleConfig, EagleHead
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter
+from draftwood.heads.eagle import NEWEST, EagleConfig, EagleHead
+from draftwood.heads.kinds import require_kind
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.heads.lm import LmConfig, LmHead
 from draftwood.models.model import CHUNK, EmbeddingsAndHead, Model
 from draftwood.models.native import NativeModel
+from draftwood.models.requirements import require_ability
 from draftwood.models.tensors import as_tensor
 from draftwood.tree import DraftTree
+
+Network = TypeVar("Network", bound=nn.Module)
 
 Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]
 """Places of new rows in the text, and which rows each of them sees."""
@@ -33,9 +38,7 @@ def working_dtype(target: Model) -> torch.dtype:
     """Choose the type of a drafter's weights: the target's on an accelerator, floats on a CPU."""
     if target.device.type == "cpu":
         return torch.float32
-    return target.embeddings_and_head.embed(
-        torch.zeros(1, dtype=torch.long, device=target.device)
-    ).dtype
+    return target.embeddings_and_head.embed(np.zeros(1, np.int64)).dtype
 
 
 def vocabulary_of(
@@ -58,16 +61,35 @@ def vocabulary_of(
     """
     head = target.embeddings_and_head
     if rows is None and not isinstance(target, NativeModel):
-        weight = head.weights().head
-        rows = weight[tokens.to(weight.device)].to(target.device, dtype)
+        weight = as_tensor(head.weights().head)
+        rows = weight[tokens.to(weight.device)].to(str(target.device), dtype)
 
     def logits(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
         """Logits after states that went through the drafter's norm."""
         if rows is None:
-            return head.logits(states, tokens, normed=True)
+            return as_tensor(head.logits(states, tokens, normed=True))
         return functional.linear(states, rows).float()
 
     return DraftVocabulary(tokens.cpu().numpy(), target.vocab_size, logits)
+
+
+def network_of(drafter: HeadDrafter, kind: type[Network]) -> tuple[Network, DraftVocabulary]:
+    """Bring a network that reads tokens alone to its target; its draft vocabulary comes with it.
+
+    Raises:
+        ValueError: where the head is of another kind or does not fit the target.
+    """
+    network, target = require_kind(drafter.trained.head, kind, drafter.name), drafter.target
+    require_ability(target, "embeddings_and_head", drafter.name)
+    config: Any = network.config
+    if config.sizes.hidden != target.hidden_size:
+        raise ValueError(
+            f"the drafter reads embeddings of {config.sizes.hidden} entries, the target has"
+            f" {target.hidden_size}; take a drafter of this model"
+        )
+    dtype = working_dtype(target)
+    vocabulary = vocabulary_of(drafter.trained.draft_tokens, target, dtype)
+    return network.to(str(target.device), dtype), vocabulary
 
 
 class HeadText(Protocol):
@@ -76,19 +98,20 @@ class HeadText(Protocol):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         """Take note of tokens that became text; their rows are run when they are needed.
 
         Args:
-            hidden: the target's states, by layer.
+            hidden: the target's states [nodes dim], by layer.
             path: where those of the tokens lie in them.
         """
         ...
 
-    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
-        """Logits after the nodes of a tree from ``first`` on, valid until the next call.
+    def level(self, tree: DraftTree, first: int) -> Any:
+        """Logits [nodes draft_vocab] after the nodes of a tree from ``first`` on, valid until the
+        next call.
 
         Level 0 is the root alone, and comes first. Each further level holds all nodes since.
         """
@@ -169,7 +192,7 @@ class TorchText(ABC):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None: ...
 
@@ -194,37 +217,42 @@ class TorchText(ABC):
         """Run nodes of a tree; gives what the output head reads after them."""
 
     def _embed(self, tokens: Int[Tensor, " rows"], like: Tensor) -> Float[Tensor, "rows dim"]:
-        return self.embeddings.embed(tokens).to(like.dtype)
+        return as_tensor(self.embeddings.embed(tokens)).to(like.dtype)
 
 
 class EagleText(TorchText):
     """One text of an EAGLE head in PyTorch.
 
-    The row of a place needs the token at the next one, so the newest always waits.
+    The row of a place needs the token at the next one, so the newest always waits. Of many
+    that wait the ``NEWEST`` are run, the others never.
     """
 
     def __init__(self, head: EagleHead, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
         super().__init__(HeadRows(head.config, head.fc.weight), embeddings, logits)
         self.head = head
         self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's, at late tokens
+        self.left_out = 0  # rows
         self.fed: list[Float[Tensor, "nodes dim"]] = []  # by the nodes to their children
 
     @torch.no_grad()
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
-        places, reads = [*path], self.head.config.reads
+        places, reads = [*path][-NEWEST:], self.head.config.reads
         self.late += tokens
-        self.states.append(torch.stack([hidden[layer][places] for layer in reads], dim=-2))
-        if len(self.late) > CHUNK:
-            self._take_in(self.late[1:])
+        states = [as_tensor(hidden[layer])[places] for layer in reads]
+        self.states.append(torch.stack(states, dim=-2))
+        if (more := len(self.late) - NEWEST) > 0:
+            self.late, self.left_out = self.late[more:], self.left_out + more
+            self.states = [torch.cat(self.states)[-NEWEST:]]
 
     def follow(self, first: Any) -> None:
         """Take over the rows that were run for another text with the same prompt."""
-        if self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
+        is_alike = first.left_out == self.left_out
+        if is_alike and self.rows.copy(first.rows, self.rows.text + len(self.late) - 1):
             self.states, self.late = [torch.cat(self.states)[-1:]], self.late[-1:]
 
     def _begin(self, root: int) -> Tensor:
@@ -271,7 +299,7 @@ class LmText(TorchText):
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         self.late += tokens[self._ahead :]

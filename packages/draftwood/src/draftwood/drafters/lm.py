@@ -13,12 +13,10 @@ from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.drafters.head_drafts import HeadDrafts, native_text
-from draftwood.drafters.head_rows import LmText, vocabulary_of, working_dtype
-from draftwood.heads.kinds import require_kind
+from draftwood.drafters.head_rows import LmText, network_of
 from draftwood.heads.lm import LmHead
 from draftwood.heads.native_text import NativeText
 from draftwood.heads.packed import native_head
-from draftwood.models.requirements import require_ability
 from draftwood.native.head import NativeHead
 from draftwood.rng import Rng
 from draftwood.sampling import Context
@@ -52,18 +50,10 @@ class Lm(HeadDrafter):
     native: NativeHead | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head, target = require_kind(self.trained.head, LmHead, self.name), self.target
-        require_ability(target, "embeddings_and_head", self.name)
-        if head.config.sizes.hidden != target.hidden_size:
-            raise ValueError(
-                f"the drafter reads embeddings of {head.config.sizes.hidden} entries, the target"
-                f" has {target.hidden_size}; take a drafter of this model"
-            )
-        dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
-        vocabulary = vocabulary_of(self.trained.draft_tokens, target, dtype)
+        head, vocabulary = network_of(self, LmHead)
+        object.__setattr__(self, "head", head)
         object.__setattr__(self, "vocabulary", vocabulary)
-        object.__setattr__(self, "native", native_head(self.trained, target))
+        object.__setattr__(self, "native", native_head(self.trained, self.target))
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.native_side import native_medusa
+from draftwood.models.tensors import as_tensor
 from draftwood.native.medusa import NativeMedusa
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -69,7 +70,7 @@ class Medusa(HeadDrafter):
         require_newest_state(config, target, self.name)
         tokens = self.trained.draft_tokens
         dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(target.device, dtype))
+        object.__setattr__(self, "head", head.to(str(target.device), dtype))
         object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
         object.__setattr__(self, "native", native_medusa(self.trained, target))
 
@@ -99,7 +100,7 @@ class _MedusaSession(DraftSession):
         self.drafter, self.rng = config, request.rng
         self.sampler = request.sampler.for_drafting()
         self.layer = config.head.config.reads[0]
-        self.state: Float[Tensor, "nodes dim"] | None = None  # the target's at the newest place
+        self.state: Any = None  # the target's at the newest place
 
     @property
     def reads(self) -> Reads:
@@ -109,9 +110,9 @@ class _MedusaSession(DraftSession):
         assert verified.output is not None  # it says what it reads
         self._learn(verified.output.hidden[self.layer], verified.path[-1])
 
-    def _learn(self, states: Float[Tensor, "nodes dim"], row: int) -> None:
-        """Keep the newest state, which is a row of the pass's."""
-        self.state = states[[row]].clone()
+    def _learn(self, states: Any, row: int) -> None:
+        """Keep the newest state, which is a row of the pass's [nodes dim]."""
+        self.state = as_tensor(states)[[row]].clone()
 
     @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
@@ -146,16 +147,16 @@ class _MedusaSession(DraftSession):
         asked = nodes if head.config.sees_drafted else nodes[:1]
         paths = [[0, *tree.path_to(node)][:count] for node in asked]
         tokens = torch.tensor([[tree.token_list[node] for node in path] for path in paths])
-        state = state.to(self.drafter.target.device, self._dtype).expand(len(asked), -1)
+        state = state.to(str(self.drafter.target.device), self._dtype).expand(len(asked), -1)
         states = head(level, state, self._embedded(tokens.long()))
         return vocabulary.logits(states).repeat(len(nodes) // len(asked), 1)
 
     def _embedded(self, tokens: Int[Tensor, "nodes tokens"]) -> Float[Tensor, "nodes tokens dim"]:
-        device, dim = self.drafter.target.device, self.drafter.target.hidden_size
+        device, dim = str(self.drafter.target.device), self.drafter.target.hidden_size
         if not tokens.numel():
             return torch.empty(*tokens.shape, dim, device=device, dtype=self._dtype)
         embedded = self.drafter.target.embeddings_and_head.embed(tokens.flatten().to(device))
-        return embedded.to(self._dtype).unflatten(0, tokens.shape)
+        return as_tensor(embedded).to(self._dtype).unflatten(0, tokens.shape)
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -176,7 +177,7 @@ class _NativeMedusaSession(_MedusaSession):
         # of this tree, where they are known
         self._levels: Float[np.ndarray, "levels draft_vocab"] | None = None
 
-    def _learn(self, states: Float[Tensor, "nodes dim"], row: int) -> None:
+    def _learn(self, states: Any, row: int) -> None:
         self.state, self.row, self._levels = states, row, None
 
     def propose(self, root: int, context: Context) -> DraftTree:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters.drafter import (
@@ -29,6 +29,9 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.source import Source
 from draftwood.tree import DraftTree, Draw
+
+if TYPE_CHECKING:
+    from draftwood.heads.trained import TrainedHead
 
 IN_PYTHON = 3.0  # times as long a step of drafting takes where one of its sources is Python's
 BREAK_EVEN = 1.0  # gain of a step that is as fast as without drafting
@@ -124,6 +127,18 @@ class MultiSource(Drafter):
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({"chosen", "coupled"})
+
+    @property
+    def learnable(self) -> "TrainedHead | None":
+        found = (getattr(source, "trained", None) for source in self.sources)
+        return next((each for each in found if each is not None), None)
+
+    def with_head(self, trained: "TrainedHead") -> Drafter:
+        sources: Any = [
+            each.with_head(trained) if getattr(each, "trained", None) is not None else each
+            for each in cast(Any, self.sources)
+        ]
+        return replace(self, sources=tuple(sources))
 
     def start(self, request: DraftRequest) -> DraftSession:
         if not library.available():

@@ -5,11 +5,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
+from draftwood.models.model import Device
 from draftwood.native.threads import (
     MOST,
     cpus,
+    lift_limit,
+    limit_others,
     of_quota,
     threads_of_torch_kept,
     usable,
@@ -61,6 +64,22 @@ class SideThread:
         """Let the thread call something, once it has done what came before."""
         assert self._pool is not None  # the text has entered
         return self._pool.submit(act)
+
+    def call_beside(self, act: Callable[[], None], others: int | None = None) -> "Future[None]":
+        """Let the thread call something while other threads' passes have fewer threads.
+
+        Args:
+            others: so many; None leaves them what this thread does not take.
+        """
+        most = max(1, usable() - self.threads) if others is None else others
+        limit_others(most)
+        try:
+            future = self.call(act)
+        except BaseException:
+            lift_limit(most)
+            raise
+        future.add_done_callback(lambda _: lift_limit(most))
+        return future
 
     def _started(self) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(1, "draftwood-drafts")
@@ -139,13 +158,6 @@ def overlap_of(given: bool | Overlap) -> Overlap | None:
     if not isinstance(given, bool):
         raise TypeError(f"overlap must be True, False or an Overlap, got {given!r}")
     return Overlap() if given else None
-
-
-class Device(Protocol):
-    """Place of a model, as PyTorch names it."""
-
-    @property
-    def type(self) -> str: ...
 
 
 def require_places(target: Device, draft: Device, overlap: Overlap) -> None:

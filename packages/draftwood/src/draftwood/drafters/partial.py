@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput
@@ -77,7 +76,7 @@ class PartialSession(DraftSession):
             self.shape,
             root,
             context,
-            lambda tree, first: as_array(self.passes.run(tree, first, self.layers).logits),
+            lambda tree, first: self.passes.run(tree, first, self.layers).rows,
         )
 
     def update(self, verified: VerifiedTree) -> None:

@@ -55,6 +55,11 @@ class Resources:
     datastore: "Source | None" = None
 
 
+def field_of(need: Need) -> str:
+    """The field of ``Resources``, and keyword of ``draftwood.load``, that a need names."""
+    return need.replace("-", "_")
+
+
 GIVEN: Mapping[Need, tuple[str, str]] = {
     "draft-model": (
         "drafts with a second, smaller model of the same vocabulary; name one with --draft-model"

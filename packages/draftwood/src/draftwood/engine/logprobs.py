@@ -1,13 +1,18 @@
-"""Log-probabilities of emitted tokens."""
+"""Log-probabilities of emitted tokens, and of a prompt while it is run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from draftwood.arrays import as_array
+from draftwood.models.model import ModelOutput, PromptInput
 from draftwood.native.rows import topk
 from draftwood.stats import TokenLogprob
+
+ROWS = 64
+"""Tokens of a prompt in one pass, all of whose logits are held at once."""
 
 
 def token_logprobs(
@@ -23,6 +28,39 @@ def token_logprobs(
     logits = as_array(logits)
     best = topk(logits, min(count, logits.shape[-1]))
     return tuple(map(_logprob, tokens, logits, best))
+
+
+class PromptLogprobs:
+    """Read the target's log-probability of each token of a prompt.
+
+    Args:
+        prompt: token ids.
+        count: most probable tokens to report at each place.
+
+    Attributes:
+        found: by place so far; the first token has none.
+    """
+
+    def __init__(self, prompt: Sequence[int], count: int) -> None:
+        self.prompt, self.count = prompt, count
+        self.found: list[TokenLogprob | None] = [None]
+
+    def asked(self, wanted: PromptInput) -> PromptInput:
+        """The same chunk, with the logits of all places."""
+        return replace(wanted, keep="all")
+
+    def read(self, wanted: PromptInput, first: int, output: ModelOutput) -> ModelOutput:
+        """Record what a chunk says of the tokens behind it; gives the output that was wanted.
+
+        Args:
+            first: place of its first token.
+        """
+        known = len(self.found) - (first + 1)  # of a text that was preempted and runs again
+        if tokens := self.prompt[len(self.found) : first + 1 + len(wanted.tokens)]:
+            rows = output.rows[known : known + len(tokens)]
+            self.found += token_logprobs(tokens, rows, self.count)
+        kept = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
+        return ModelOutput(kept[wanted.keep], output.hidden)
 
 
 def _logprob(

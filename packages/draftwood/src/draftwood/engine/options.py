@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from draftwood.engine.constraint import Constraint
 from draftwood.models.model import PrefixStore
@@ -12,8 +12,12 @@ from draftwood.tree import DraftTree
 from draftwood.validation import require_kind
 from draftwood.verifiers.verifier import NodeProbs
 
+if TYPE_CHECKING:
+    from draftwood.drafters.drafter import DraftRequest, DraftSession
+
 FinishReason = Literal["stop", "length"]
 Bound = Callable[[DraftTree, NodeProbs], float | None]
+Watch = Callable[["DraftSession", "DraftRequest"], "DraftSession"]
 
 
 @runtime_checkable
@@ -56,6 +60,7 @@ class Options(CheckedOptions):
         salt: texts with different ones share nothing there.
         constraint: what the answer has to satisfy, for instance a grammar; forbidden tokens have no
             probability, and the text ends with the constraint's end tokens too.
+        watch: wraps the drafter's session of the text, to see what becomes of its drafts.
     """
 
     sampler: Sampler = field(default_factory=Sampling)
@@ -69,6 +74,7 @@ class Options(CheckedOptions):
     constraint: Constraint | None = None
     prefixes: PrefixStore | None = None
     salt: str = SamplingParams.salt
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

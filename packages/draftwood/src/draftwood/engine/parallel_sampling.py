@@ -12,7 +12,7 @@ from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.requirements import require_ability
 from draftwood.sampling import SharedPass
 from draftwood.stats import Step
-from draftwood.together import raise_first, run_together
+from draftwood.together import results_together
 
 
 class ParallelSampling:
@@ -94,7 +94,7 @@ class ParallelSampling:
                 each.draft.follow(going[0][1].draft)
             wanted.append(calls.pop(0)())
         if self.status.has_draft_model:
-            wanted += raise_first(run_together(calls))
+            wanted += results_together(calls)
         else:
             wanted += [call() for call in calls]
         return [each for own in wanted for each in own]

@@ -3,9 +3,9 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
-from draftwood.arrays import as_array
 from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import TextHolder
+from draftwood.engine.logprobs import ROWS, PromptLogprobs
 from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.models.fingerprint import require_own_session
@@ -33,6 +33,7 @@ class Prefill(TextHolder):
     Attributes:
         session: of the target, once it was started.
         asked: the chunk that was planned last.
+        logprobs: where the prompt's log-probabilities are wanted.
         reused: tokens of the prompt that were in the cache.
     """
 
@@ -41,6 +42,7 @@ class Prefill(TextHolder):
         self.tokens = text.context.tokens
         self.session: ModelSession | None = None
         self.asked: PromptInput | None = None
+        self.logprobs: PromptLogprobs | None = None
         self.reused = 0
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
@@ -103,7 +105,8 @@ class Prefill(TextHolder):
         """
         assert self.session is not None  # it was started
         draws = self.text.root < 0
-        start, stop = self.length, self.length + min(budget.prompt_rows, CHUNK, self.left)
+        most = CHUNK if self.logprobs is None else ROWS
+        start, stop = self.length, self.length + min(budget.prompt_rows, most, self.left)
         known = not draws or start < self._learnt
         if draws and known:
             stop = min(stop, self._learnt)
@@ -113,13 +116,16 @@ class Prefill(TextHolder):
             reads = self.text.draft.reads
             keep, hidden = "all" if reads.logits else keep, reads.hidden
         self.asked = PromptInput(self.session, self.tokens[start:stop], keep, hidden)
-        return [self.asked]
+        return [self.asked if self.logprobs is None else self.logprobs.asked(self.asked)]
 
     def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
         assert self.session is not None  # plan came before
         assert self.asked is not None
-        chunk = self.asked.tokens
-        return self.read(chunk, self.session.length - len(chunk), outputs[0], seconds)
+        chunk, output = self.asked.tokens, outputs[0]
+        start = self.session.length - len(chunk)
+        if self.logprobs is not None:
+            output = self.logprobs.read(self.asked, start, output)
+        return self.read(chunk, start, output, seconds)
 
     def read(
         self, chunk: abc.Sequence[int], start: int, output: ModelOutput, seconds: float
@@ -142,7 +148,7 @@ class Prefill(TextHolder):
             return None
         self.remember()
         sampler = text.options.sampler
-        logits = as_array(output.logits[-1:])
+        logits = output.rows[-1:]
         probs = sampler.probs(logits, [text.context] if sampler.reads_context else [])[0]
         require_probs(probs, logits[0], place=1)
         root = text.rng.draw(probs)

@@ -10,7 +10,7 @@ from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.engine.constraints import Branches, constrained
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.starting import start_executor
-from draftwood.engine.logprobs import token_logprobs
+from draftwood.engine.logprobs import PromptLogprobs, token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.task import ALONE, SequenceStatus, StepBudget
@@ -92,6 +92,22 @@ class Sequence:
             self.prefill.session = session
             self._start_on(session)
 
+    def record_prompt(self, count: int) -> None:
+        """Record the prompt's log-probabilities as it is run, which the first pass begins.
+
+        Args:
+            count: most probable tokens to report at each place of the prompt.
+        """
+        self.prefill.logprobs = PromptLogprobs(self.prompt, count)
+
+    @property
+    def prompt_logprobs(self) -> abc.Sequence[TokenLogprob | None]:
+        """Log-probability of each token of the prompt so far, the first of which has none.
+
+        Nothing where they are not recorded.
+        """
+        return () if self.prefill.logprobs is None else self.prefill.logprobs.found
+
     # as a task
 
     @property
@@ -158,7 +174,7 @@ class Sequence:
 
     # for executors
 
-    def context_for(self, budget: StepBudget) -> Context:
+    def context_for(self, budget: StepBudget = ALONE) -> Context:
         """Collect what a drafter may know of the text."""
         known = self.context
         max_draft_len = self.max_draft_len

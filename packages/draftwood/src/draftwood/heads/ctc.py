@@ -1,5 +1,6 @@
 """CTC head: frames that draft the next places all at once, with a blank among their symbols."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -7,7 +8,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.lattice import PairwiseTerm
+from draftwood.heads.lattice import (
+    Chain,
+    FrameRows,
+    Frames,
+    Lattice,
+    Pairs,
+    PairwiseTerm,
+    Unmerged,
+    logarithms,
+)
 from draftwood.heads.layers import (
     Attention,
     AttentionRule,
@@ -17,6 +27,8 @@ from draftwood.heads.layers import (
     Mlp,
     RmsNorm,
 )
+from draftwood.heads.prefix_search import likeliest_prefixes
+from draftwood.tree import DraftTree
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,8 @@ class CtcHead(nn.Module):
     The paper leaves open how frames differ. Here each has a matrix and a vector, so that frames are
     told apart before they see each other.
     """
+
+    config_type: ClassVar[type[CtcConfig]] = CtcConfig
 
     def __init__(self, config: CtcConfig) -> None:
         super().__init__()
@@ -178,6 +192,42 @@ class CtcHead(nn.Module):
             blank = (frames @ self.blank)[..., None].to(logits.dtype)
             logits = torch.cat([logits, blank], dim=-1)
         return logits.float().log_softmax(-1)
+
+    def pairs(
+        self,
+        embedded: Float[Tensor, "vocab dim"],
+        logits: Callable[[Float[Tensor, "rank dim"]], Float[Tensor, "rank vocab"]],
+    ) -> Pairs | None:
+        """The pairwise term of all draft tokens; None without one.
+
+        Args:
+            embedded: the draft vocabulary's embedding.
+            logits: what the output head says of states.
+        """
+        if not self.config.pairwise:
+            return None
+        return self.pairwise.pairs(embedded.to(self.frame_weight.dtype), logits)
+
+    def frames(self, probs: FrameRows, pairs: Pairs | None, merges: bool = True) -> Frames:
+        """The distribution of texts that the frames of one place are taken for.
+
+        Args:
+            probs: of each symbol in each frame.
+            pairs: what ``pairs`` gives.
+            merges: False reads frames with a blank as they are.
+        """
+        if pairs is not None:
+            return Chain(logarithms(probs), pairs, self.config.candidates)
+        if self.config.has_blank and merges:
+            return Lattice(probs)
+        return Unmerged(probs, self.config.has_blank)
+
+    def tree(self, probs: FrameRows, pairs: Pairs | None, nodes: int) -> DraftTree:
+        """Tree of the most probable prefixes of one place's frames, as the drafter grows it.
+
+        Tokens are places in the draft vocabulary, and -1 is the root.
+        """
+        return likeliest_prefixes(self.frames(probs, pairs), nodes)
 
     def draft(
         self, cache: HeadCache, rows: Float[Tensor, "rows dim"]

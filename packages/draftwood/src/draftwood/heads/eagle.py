@@ -9,6 +9,13 @@ from torch import Tensor, nn
 
 from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, Mlp, RmsNorm
 
+NEWEST = 256
+"""Rows that a head takes in at once.
+
+Of a longer prompt it reads the newest alone: older ones do not change its tokens per pass, and each
+takes its time. With 32 rows they fall by 2 to 6 % behind 200 to 1,500 tokens (SmolLM2-135M).
+"""
+
 
 @dataclass(frozen=True)
 class EagleConfig:

@@ -168,7 +168,7 @@ def shipped_for(model: Model, kind: str) -> TrainedHead | None:
         if says["kind"] != kind or (target.vocab_size, target.hidden_size, target.layers) != sizes:
             continue
         try:
-            target.require(TargetFingerprint.of(model, "this model"))
+            target.require_model(model)
         except ValueError:  # other weights
             continue
         return load(folder)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-KINDS = ("ctc", "eagle", "lm", "medusa")
+KINDS = ("ctc", "dflash", "eagle", "lm", "longspec", "medusa", "s2d", "specdec")
 """Kinds of networks, each in a file of its own: ``EagleConfig`` and ``EagleHead`` in ``eagle``."""
 
 Network = TypeVar("Network", bound=nn.Module)

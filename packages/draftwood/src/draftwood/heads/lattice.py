@@ -19,10 +19,22 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
+
+from draftwood.arrays import as_array
+
+FrameRows = Float[np.ndarray, "frames symbols"] | Float[Tensor, "frames symbols"]
+"""Rows of symbols that frames say, as arrays of the host or as tensors."""
+
+
+def logarithms(probs: FrameRows) -> Float[np.ndarray, "rows entries"]:
+    """Minus infinity for what cannot be."""
+    with np.errstate(divide="ignore"):
+        return np.log(as_array(probs))
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ class Frames(Protocol):
         merges: whether equal neighbours merge and blanks are dropped.
     """
 
-    probs: Float[Tensor, "frames symbols"]
+    probs: Float[np.ndarray, "frames symbols"]
     has_blank: bool
     merges: bool
 
@@ -66,7 +78,7 @@ class Frames(Protocol):
         """One token longer."""
         ...
 
-    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[np.ndarray, "prefixes vocab"]:
         """Probability of each prefix extended by each token."""
         ...
 
@@ -81,9 +93,10 @@ class Lattice:
     has_blank: bool = True
     merges: bool = True
 
-    def __init__(self, probs: Float[Tensor, "frames symbols"]) -> None:
-        self.probs, self._tokens = probs, probs[:, :-1]
-        self._blank: list[float] = probs[:, -1].tolist()
+    def __init__(self, probs: FrameRows) -> None:
+        self.probs = as_array(probs)
+        self._tokens = self.probs[:, :-1]
+        self._blank: list[float] = self.probs[:, -1].tolist()
 
     def start(self) -> Prefix:
         """The empty prefix: all frames so far were blank."""
@@ -106,17 +119,14 @@ class Lattice:
             said, silent = say * (said + begin), blank * (said + silent)
         return Prefix(token, chance, said + silent, tuple(weights), tuple(repeats))
 
-    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[np.ndarray, "prefixes vocab"]:
         """One product with all frames, and a correction for a repeat of the last token."""
-        rows = self._weighted([prefix.weights for prefix in prefixes]) @ self._tokens
+        kind = self._tokens.dtype
+        rows = np.array([prefix.weights for prefix in prefixes], kind) @ self._tokens
         for row, prefix in zip(rows, prefixes, strict=True):
             if prefix.token >= 0:
-                again = self._weighted([prefix.repeats])[0]
-                row[prefix.token] = again @ self._tokens[:, prefix.token]
+                row[prefix.token] = np.array(prefix.repeats, kind) @ self._tokens[:, prefix.token]
         return rows
-
-    def _weighted(self, weights: list[tuple[float, ...]]) -> Tensor:
-        return torch.tensor(weights, dtype=self._tokens.dtype, device=self._tokens.device)
 
 
 class Unmerged:
@@ -131,10 +141,10 @@ class Unmerged:
 
     merges: bool = False
 
-    def __init__(self, probs: Float[Tensor, "frames symbols"], has_blank: bool) -> None:
-        self.probs, self.has_blank = probs, has_blank
-        self._tokens = probs[:, :-1] if has_blank else probs
-        self._blank = probs[:, -1].tolist() if has_blank else [0.0] * len(probs)
+    def __init__(self, probs: FrameRows, has_blank: bool) -> None:
+        self.probs, self.has_blank = as_array(probs), has_blank
+        self._tokens = self.probs[:, :-1] if has_blank else self.probs
+        self._blank = self.probs[:, -1].tolist() if has_blank else [0.0] * len(probs)
         self._blank.append(1.0)
 
     def start(self) -> Prefix:
@@ -148,10 +158,10 @@ class Unmerged:
             return self._prefix(token, 0.0, len(self._tokens))
         return self._prefix(token, prefix.chance * float(self._tokens[depth, token]), depth + 1)
 
-    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[np.ndarray, "prefixes vocab"]:
         """Each prefix's probability times the frame of its depth."""
-        weights = torch.tensor([prefix.weights for prefix in prefixes], dtype=self._tokens.dtype)
-        return weights.to(self._tokens.device) @ self._tokens
+        weights = np.array([prefix.weights for prefix in prefixes], self._tokens.dtype)
+        return weights @ self._tokens
 
     def _prefix(self, token: int, chance: float, depth: int) -> Prefix:
         weights = tuple(chance * (frame == depth) for frame in range(len(self._tokens)))
@@ -193,7 +203,7 @@ class PairwiseTerm(nn.Module):
             logits: what the output head says of states.
         """
         after = logits(self.after_proj.weight.T.contiguous())
-        return Pairs(self._before(embedded).float().cpu(), after.float().cpu().T.contiguous())
+        return Pairs(as_array(self._before(embedded).float()), as_array(after.float()).T.copy())
 
     def _before(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rank"]:
         return self.before_proj(functional.rms_norm(embedded, embedded.shape[-1:]))
@@ -208,12 +218,12 @@ class Pairs:
         after: vector of the token whose logit it adds to.
     """
 
-    before: Float[Tensor, "vocab rank"]
-    after: Float[Tensor, "vocab rank"]
+    before: Float[np.ndarray, "vocab rank"]
+    after: Float[np.ndarray, "vocab rank"]
 
     def between(
-        self, before: Int[Tensor, " one"], after: Int[Tensor, " other"]
-    ) -> Float[Tensor, "one other"]:
+        self, before: Int[np.ndarray, " one"], after: Int[np.ndarray, " other"]
+    ) -> Float[np.ndarray, "one other"]:
         """Terms of some tokens after some others."""
         return self.before[before] @ self.after[after].T
 
@@ -243,20 +253,17 @@ class Chain:
     has_blank: bool = False
     merges: bool = False
 
-    @torch.no_grad()
-    def __init__(
-        self, log_probs: Float[Tensor, "frames vocab"], pairs: Pairs, candidates: int = 16
-    ) -> None:
-        self.probs = log_probs.exp()
-        best = log_probs.topk(min(candidates, log_probs.shape[-1]), dim=-1)
-        self._tokens, self._vocab = best.indices, log_probs.shape[-1]
-        known = best.values.exp()
-        others = (1.0 - known.sum(-1, keepdim=True)).clamp(min=0.0)
+    def __init__(self, log_probs: FrameRows, pairs: Pairs, candidates: int = 16) -> None:
+        self.probs = np.exp(as_array(log_probs))
+        self._vocab = self.probs.shape[-1]
+        self._tokens = _likeliest(self.probs, min(candidates, self._vocab))
+        known = np.take_along_axis(self.probs, self._tokens, -1)
+        others = (1.0 - known.sum(-1, keepdims=True)).clip(min=0.0)
         self._laws = [known[:1]]  # of frame f: [candidates before, candidates]
-        for frame in range(1, len(log_probs)):
+        for frame in range(1, len(known)):
             terms = pairs.between(self._tokens[frame - 1], self._tokens[frame])
-            raised = known[frame] * terms.to(known.dtype).clamp(max=MOST_TERM).exp()
-            self._laws.append(raised / (raised.sum(-1, keepdim=True) + others[frame]))
+            raised = known[frame] * np.exp(terms.astype(known.dtype).clip(max=MOST_TERM))
+            self._laws.append(raised / (raised.sum(-1, keepdims=True) + others[frame]))
         self._places = [
             {token: place for place, token in enumerate(row)} for row in self._tokens.tolist()
         ]
@@ -273,10 +280,9 @@ class Chain:
         says = float(self._law(prefix, depth)[self._places[depth][token]])
         return self._prefix(token, prefix.chance * says, depth + 1)
 
-    @torch.no_grad()
-    def rows(self, prefixes: Sequence[Prefix]) -> Float[Tensor, "prefixes vocab"]:
+    def rows(self, prefixes: Sequence[Prefix]) -> Float[np.ndarray, "prefixes vocab"]:
         """Probability of each prefix extended by each token."""
-        found = self._laws[0].new_zeros(len(prefixes), self._vocab)
+        found = np.zeros((len(prefixes), self._vocab), self.probs.dtype)
         for row, prefix in zip(found, prefixes, strict=True):
             depth = self._depth(prefix)
             if depth >= 0:
@@ -298,7 +304,7 @@ class Chain:
                     heappush(waiting, (chance * says, depth + 1, after, len(tokens)))
         return tokens, parents
 
-    def _law(self, prefix: Prefix, depth: int) -> Float[Tensor, " candidates"]:
+    def _law(self, prefix: Prefix, depth: int) -> Float[np.ndarray, " candidates"]:
         before = self._places[depth - 1][prefix.token] if depth else 0
         return self._laws[depth][before]
 
@@ -309,6 +315,13 @@ class Chain:
         weights = tuple(chance * (frame == depth) for frame in range(len(self._laws)))
         ends = chance * (depth == len(self._laws))
         return Prefix(token, chance, ends, weights, weights)
+
+
+def _likeliest(probs: Float[np.ndarray, "rows vocab"], count: int) -> Int[np.ndarray, "rows count"]:
+    """Places of the likeliest of each row, best first."""
+    some = np.argpartition(-probs, count - 1, axis=-1)[:, :count]
+    order = np.argsort(-np.take_along_axis(probs, some, -1), axis=-1, kind="stable")
+    return np.take_along_axis(some, order, -1)
 
 
 def collapsed(symbols: Sequence[int], blank: int) -> tuple[int, ...]:

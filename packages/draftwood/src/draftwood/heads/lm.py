@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadSizes, RmsNorm
 
@@ -18,12 +19,14 @@ class LmConfig:
         sizes: of its layers.
         layers: decoder layers.
         window: newest rows that a row sees; None for all.
+        acceptance: blocks of a head that predicts how likely a token is accepted; 0 for none.
     """
 
     kind: ClassVar[str] = "lm"
     sizes: HeadSizes
     layers: int = 1
     window: int | None = None
+    acceptance: int = 0
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -55,6 +58,8 @@ class LmHead(nn.Module):
             nn.init.eye_(self.proj.weight)
         self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers))
         self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        if config.acceptance:
+            self.acceptance = AcceptanceHead(sizes.hidden, config.acceptance)
 
     def forward(
         self,
@@ -73,3 +78,31 @@ class LmHead(nn.Module):
         for number, layer in enumerate(self.layers):
             state = layer(state, positions, number, attend)
         return self.norm(state)
+
+
+class AcceptanceHead(nn.Module):
+    """Predicts the chance that the target accepts the token which a row read.
+
+    SpecDec++ (Huang et al. 2024, arXiv:2405.19715): residual blocks x + SiLU(W x) over the draft
+    model's last state, then one logit.
+
+    Differs from the paper's code: its blocks share their weights, and it has two logits.
+
+    Args:
+        dim: entries of a state.
+        blocks: at least one.
+    """
+
+    def __init__(self, dim: int, blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(dim, dim) for _ in range(blocks))
+        self.out = nn.Linear(dim, 1)
+        for weight in self.blocks.parameters():
+            if weight.ndim == 2:
+                nn.init.zeros_(weight)
+
+    def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
+        """Logits of the chances."""
+        for block in self.blocks:
+            states = states + functional.silu(block(states))
+        return self.out(states)[..., 0]

@@ -1,10 +1,13 @@
 """One text of a trained head that the library runs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import address_of, as_array
+from draftwood.heads.eagle import NEWEST
 from draftwood.models.model import CHUNK
 from draftwood.native.head import NativeHead
 from draftwood.native.head_drafting import HeadDrafting
@@ -15,7 +18,8 @@ from draftwood.tree import DraftTree
 class NativeText:
     """Rows of a text, and drafts behind them; implements ``HeadText`` of drafters/head_rows.py.
 
-    The target's states are read where its output has them.
+    The target's states are read where its output has them. A head that reads states takes in the
+    ``NEWEST`` rows of those that wait, one that reads tokens alone all of them.
 
     Args:
         head: as the library runs it.
@@ -31,24 +35,26 @@ class NativeText:
         self.session = head.start(min(ranks, MAX_RANKS, head.vocab_size), temperature)
         self._waiting = 1 if self.layers else 0  # newest tokens whose rows need the root
         self._late: list[int] = []  # tokens of the text whose rows are not taken in
-        self._states: list[tuple[list[Tensor], list[int]]] = []  # by layer; places of these tokens
+        self._left_out = 0  # rows that never will be
+        self._states: list[tuple[list[Any], list[int]]] = []  # by layer; places of these tokens
         self._ahead = 0  # 1 where the root was taken in before it is text
         self._drafting: HeadDrafting | None = None
 
     def take(
         self,
         tokens: Sequence[int],
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
         self._late += tokens[self._ahead :]
         self._ahead = 0
         if self.layers:
             self._states.append(([hidden[layer] for layer in self.layers], [*path]))
-        if len(self._late) > CHUNK:
-            self._take_in(self._late[self._waiting :])
+            self._leave_out(len(self._late) - NEWEST)
+        elif len(self._late) > CHUNK:
+            self._take_in(self._late)
 
-    def level(self, tree: DraftTree, first: int) -> Float[Tensor, "nodes draft_vocab"]:
+    def level(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         if first == 0:
             self._take_in([*self._late[self._waiting :], tree.token_list[0]])
             self._ahead = 1 - self._waiting
@@ -62,7 +68,8 @@ class NativeText:
 
     def follow(self, first: "NativeText") -> None:
         known = self.session.length + len(self._late) - self._waiting
-        if first.session.length >= known > self.session.length:
+        is_alike = first._left_out == self._left_out
+        if is_alike and first.session.length >= known > self.session.length:
             self.session.copy(first.session, known)
             self._keep_newest()
 
@@ -84,8 +91,8 @@ class NativeText:
             self._drafting = HeadDrafting(self.session, self.layers, nodes, depth, width, floor)
             if self._states:
                 states, path = self._states[0]
-                rows = [each[path].float().contiguous() for each in states]
-                addresses = [each.data_ptr() for each in rows]
+                rows = [np.ascontiguousarray(as_array(each)[path], np.float32) for each in states]
+                addresses = [address_of(each) for each in rows]
                 self._drafting.learn(self._late, dict(zip(self.layers, addresses, strict=True)))
         return self._drafting
 
@@ -99,6 +106,17 @@ class NativeText:
             start += len(some)
         self._late = self._late[len(tokens) :]
         self._keep_newest()
+
+    def _leave_out(self, count: int) -> None:
+        """Forget the oldest rows of those that wait."""
+        if count <= 0:
+            return
+        self._left_out += count
+        self._late = self._late[count:]
+        while count >= len(self._states[0][1]):
+            count -= len(self._states.pop(0)[1])
+        states, path = self._states[0]
+        self._states[0] = (states, path[count:])
 
     def _keep_newest(self) -> None:
         """Drop the states of all but the newest token, if that waits."""

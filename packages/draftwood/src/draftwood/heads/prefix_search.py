@@ -4,10 +4,9 @@ The library searches, in 32 bits.
 """
 
 import numpy as np
-from jaxtyping import Float
-from torch import Tensor
 
-from draftwood.heads.lattice import Chain, Frames
+from draftwood.arrays import as_array
+from draftwood.heads.lattice import Chain, FrameRows, Frames
 from draftwood.native import lattice
 from draftwood.tree import UNBOUNDED, DraftTree
 
@@ -32,7 +31,7 @@ def likeliest_prefixes(
 
 
 def collapsed_alignments(
-    probs: Float[Tensor, "frames symbols"],
+    probs: FrameRows,
     nodes: int,
     ranks: int,
     alignments: int,
@@ -66,7 +65,7 @@ RELEASED = (
 
 
 def released_paths(
-    probs: Float[Tensor, "frames symbols"],
+    probs: FrameRows,
     nodes: int = len(RELEASED),
     root: int = -1,
     max_draft_len: int = UNBOUNDED,
@@ -87,8 +86,8 @@ def released_paths(
     return _below(root, *found)
 
 
-def _in_memory(probs: Float[Tensor, "frames symbols"]) -> np.ndarray:
-    return probs.detach().cpu().float().numpy()
+def _in_memory(probs: FrameRows) -> np.ndarray:
+    return as_array(probs).astype(np.float32, copy=False)
 
 
 def _below(root: int, tokens: list[int], parents: list[int]) -> DraftTree:

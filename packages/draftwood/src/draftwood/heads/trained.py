@@ -1,13 +1,14 @@
 """A trained drafter: its network, the tokens that it drafts, and the target that it belongs to."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.nn import functional
 
+from draftwood.arrays import as_array
 from draftwood.models.fingerprint import probe_text
 from draftwood.models.model import Model
 
@@ -43,6 +44,18 @@ class TargetFingerprint:
         if model not in _PROBES:
             _PROBES[model] = _probe(model)
         return cls(name, model.vocab_size, model.hidden_size, model.layers, _PROBES[model])
+
+    def require_model(self, model: Model, name: str = "this model", weights: bool = True) -> None:
+        """Raise ValueError unless this is the fingerprint of a model, saying what differs.
+
+        Args:
+            weights: False for a model of this shape, whatever its weights.
+        """
+        other = self.of(model, name)
+        if weights:
+            self.require(other)
+        else:
+            replace(self, probe=()).require(replace(other, probe=()))
 
     def require(self, other: "TargetFingerprint") -> None:
         """Raise ValueError unless ``other`` is the same model, saying what differs."""
@@ -86,10 +99,11 @@ def _probe(model: Model) -> tuple[float, ...]:
     text, last = probe_text(model), model.layers - 1
     session = model.start()
     try:
-        states = session.extend(text, keep="last", hidden=(last,)).hidden[last].cpu().double()
+        states = as_array(session.extend(text, keep="last", hidden=(last,)).hidden[last])
     finally:
         session.close()
-    units = functional.normalize(states, dim=-1)
+    wide = states.astype(np.float64)
+    units = wide / np.linalg.norm(wide, axis=-1, keepdims=True).clip(min=1e-12)
     return tuple(round(cosine, 4) for cosine in (units[1:] * units[:-1]).sum(-1).tolist())
 
 
@@ -106,3 +120,10 @@ class TrainedHead:
     head: nn.Module
     draft_tokens: Int[Tensor, " draft_vocab"]
     target: TargetFingerprint
+
+    @classmethod
+    def of(
+        cls, head: nn.Module, draft_tokens: Int[Tensor, " draft_vocab"], target: Model, name: str
+    ) -> "TrainedHead":
+        """A head of a loaded model by this name."""
+        return cls(head, draft_tokens, TargetFingerprint.of(target, name))

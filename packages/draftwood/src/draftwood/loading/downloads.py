@@ -192,13 +192,46 @@ def npm_pack(package: str, version: str, folder: Path) -> Path:
         [npm, "pack", "--silent", "--pack-destination", str(folder), f"{package}@{version}"],
         f"{package} from npm",
     )
-    return folder / f"{package}-{version}.tgz"
+    return folder / f"{package.removeprefix('@').replace('/', '-')}-{version}.tgz"
 
 
-def _run(command: list[str], what: str) -> None:
+def debian_download(package: str, folder: Path) -> Path:
+    """Download one Debian package of this machine's release into `folder`; returns the .deb file.
+
+    It is neither installed nor unpacked.
+    """
+    apt = shutil.which("apt-get")
+    if apt is None:
+        raise FileNotFoundError(
+            f"apt-get is needed to fetch {package}; run on Debian or a system made of it"
+        )
+    _run([apt, "download", package], f"{package} from Debian", folder)
+    return next(folder.glob(f"{package}_*.deb"))
+
+
+def package_file(registry: str, name: str, version: str, folder: Path) -> Path:
+    """Download a package of "pypi", "npm" or "debian" into `folder`; returns the file.
+
+    Args:
+        version: of it; Debian's release has one alone.
+
+    Raises:
+        OSError: where the registry's client is absent or cannot reach its index.
+    """
+    if registry == "debian":
+        return debian_download(name, folder)
+    return {"pypi": pip_download, "npm": npm_pack}[registry](name, version, folder)
+
+
+def _run(command: list[str], what: str, folder: Path | None = None) -> None:
     with progress(f"fetching {what}"):
         result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
         )
     if result.returncode:
         lines = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from draftwood.arrays import as_array
 from draftwood.loading import skeleton
 from draftwood.loading.gguf_files import (
     FLOATS,
@@ -29,8 +30,8 @@ from draftwood.loading.gguf_files import (
 )
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.kept_decoder import keep, read_kept
-from draftwood.models.decoder import why_other_shape
 from draftwood.models.decoder_model import DescribedModel
+from draftwood.models.reading import why_other_shape
 from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
 from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
@@ -191,7 +192,7 @@ def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
     for each in matrices:
         end = each.offset + each.rows * each.row_bytes
         stored = files[each.part][each.offset : end]
-        order = None if each.order is None else orders[each.order].to(torch.int64)
+        order = None if each.order is None else as_array(orders[each.order]).astype(np.int64)
         shape = (each.rows, each.row_bytes)
         found[each.module] = Blocks(each.format, stored.reshape(shape), each.inputs, order)
     model = DescribedModel.of(skeleton.open_skeleton(folder, small, found))

@@ -16,10 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 
+from draftwood.arrays import as_array
 from draftwood.models import decoder, families
 from draftwood.models.decoder_model import CONFIG, DescribedModel
+from draftwood.models.model import Cpu
 from draftwood.native.matrix import Blocks
 from draftwood.storage.atomic import write_file
 
@@ -42,7 +43,7 @@ def read_kept(folder: Path, files: Sequence[np.ndarray]) -> DescribedModel | Non
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(folder / KEPT, "pt") as kept:
+        with safe_open(folder / KEPT, "np") as kept:
             told = kept.metadata() or {}
             if told.get("key") != _key(folder):
                 return None
@@ -76,22 +77,22 @@ def read_kept(folder: Path, files: Sequence[np.ndarray]) -> DescribedModel | Non
         decoder=made(record["decoder"]),
         config=SimpleNamespace(**record["config"]),
         end_tokens=frozenset(record["end_tokens"]),
-        dtype=getattr(torch, record["dtype"]),
-        device=torch.device("cpu"),
+        dtype=record["dtype"],
+        device=Cpu(),
     )
 
 
 def keep(model: DescribedModel, folder: Path, files: Sequence[np.ndarray]) -> None:
     """Write a model whose matrices are blocks of these files, if the disk allows it."""
-    from safetensors.torch import save_file
+    from safetensors.numpy import save_file
 
-    tensors, blocks = dict[int, tuple[str, torch.Tensor]](), dict[int, tuple[int, Blocks]]()
+    arrays, blocks = dict[int, tuple[str, Any]](), dict[int, tuple[int, Blocks]]()
 
-    def named(tensor: torch.Tensor) -> str:
-        return tensors.setdefault(id(tensor), (str(len(tensors)), tensor))[0]
+    def named(numbers: Any) -> str:
+        return arrays.setdefault(id(numbers), (str(len(arrays)), numbers))[0]
 
     def told(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
+        if isinstance(as_array(value), np.ndarray):
             return {"tensor": named(value)}
         if isinstance(value, Blocks):
             return {"blocks": blocks.setdefault(id(value), (len(blocks), value))[0]}
@@ -114,9 +115,9 @@ def keep(model: DescribedModel, folder: Path, files: Sequence[np.ndarray]) -> No
         "blocks": [placed(each) for _, each in blocks.values()],
         "config": {name: getattr(model.config, name, None) for name in CONFIG},
         "end_tokens": sorted(model.end_tokens),
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": model.dtype,
     }
-    apart = {name: tensor.clone().contiguous() for name, tensor in tensors.values()}
+    apart = {name: np.array(as_array(numbers)) for name, numbers in arrays.values()}
     facts = {"key": _key(folder), "model": json.dumps(record)}
     with suppress(OSError):  # the next load reads it again
         write_file(folder / KEPT, lambda partial: save_file(apart, partial, facts))

@@ -15,9 +15,9 @@ from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
 from draftwood.loading.skeleton import tokenizer_of
-from draftwood.models.decoder import why_not_lean
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
+from draftwood.models.reading import why_not_lean
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks
@@ -172,7 +172,7 @@ def _in_place(
     folder = hub.blocks_of(name)
     if folder is None:
         return None
-    label, halves = ("float32", None) if is_float else ("int8", torch.bfloat16)
+    label, halves = ("float32", None) if is_float else ("int8", "bfloat16")
 
     def run() -> NativeModel:
         model = NativeModel(open_blocks(folder, label), label, halves, cache=cache)

@@ -22,8 +22,9 @@ from transformers import PreTrainedTokenizerBase
 
 from draftwood.loading import mxfp4, skeleton
 from draftwood.loading.folders import check_folder, understood
-from draftwood.models.decoder import Projection, why_other_shape
+from draftwood.models.decoder import Projection
 from draftwood.models.native import NativeModel
+from draftwood.models.reading import why_other_shape
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import Facts, publish

@@ -14,7 +14,7 @@ from torch import nn
 
 from draftwood.loading.folders import REST, understood
 from draftwood.models import experts
-from draftwood.models.decoder import weights_of
+from draftwood.models.reading import weights_of
 from draftwood.native.matrix import Weights
 
 Shape = tuple[int, ...]

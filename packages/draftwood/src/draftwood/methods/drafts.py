@@ -92,7 +92,8 @@ class Drafts:
     def levels(self) -> int | None:
         """Most levels of a tree that the head drafts; None where nothing bounds them."""
         found = self._settings
-        levels = found.get({"medusa": "heads", "ctc": "frames"}.get(str(found.get("kind")), ""))
+        counted = {"medusa": "heads", "ctc": "frames", "dflash": "frames", "specdec": "places"}
+        levels = found.get(counted.get(str(found.get("kind")), ""))
         return levels if isinstance(levels, int) else None
 
     @property
@@ -107,7 +108,7 @@ class Drafts:
             }
         holder = getattr(self.head, "head", self.head)  # a folder's head has its settings itself
         config = getattr(holder, "config", None)
-        names = ("kind", "sees_drafted", "heads", "frames")
+        names = ("kind", "sees_drafted", "heads", "frames", "places")
         return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
     def require_for(self, methods: Iterable[Spec]) -> None:

@@ -55,6 +55,7 @@ class Listing:
         uses: what its drafter takes where it is there.
         drafts_ahead: whether it can draft while the target runs.
         trees: forms of the trees that users may choose for it.
+        tree: the default one as users write it; None where no text says it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Listing:
     uses: "frozenset[Need]"
     drafts_ahead: bool
     trees: tuple[Form, ...] = ()
+    tree: str | None = None
 
     @property
     def lossless(self) -> bool:
@@ -78,7 +80,7 @@ class Listing:
     @classmethod
     def of(cls, recipe: "MethodSpec") -> "Listing":
         """Ask a recipe's parts."""
-        from draftwood.methods.trees import forms_of
+        from draftwood.methods.trees import forms_of, text_of
 
         shape, drafter = recipe.shape, recipe.drafter
         return cls(
@@ -90,7 +92,8 @@ class Listing:
             needs=drafter.needs,
             uses=drafter.uses,
             drafts_ahead=drafter.drafts_ahead,
-            trees=forms_of(recipe),
+            trees=(forms := forms_of(recipe)),
+            tree=text_of(shape) if forms else None,
         )
 
     def as_json(self) -> dict[str, Any]:

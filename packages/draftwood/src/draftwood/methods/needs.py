@@ -25,17 +25,16 @@ def spec(method: Named) -> Spec:
 
 def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     """The resource that a method cannot do without and does not get; None where there is none."""
-    for need in GIVEN:
-        if need in spec(method).needs and need not in given and not stands_in(need, method, given):
-            return need
-    return None
+    missing = spec(method).needs - frozenset(given)
+    if head_stands_in(method, given):
+        missing -= {"draft-model"}
+    return next((need for need in GIVEN if need in missing), None)
 
 
-def stands_in(need: "Need", method: Named, given: "Collection[Need]") -> bool:
+def head_stands_in(method: Named, given: "Collection[Need]") -> bool:
     """True if a trained head takes the place of a draft model that a method needs."""
-    known = spec(method)
-    missing = need == "draft-model" and need in known.needs and need not in given
-    return missing and "head" in known.uses and "head" in given
+    known, there = spec(method), frozenset(given)
+    return "draft-model" in known.needs - there and "head" in known.uses & there
 
 
 def taken(method: "Named | Method", given: "Collection[Need]") -> "frozenset[Need]":

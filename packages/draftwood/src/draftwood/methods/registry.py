@@ -5,13 +5,13 @@ from typing import Any
 
 from draftwood.drafters import Drafter
 from draftwood.drafters.overlap import Overlap, require_places
-from draftwood.drafters.resources import GIVEN, Later, Need, Resources
+from draftwood.drafters.resources import GIVEN, Later, Need, Resources, field_of
 from draftwood.engine.method import Method
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import TrainedHead
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import all_listed, unknown
-from draftwood.methods.needs import is_built, require, require_ahead, stands_in, taken
+from draftwood.methods.needs import head_stands_in, is_built, require, require_ahead, taken
 from draftwood.methods.recipes import own_recipes
 from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model
@@ -79,7 +79,7 @@ def build(
     made = _made(method, {"draft_model": draft_model, **resources})
     found = Resources(target, shape=shape or usual, **made)
     given: set[Need] = {"shape"} if shape is not None else set()
-    given |= {need for need in GIVEN if getattr(found, need.replace("-", "_")) is not None}
+    given |= {need for need in GIVEN if getattr(found, field_of(need)) is not None}
     require([method], given, overlap is not None)
     if isinstance(method, Method):
         return method
@@ -95,7 +95,7 @@ def build(
     if found.head is not None:
         if found.head.target.probe:  # by which the head knows its target
             require_ability(target, "hidden", f"method {wanted.name!r} with this head")
-        found.head.target.require(TargetFingerprint.of(target, "this model"))
+        found.head.target.require_model(target)
     if overlap is not None:
         require_ahead(drafter.name, drafter)
         _require_places(target, found.draft_model, overlap)
@@ -114,7 +114,7 @@ def _made(method: str | MethodSpec | Method, parts: Mapping[str, Any]) -> dict[s
     if not is_built(method):
         used -= recipe(method).drafter.unused_here()
     return {
-        need.replace("-", "_"): each.make() if isinstance(each, Later) else each
+        field_of(need): each.make() if isinstance(each, Later) else each
         for need, each in there.items()
         if need in used or not isinstance(each, Later)
     }
@@ -124,7 +124,7 @@ def _drafter_for(
     wanted: MethodSpec, given: Collection[Need], head: TrainedHead | None
 ) -> type[Drafter]:
     """The drafter of a method: its own, or that of a head which stands in for a draft model."""
-    if any(stands_in(need, wanted, given) for need in GIVEN):
+    if head_stands_in(wanted, given):
         from draftwood.methods.parts import known_parts
 
         return known_parts().drafters[Drafts(head=head).drafter]

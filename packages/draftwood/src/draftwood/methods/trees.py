@@ -129,6 +129,28 @@ def shape_of(text: str, recipe: "MethodSpec", levels: int | None = None) -> "Sha
     return _makers()[type(usual)][tree.form](usual, tree)
 
 
+def text_of(shape: "Shape | None") -> str | None:
+    """A shape as a user would write it; None where no text says it."""
+    from draftwood import shapes
+
+    match shape:
+        case shapes.Widths(widths=widths) if max(widths) == 1:
+            return str(len(widths))
+        case shapes.Widths(widths=widths) if len(widths) > 1:
+            return ",".join(map(str, widths))
+        case shapes.StochasticBeam() | shapes.Independent():
+            beams = shape.nodes // shape.depth
+            return f"{beams}x{shape.depth}"
+        case shapes.BestFirst(size=nodes, depth=depth):
+            return f"best:{nodes}x{min(depth, nodes)}"
+        case shapes.Sequoia(budget=nodes, max_depth=depth):
+            return f"best:{nodes}x{min(depth, nodes)}"
+        case shapes.Until(length=length):
+            return str(length)
+        case _:
+            return None
+
+
 def require_tree(methods: Sequence[Any], text: str | None, levels: int | None = None) -> None:
     """Refuse a text that is no tree, and a tree that none of these methods can draw.
 

@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, CacheSlice
-from draftwood.models.parts import PackedInput
+from draftwood.models.cache.places import CacheSlice
+from draftwood.models.cache.pool import CachePool
 from draftwood.models.run_cache import RunCache
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.tensors import as_tensor
 from draftwood.storage.memory import is_lack_of_memory
 from draftwood.tree import DraftTree
@@ -21,7 +22,7 @@ from draftwood.tree import DraftTree
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-RunPadded = Callable[[Sequence[PackedInput], RunCache], Tensor]
+RunPadded = Callable[[Sequence[TensorInput], RunCache], Tensor]
 """Runs parts over a cache as rows of one pass; their logits [parts longest vocab]."""
 
 LONG, WIDE = 5, 5
@@ -59,12 +60,12 @@ def _sees_all(pool: CachePool, run: RunPadded) -> bool:
     return not any(torch.equal(one, other) for one, other in pairs)
 
 
-def _behind(slot: int, before: int, tree: DraftTree) -> PackedInput:
+def _behind(slot: int, before: int, tree: DraftTree) -> TensorInput:
     """A tree behind so many tokens."""
     positions = as_tensor(before + tree.depths)
     place = CacheSlice(slot, before, len(tree))
     tokens, sees = as_tensor(tree.tokens), as_tensor(tree.ancestors)
-    return PackedInput(tokens, positions, place, before, sees, positions)
+    return TensorInput(tokens, positions, place, before, sees, positions)
 
 
 class _NoiseCache(RunCache):

@@ -3,12 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-
-from draftwood.models.cache import CachePool
 from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.context import context_length
 from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
@@ -20,9 +18,11 @@ from draftwood.models.model import (
 from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
-from draftwood.models.support import context_length
 
-P = TypeVar("P", CachePool, BlockPool)
+if TYPE_CHECKING:
+    from draftwood.models.cache.pool import CachePool
+
+P = TypeVar("P", "CachePool", BlockPool)
 
 
 class CachedModel(InProcess, ABC, Generic[P]):
@@ -46,7 +46,7 @@ class CachedModel(InProcess, ABC, Generic[P]):
         abilities: AbstractSet[Ability],
         layers: int,
         hidden_size: int,
-        device: torch.device,
+        device: Any,
     ) -> None:
         self.config, self.pool, self.abilities = config, pool, frozenset(abilities)
         self.layers, self.hidden_size, self.device = layers, hidden_size, device
@@ -118,4 +118,4 @@ def _only(part: Packed, output: Any) -> Any:
     hidden = part.hidden
     if isinstance(part, PackedStep) or len(hidden) == len(output.hidden):
         return output
-    return ModelOutput(output.logits, {layer: output.hidden[layer] for layer in hidden})
+    return ModelOutput(output.given, {layer: output.hidden[layer] for layer in hidden})

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-import torch
-from torch import Tensor, nn
-
+from draftwood.arrays import FloatType
 from draftwood.models.cached import CachedModel, P
-from draftwood.models.decoder import Decoder, read_decoder
-from draftwood.models.model import Ability, ModelOutput
-from draftwood.models.parts import PackedInput
-from draftwood.models.support import end_tokens
+from draftwood.models.decoder import Decoder
+from draftwood.models.model import Ability, Device, ModelOutput
+from draftwood.models.parts import SequenceInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,15 +27,15 @@ class DescribedModel:
         config: of its text part; the names in ``CONFIG`` are read from it, those that are there.
         end_tokens: with which the model ends its text.
         dtype: of the weights that are floats.
-        head: gives the output head as long as the model is in use elsewhere.
+        head: gives the module of the output head as long as the model is in use elsewhere.
     """
 
     decoder: Decoder
     config: Any
     end_tokens: frozenset[int]
-    dtype: torch.dtype
-    device: torch.device
-    head: Callable[[], nn.Module | None] = lambda: None
+    dtype: FloatType
+    device: Device
+    head: Callable[[], Any] = lambda: None
 
     @classmethod
     def of(cls, hf_model: "PreTrainedModel | DescribedModel") -> "DescribedModel":
@@ -48,11 +46,14 @@ class DescribedModel:
         """
         if isinstance(hf_model, DescribedModel):
             return hf_model
+        from draftwood.models.reading import read_decoder
+        from draftwood.models.support import end_tokens
+
         return cls(
             read_decoder(hf_model),
             hf_model.config.get_text_config(),
             end_tokens(hf_model),
-            hf_model.dtype,
+            str(hf_model.dtype).removeprefix("torch."),  # type: ignore[arg-type]
             hf_model.device,
             ref(hf_model.get_output_embeddings()),  # type: ignore[arg-type]
         )
@@ -67,18 +68,12 @@ class DecoderModel(CachedModel[P]):
     Args:
         model: what was read of the model, which was in eval mode.
         pool: the cache of all sequences.
-        dtype: of hidden states that are handed out; None takes the model's.
     """
 
-    def __init__(
-        self,
-        model: DescribedModel,
-        pool: P,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, model: DescribedModel, pool: P) -> None:
         sizes = model.decoder.sizes
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
-        abilities: set[Ability] = {"hidden", "partial", "resume", "fork"}
+        abilities: set[Ability] = {"hidden", "partial", "resume", "fork", "cache"}
         abilities |= {"embeddings_and_head"}
         # a network that reads what attention reads cannot be run after it
         abilities |= set() if sizes.is_parallel else {"halves"}
@@ -87,7 +82,8 @@ class DecoderModel(CachedModel[P]):
         layers = len(model.decoder.layers)
         super().__init__(model.config, pool, abilities, layers, sizes.hidden, model.device)
         self.sizes, self.scales, self._end_tokens = sizes, model.decoder.scales, model.end_tokens
-        self.dtype, self.windows = dtype or model.dtype, windows
+        self.windows = windows
+        self.dtype: Any = model.dtype
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -95,15 +91,18 @@ class DecoderModel(CachedModel[P]):
 
 
 def outputs(
-    logits: Tensor, states: dict[int, Tensor], parts: Sequence[PackedInput]
+    logits: Any, states: dict[int, Any], parts: Sequence[SequenceInput[Any]]
 ) -> list[ModelOutput]:
     """Give each part its share of the logits [rows vocab] and of the hidden states."""
     if len(parts) == 1:
         return [ModelOutput(logits, states)]
-    counts = [part.place.count for part in parts]
-    rows = logits.split([part.wanted for part in parts])
-    pieces = {layer: state.split(counts) for layer, state in states.items()}
+    rows = _pieces([part.wanted for part in parts])
+    nodes = _pieces([part.place.count for part in parts])
     return [
-        ModelOutput(row, {layer: pieces[layer][i] for layer in states})
-        for i, row in enumerate(rows)
+        ModelOutput(logits[own], {layer: state[run] for layer, state in states.items()})
+        for own, run in zip(rows, nodes, strict=True)
     ]
+
+
+def _pieces(counts: Sequence[int]) -> list[slice]:
+    return [slice(*ends) for ends in pairwise(accumulate(counts, initial=0))]

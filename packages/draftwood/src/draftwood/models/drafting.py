@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 
 from draftwood.arrays import as_array
@@ -12,7 +11,6 @@ from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import layer_bits
 from draftwood.models.shared import SharedPasses, shared_passes
-from draftwood.models.tensors import as_tensor
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.native.logit_rows import Support
 
@@ -54,7 +52,7 @@ class DraftingModel:
         tokens = None if self.support is None else self.support.tokens
         layers, head = _roundings(inner)
         if tokens is not None or layers is not None or head != inner.products:
-            made = inner.drafting(None if tokens is None else as_tensor(tokens), layers, head)
+            made = inner.drafting(tokens, layers, head)
             self.model = shared_passes(made) if isinstance(model, SharedPasses) else made
 
 
@@ -117,10 +115,10 @@ class DraftTokens:
     def logits(self, output: ModelOutput) -> Float[np.ndarray, "rows draft_vocab"]:
         """Rows of a pass that handed out the ``hidden`` states."""
         if not self.further:
-            return as_array(output.logits)
+            return output.rows
         (layer,) = self.hidden
-        states = output.hidden[layer][-len(output.logits) :]
-        head, further = self.drafting.model.embeddings_and_head, torch.tensor(self.further)
-        both = output.logits, head.logits(states, further, normed=True)
+        states = output.hidden[layer][-len(output.rows) :]
+        head, further = self.drafting.model.embeddings_and_head, np.array(self.further)
+        both = output.rows, head.logits(states, further, normed=True)
         # PyTorch would wake threads for this, which get into the way of the next pass
         return np.concatenate([as_array(rows) for rows in both], -1)

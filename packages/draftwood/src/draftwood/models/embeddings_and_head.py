@@ -1,48 +1,22 @@
-"""Embedding and output head of any model of Transformers, and what those of others share."""
+"""Embedding and output head of any model of Transformers."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from draftwood.models.decoder import Norm
 from draftwood.models.model import EmbeddingsAndHeadWeights
+from draftwood.models.tensors import as_tensor
+from draftwood.models.tokens import require_part
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layer_norm", "layernorm")
 """Names that classes of Transformers have for the norm after the last layer."""
-
-
-def require_part(tokens: Tensor, vocabulary: int) -> None:
-    """Raise ValueError unless these are tokens of the vocabulary."""
-    wrong = tokens[(tokens < 0) | (tokens >= vocabulary)]
-    if len(wrong):
-        raise ValueError(
-            f"tokens of a part must be 0 to {vocabulary - 1}, the model's vocabulary, got"
-            f" {sorted(set(wrong.tolist()))[:8]}"
-        )
-
-
-def beyond(tokens: Tensor, vocabulary: int) -> str:
-    """Says of a prompt that some of its tokens are not of the vocabulary."""
-    found = sorted(set(tokens[(tokens < 0) | (tokens >= vocabulary)].tolist()))
-    some = ", ".join(map(str, found[:8])) + (
-        f" and {len(found) - 8} more" if len(found) > 8 else ""
-    )
-    return (
-        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
-        " prompt with the model's own tokenizer"
-    )
-
-
-def as_saved(norm: Norm, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a norm in the type of the model they were read from."""
-    return norm.saved.to(dtype), None if norm.bias is None else norm.bias.to(dtype)
 
 
 class ModuleEmbeddingsAndHead:
@@ -58,7 +32,8 @@ class ModuleEmbeddingsAndHead:
         self.head: Any = hf_model.get_output_embeddings()
         self.norm: Any = final_norm(hf_model)
 
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+    def embed(self, tokens: Any) -> Float[Tensor, "tokens dim"]:
+        tokens = as_tensor(tokens)
         require_part(tokens, self.hf_model.config.get_text_config().vocab_size)
         with torch.no_grad():
             return self.hf_model.get_input_embeddings()(tokens.to(self.hf_model.device))
@@ -66,8 +41,8 @@ class ModuleEmbeddingsAndHead:
     @torch.no_grad()
     def logits(
         self,
-        hidden: Float[Tensor, "rows dim"],
-        tokens: Int[Tensor, " part"] | None = None,
+        hidden: Any,
+        tokens: Any = None,
         normed: bool = False,
     ) -> Float[Tensor, "rows part"]:
         from draftwood.models.submodules import replaced
@@ -75,11 +50,12 @@ class ModuleEmbeddingsAndHead:
         ending = _Ending(None if normed else self.norm)
         model, picked = replaced(self.hf_model, self.decoder, ending), tokens
         if tokens is not None:
+            tokens = as_tensor(tokens)
             require_part(tokens, self.hf_model.config.get_text_config().vocab_size)
             tokens = tokens.to(self.hf_model.device)
             if type(self.head) is nn.Linear:
                 model, picked = replaced(model, self.head, _part_of(self.head, tokens)), None
-        rows = hidden.to(self.hf_model.device, self.hf_model.dtype)
+        rows = as_tensor(hidden).to(self.hf_model.device, self.hf_model.dtype)
         logits = model(inputs_embeds=rows[None], use_cache=False).logits[0]
         return logits if picked is None else logits[:, tokens]
 

@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from draftwood.models.model import Model, ModelSession
 
 PROBED = 24
@@ -75,7 +77,7 @@ def _cache_of(model: Model) -> object:
 def _digest(model: Model) -> str:
     session = model.start()
     try:
-        logits = session.extend(probe_text(model)).logits
+        logits = session.extend(probe_text(model)).rows
     finally:
         session.close()
-    return hashlib.sha256(logits.float().cpu().numpy().tobytes()).hexdigest()[:12]
+    return hashlib.sha256(logits.astype(np.float32).tobytes()).hexdigest()[:12]

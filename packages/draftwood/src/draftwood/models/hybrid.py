@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.models.cache import LayerShape
+from draftwood.models.cache.pool import LayerShape
 from draftwood.models.model import ModelOutput, chunks
 from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.cache import RecurrentCache
@@ -17,6 +17,7 @@ from draftwood.models.recurrences.pool import RecurrentPool
 from draftwood.models.requirements import require_ability
 from draftwood.models.submodules import list_of_layers, replaced
 from draftwood.models.support import require_tree_support
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.transformers import TransformersModel
 
 
@@ -54,7 +55,7 @@ class HybridModel(TransformersModel):
         super().__init__(hf_model, pool)
         # which layers and places a pass leaves out would have to be known to the states, and some
         # heads read multipliers of the model around them
-        self.abilities -= {"partial", "resume", "window", "embeddings_and_head"}
+        self.abilities -= {"partial", "resume", "window", "cache", "embeddings_and_head"}
         self.abilities -= set() if has_hidden else {"hidden"}
         self.states = pool
         for layer, recurrence in zip(layers, recurrences, strict=True):
@@ -72,7 +73,7 @@ class HybridModel(TransformersModel):
                 start += len(chunk)
         return super().compute(parts, hidden)
 
-    def _cache(self, parts: Sequence[PackedInput]) -> RecurrentCache:
+    def _cache(self, parts: Sequence[TensorInput]) -> RecurrentCache:
         return RecurrentCache(self.states, parts)
 
     @torch.no_grad()

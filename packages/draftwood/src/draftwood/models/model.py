@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
+    Any,
     ClassVar,
     Literal,
     NoReturn,
@@ -14,24 +15,30 @@ from typing import (
 )
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
 
 from draftwood.arrays import as_array
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
-    from draftwood.native.step import NativeStep, StepCaller
+    from torch import Tensor
 
-Hidden = Float[Tensor, "rows dim"]
-"""Hidden states of a model."""
+    from draftwood.native.step import NativeStep, StepCaller
 
 Keep = Literal["all", "last", "none"]
 """Nodes or tokens of a pass whose logits are wanted."""
 
 Ability = Literal[
-    "hidden", "partial", "halves", "resume", "window", "int4", "embeddings_and_head", "fork"
+    "hidden",
+    "partial",
+    "halves",
+    "resume",
+    "window",
+    "int4",
+    "embeddings_and_head",
+    "fork",
+    "cache",
+    "beside",
 ]
 """Abilities of a model beyond a forward pass over a tree."""
 
@@ -68,42 +75,43 @@ ALL_LAYERS = Layers()
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingsAndHeadWeights:
-    """Weights of embedding, final norm and output head, as they were loaded.
+    """Weights of embedding, final norm and output head: arrays of float32, or a model's tensors.
 
     Attributes:
-        norm: weight of the final norm, and its bias where it has one; None where it has no weight.
-        head: the embedding itself where both are tied.
+        embedding: [vocab dim].
+        norm, norm_bias: [dim], of the final norm, and its bias where it has one; None where it has
+            no weight.
+        head, head_bias: [vocab dim] and [vocab]; the embedding itself where both are tied.
     """
 
-    embedding: Float[Tensor, "vocab dim"]
-    norm: Float[Tensor, " dim"] | None
-    norm_bias: Float[Tensor, " dim"] | None
-    head: Float[Tensor, "vocab dim"]
-    head_bias: Float[Tensor, " vocab"] | None
+    embedding: Any
+    norm: Any
+    norm_bias: Any
+    head: Any
+    head_bias: Any
 
 
 @runtime_checkable
 class EmbeddingsAndHead(Protocol):
-    """A model's embedding and output head, for drafters that read and write its hidden states."""
+    """A model's embedding and output head, for drafters that read and write its hidden states.
 
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        """Embed tokens.
+    Tokens, states and logits are arrays, or tensors of models in PyTorch, which take arrays too.
+    """
+
+    def embed(self, tokens: Any) -> Any:
+        """Embed ``tokens``: [tokens dim].
 
         As what Transformers takes as ``inputs_embeds``: learned positions, and scalings that the
         model itself does afterwards, are not in it.
         """
         ...
 
-    def logits(
-        self,
-        hidden: Float[Tensor, "rows dim"],
-        tokens: Int[Tensor, " part"] | None = None,
-        normed: bool = False,
-    ) -> Float[Tensor, "rows part"]:
-        """Logits after hidden states: final norm, output head, and what the model does to logits.
+    def logits(self, hidden: Any, tokens: Any = None, normed: bool = False) -> Any:
+        """Logits [rows part] after hidden states: final norm, output head, and what the model does
+        to logits.
 
         Args:
-            hidden: what comes out of the last layer, or takes its place.
+            hidden: [rows dim], what comes out of the last layer, or takes its place.
             tokens: the part of the vocabulary that is wanted, in this order; None wants all.
             normed: whether the hidden states went through the final norm already, as those that an
                 ``ModelOutput`` numbers after the last layer.
@@ -134,21 +142,34 @@ class ModelOutput:
     """Result of a forward pass for one of its inputs.
 
     Attributes:
-        logits: one row per node of the pass; a single row for the last one, or none, where only
-            that was asked for.
-        hidden: hidden states at these nodes for the layers asked for; layer i is the input of
-            decoder layer i.
+        given: logits [rows vocab] as the model has them, one row per node of the pass; a single row
+            for the last one, or none, where only that was asked for.
+        hidden: hidden states [nodes dim] at these nodes for the layers asked for, as the model has
+            them; layer i is the input of decoder layer i.
         step: what came of a whole step that the library made; there are no logits then.
     """
 
-    logits: Float[Tensor, "rows vocab"]
-    hidden: dict[int, Float[Tensor, "nodes dim"]] = field(default_factory=dict)
+    given: Any
+    hidden: dict[int, Any] = field(default_factory=dict)
     step: "NativeStep | None" = None
 
     @cached_property
     def rows(self) -> Float[np.ndarray, "rows vocab"]:
         """The logits as an array on the host, where they are brought once."""
-        return as_array(self.logits)
+        return as_array(self.given)
+
+    @property
+    def logits(self) -> "Float[Tensor, 'rows vocab']":
+        """The logits as a tensor, for who goes on in PyTorch."""
+        from draftwood.models.tensors import as_tensor
+
+        return as_tensor(self.given)
+
+    def states(self, layer: int) -> "Float[Tensor, 'nodes dim']":
+        """The hidden states of a layer as a tensor, likewise."""
+        from draftwood.models.tensors import as_tensor
+
+        return as_tensor(self.hidden[layer])
 
 
 class CacheFullError(MemoryError):
@@ -283,7 +304,7 @@ class ForwardInput(ModelInput):
 
     def alone(self) -> ModelOutput:
         output = self.session.forward(self.tree, self.first, self.hidden)
-        return ModelOutput(kept(output.logits, self.keep), output.hidden)
+        return ModelOutput(kept(output.given, self.keep), output.hidden)
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,6 +372,23 @@ class PrefixStore(Protocol):
         ...
 
 
+class Device(Protocol):
+    """Place of a model's weights, as PyTorch's devices say it."""
+
+    @property
+    def type(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The CPU, of models that run without PyTorch."""
+
+    type: str = "cpu"
+
+    def __str__(self) -> str:
+        return self.type
+
+
 @runtime_checkable
 class Model(Protocol):
     """Weights that make forward passes over trees."""
@@ -374,7 +412,7 @@ class Model(Protocol):
         ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> "Device": ...
 
     @property
     def hidden_size(self) -> int:
@@ -404,14 +442,14 @@ class Model(Protocol):
         ...
 
 
-def kept(rows: Float[Tensor, "rows vocab"], keep: Keep) -> Float[Tensor, "wanted vocab"]:
-    """Choose the rows of logits that are wanted."""
+def kept(rows: Any, keep: Keep) -> Any:
+    """Choose the rows of logits [rows vocab] that are wanted."""
     return rows if keep == "all" else rows[len(rows) - (keep == "last") :]
 
 
 def joined(first: ModelOutput, rest: ModelOutput) -> ModelOutput:
     """Put the logits of two passes over one tree together."""
-    return ModelOutput(torch.cat([first.logits, rest.logits]))
+    return ModelOutput(np.concatenate([first.rows, rest.rows]))
 
 
 CHUNK = 512

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.cache.pool import CachePool, LayerShape
 from draftwood.models.model import ModelOutput
 from draftwood.models.parts import PackedInput
 from draftwood.models.transformers import TransformersModel, layer_shapes

@@ -13,11 +13,14 @@ _DOING: dict[Ability, str] = {
     "int4": "runs natively and keeps its weights in more than 4 bits",
     "embeddings_and_head": "gives its embedding and output head",
     "fork": "can fork a session",
+    "cache": "lets drafters read its keys and values, and keeps them as floats",
+    "beside": "makes two passes over one text at the same time",
 }
 _OTHERWISE = "use another model or method"
 _CURES: dict[Ability, str] = {
     "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
-    " another method"
+    " another method",
+    "cache": "load it with a cache of floats, or use another model or method",
 }
 
 

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.models.cache.places import CacheSlice
+from draftwood.models.cache.pool import CachePool
 
 
 class RunCache(Cache):

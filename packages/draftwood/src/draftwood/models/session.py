@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
 
-from draftwood.models.cache import CachePool, CacheSlice
+from draftwood.arrays import as_array
 from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.places import CacheSlice
 from draftwood.models.model import (
     ALL_LAYERS,
     ForwardInput,
@@ -24,8 +23,10 @@ from draftwood.models.model import (
     StepInput,
 )
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
-from draftwood.models.tensors import as_tensor
 from draftwood.tree import DraftTree
+
+if TYPE_CHECKING:
+    from draftwood.models.cache.pool import CachePool
 
 
 @runtime_checkable
@@ -33,7 +34,7 @@ class PooledModel(Model, Protocol):
     """A model whose sequences live in the slots of one pool."""
 
     @property
-    def pool(self) -> CachePool | BlockPool: ...
+    def pool(self) -> "CachePool | BlockPool": ...
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool."""
@@ -75,7 +76,7 @@ class PooledSession(InProcess):
             raise ValueError("extend needs at least one token")
         return PackedInput.of_prompt(self.slot, self.length, tokens, keep, tuple(hidden))
 
-    def adopt(self, layers: Sequence[tuple[Tensor, Tensor]], length: int) -> None:
+    def adopt(self, layers: Sequence[tuple[Any, Any]], length: int) -> None:
         """Become a sequence of ``length`` tokens that was computed elsewhere.
 
         Args:
@@ -112,7 +113,7 @@ class PooledSession(InProcess):
                 f"nodes before {first} must be run first; {ran} were run since the last commit"
                 + ("" if layers == self._layers else " through these layers")
             )
-        positions = as_tensor(self.length + tree.depths)
+        positions = self.length + tree.depths
         end = self.model.layers if layers.stop is None else layers.stop
         if layers.stop is not None:
             keep, hidden = "none", sorted({*hidden, layers.stop})
@@ -122,11 +123,11 @@ class PooledSession(InProcess):
                 f" {list(hidden)}"
             )
         return PackedInput(
-            tokens=as_tensor(tree.tokens[first:]),
+            tokens=tree.tokens[first:],
             positions=positions[first:],
             place=CacheSlice(self.slot, self.length + first, len(tree) - first),
             before=self.length,
-            sees=as_tensor(tree.ancestors[first:]),
+            sees=tree.ancestors[first:],
             tree_positions=positions,
             layers=layers,
             keep=keep,
@@ -135,8 +136,8 @@ class PooledSession(InProcess):
             tree=tree,
         )
 
-    def _stream(self, tree: DraftTree, first: int, layers: Layers) -> Float[Tensor, "nodes dim"]:
-        """With what the nodes of a tree stopped that a pass through these layers goes on with."""
+    def _stream(self, tree: DraftTree, first: int, layers: Layers) -> Any:
+        """Find the states [nodes dim] with which the nodes of a tree stopped that go on."""
         stopped, before = self._stopped, replace(layers, start=0, stop=layers.start)
         if (
             first != 0
@@ -150,17 +151,17 @@ class PooledSession(InProcess):
             )
         return stopped.states[: len(tree)]
 
-    def place_states(
-        self, tree: DraftTree, states: Float[Tensor, "nodes dim"], layers: Layers
-    ) -> None:
-        """Let the nodes of a tree stop with these states before the layer where a pass through
-        ``layers`` starts, whatever they ran through.
+    def place_states(self, tree: DraftTree, states: Any, layers: Layers) -> None:
+        """Let the nodes of a tree stop with these states [nodes dim] before the layer where a pass
+        through ``layers`` starts, whatever they ran through.
         """
         self._require_open("place_states")
         if len(states) != len(tree) or layers.start < 1:
             raise ValueError(
                 f"a tree of {len(tree)} nodes stops with as many states, behind a layer"
             )
+        if isinstance(self.model.pool, BlockPool):
+            states = as_array(states)
         self._stopped, self._ran = Stopped(tree, states), len(tree)
         self._layers = replace(layers, start=0, stop=layers.start)
 
@@ -207,7 +208,7 @@ class PooledSession(InProcess):
                 states = output.hidden[stop]
                 if ran:
                     assert self._stopped is not None  # nodes before these ran likewise
-                    states = torch.cat([self._stopped.states[:ran], states])
+                    states = _below(self._stopped.states[:ran], states)
                 self._stopped = Stopped(part.tree, states)
             self._ran, self._layers = len(part.tree_positions), replace(part.layers, start=0)
 
@@ -309,6 +310,15 @@ class PooledSession(InProcess):
     def _require_open(self, act: str) -> None:
         if self._closed:
             raise ValueError(f"{act} was called on a session that is closed; start another one")
+
+
+def _below(first: Any, second: Any) -> Any:
+    """Join rows of one model, in arrays or in tensors."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    from draftwood.models.tensors import below
+
+    return below(first, second)
 
 
 def forward(model: PooledModel, inputs: Sequence[ModelInput]) -> list[Any]:

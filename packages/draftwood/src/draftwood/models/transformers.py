@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.models.by_place import masks_by_place
-from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.cache.pool import CachePool, LayerShape
 from draftwood.models.cached import CachedModel
 from draftwood.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
 from draftwood.models.model import Ability, EmbeddingsAndHead, Layers, ModelOutput
@@ -18,6 +18,7 @@ from draftwood.models.requirements import NoEmbeddingsAndHead
 from draftwood.models.run_cache import RunCache
 from draftwood.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood.models.support import attention_windows, end_tokens, require_tree_support
+from draftwood.models.tensor_input import TensorInput
 
 MOST_SMALLER = 32
 """Sets of layers left out whose models are kept; a search for layers tries hundreds."""
@@ -52,7 +53,7 @@ class TransformersModel(CachedModel[CachePool]):
         abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
         abilities |= {"embeddings_and_head"} if final_norm(hf_model) else set()
         attentions = attention_windows(hf_model)
-        abilities |= {"window"} if set(attentions.values()) == {None} else set()
+        abilities |= {"window", "cache"} if set(attentions.values()) == {None} else set()
         config = hf_model.config.get_text_config()
         sizes = config.num_hidden_layers, config.hidden_size
         super().__init__(config, pool, abilities, *sizes, hf_model.device)
@@ -94,10 +95,11 @@ class TransformersModel(CachedModel[CachePool]):
     @torch.no_grad()
     def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
         """One padded forward pass of Transformers over the parts."""
-        layers = parts[0].layers
+        given = [TensorInput.of(part) for part in parts]
+        layers = given[0].layers
         skipped, stop = layers.without_mlp, layers.stop
         if layers.start or stop is not None:
-            return self._between(parts, hidden)
+            return self._between(given, hidden)
         if skipped and hidden:  # Transformers would count layers again, and record twice afterwards
             raise ValueError(
                 "the general path gives no hidden states of passes that leave out layers, asked for"
@@ -105,13 +107,13 @@ class TransformersModel(CachedModel[CachePool]):
                 " lean path"
             )
         options: dict[str, object] = {"output_hidden_states": True} if hidden else {}
-        is_short = len(parts) == 1 and parts[0].keep != "all" and self.takes_logits_to_keep
+        is_short = len(given) == 1 and given[0].keep != "all" and self.takes_logits_to_keep
         if is_short:
             options["logits_to_keep"] = 1
         network = self._without(skipped) if skipped else self.network
-        out = self.run_padded(network, parts, options, self._cache(parts))
+        out = self.run_padded(network, given, options, self._cache(given))
         outputs = []
-        for row, part in enumerate(parts):
+        for row, part in enumerate(given):
             count = part.place.count
             end = 1 if is_short else count
             logits = out.logits[row, end - part.wanted : end]
@@ -119,13 +121,13 @@ class TransformersModel(CachedModel[CachePool]):
             outputs.append(ModelOutput(logits, states))
         return outputs
 
-    def _logits(self, parts: Sequence[PackedInput], cache: RunCache) -> Tensor:
+    def _logits(self, parts: Sequence[TensorInput], cache: RunCache) -> Tensor:
         return self.run_padded(self.network, parts, {}, cache).logits
 
     def run_padded(
         self,
         model: PreTrainedModel,
-        parts: Sequence[PackedInput],
+        parts: Sequence[TensorInput],
         options: Mapping[str, object],
         cache: RunCache,
     ) -> Any:
@@ -151,7 +153,7 @@ class TransformersModel(CachedModel[CachePool]):
         cache.finish()
         return out
 
-    def _between(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
+    def _between(self, parts: Sequence[TensorInput], hidden: Sequence[int]) -> list[ModelOutput]:
         """A pass that starts or stops between layers: others are left out, and what the first one
         reads comes from the pass before.
         """
@@ -196,7 +198,7 @@ class TransformersModel(CachedModel[CachePool]):
             self._parts[skipped] = going_on(self.hf_model, skipped)
         return self._parts[skipped]
 
-    def _cache(self, parts: Sequence[PackedInput]) -> RunCache:
+    def _cache(self, parts: Sequence[TensorInput]) -> RunCache:
         """Wrap the pool for a pass of Transformers over the parts."""
         return RunCache(self.pool, [part.place for part in parts])
 
@@ -208,7 +210,7 @@ class TransformersModel(CachedModel[CachePool]):
             del self._smaller[next(iter(self._smaller))]
         return found
 
-    def _masks(self, parts: Sequence[PackedInput], width: int) -> Tensor | dict[str, Tensor]:
+    def _masks(self, parts: Sequence[TensorInput], width: int) -> Tensor | dict[str, Tensor]:
         masks = {}
         for attention, window in self.attentions.items():
             longest = max(part.place.count for part in parts)

@@ -9,8 +9,11 @@ from jaxtyping import Float
 
 from draftwood.models.model import Model, ModelOutput, ModelSession
 from draftwood.rng import Rng
-from draftwood.sampling import Sampler
+from draftwood.sampling import MaskedSampler, Sampler, Sampling
 from draftwood.tree import DraftTree
+
+CUTS = ("temperature", "top_k", "top_p", "min_p")
+"""Options of sampling that concern every row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,28 @@ class DraftRequest:
     rng: Rng
     target: ModelSession
     started: list[ModelSession] = field(default_factory=list)
+
+    @property
+    def mask(self) -> MaskedSampler | None:
+        """Mask of forbidden draft tokens, for drafters that draw from rows of another origin."""
+        drafting = self.sampler.for_drafting()
+        return drafting if isinstance(drafting, MaskedSampler) else None
+
+    @property
+    def row_sampling(self) -> Sampling:
+        """Temperature and cuts, to be used on the likeliest tokens of a row.
+
+        Penalties, bias and ``min_tokens`` are left out: they concern few tokens, and what they do
+        to acceptance is learnt online. A mask is left out too: the engine takes forbidden tokens
+        out of the tree.
+        """
+        drafting = self.sampler.for_drafting()
+        if isinstance(drafting, MaskedSampler):
+            drafting = drafting.unmasked
+        if not isinstance(drafting, Sampling):
+            return Sampling(1.0)
+        cuts = {name: getattr(drafting, name) for name in CUTS}
+        return Sampling(**cuts)
 
     def start(self, model: Model) -> ModelSession:
         """A session of a model that drafts."""

@@ -8,7 +8,7 @@
 
 namespace draftwood {
 
-// CMatchSettings of sources/suffix.py.
+// CMatchSettings of sources/auto/suffix.py.
 struct MatchSettings {
     double recent, unseen;
     int32_t deepest, longest, shortest;

@@ -1,4 +1,4 @@
-// Where the time of a forward pass goes, thread by thread.
+// Clocks: of steps, and of where the time of a forward pass goes, thread by thread.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,21 @@ namespace draftwood {
 
 // As native/clock.py names them.
 enum PhaseKind { PRODUCTS, ATTENTION, NORMS, WAITING, PARTS };
+
+// Seconds since it was asked last.
+class Lap {
+public:
+    double operator()() {
+        const Clock::time_point now = Clock::now();
+        const double seconds = std::chrono::duration<double>(now - since).count();
+        since = now;
+        return seconds;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point since = Clock::now();
+};
 
 // Adds to `seconds` [threads][PARTS] what each thread was at, or to nothing where it is null. A
 // thread waits whenever it is at no task, so that its parts add up to the time of the pass.

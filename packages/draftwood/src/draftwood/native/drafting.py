@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from draftwood.arrays import address_of
+from draftwood.arrays import address_of, as_array
 from draftwood.native import library
 from draftwood.native.threads import threads
 
@@ -282,7 +281,7 @@ class Drafting:
         parents: Int[np.ndarray, " nodes"],
         path: Sequence[int],
         rows: tuple[Int[np.ndarray, "nodes ranks"], Float[np.ndarray, "nodes ranks"]] | None,
-        hidden: Mapping[int, Float[Tensor, "nodes dim"]],
+        hidden: Mapping[int, Any],
     ) -> None:
         """Take in what a forward pass of the target said.
 
@@ -292,12 +291,15 @@ class Drafting:
             path: nodes that are now text.
             rows: the likeliest successors of each node and their probabilities; None takes in the
                 path alone.
-            hidden: states of the target's layers that sources read; none where nothing was
-                computed.
+            hidden: states [nodes dim] of the target's layers that sources read; none where nothing
+                was computed.
         """
-        states = {layer: each.float().cpu().contiguous() for layer, each in hidden.items()}
+        states = {layer: np.ascontiguousarray(as_array(each)) for layer, each in hidden.items()}
         addresses = library.integers(
-            [states[layer].data_ptr() if layer in states else 0 for layer in range(1 + max(states))]
+            [
+                address_of(states[layer]) if layer in states else 0
+                for layer in range(1 + max(states))
+            ]
             if states
             else []
         )

@@ -2,6 +2,7 @@
 // with the same uniform numbers.
 #pragma once
 
+#include "clock.h"
 #include "logit_rows.h"
 #include "source.h"
 #include "uniforms.h"
@@ -37,6 +38,7 @@ struct DrawnShape {
     int32_t is_beam;      // else each node has as many children
     int32_t is_distinct;  // whether siblings are drawn without replacement, else independently
     int32_t is_noisy;     // else the likeliest tokens are taken
+    int32_t is_judged_distinct;  // how rules take siblings; other than is_distinct they are wrong
     float temperature;    // of the draft
 };
 
@@ -67,7 +69,7 @@ public:
     // their rows.
     int64_t grow(int64_t root, int64_t most, int64_t room, Uniforms& uniforms, int32_t threads,
                  int64_t* tokens, int64_t* parents, double* chances) {
-        is_broken = false;
+        is_broken = false, seconds = 0;
         tokens[0] = root, parents[0] = -1, chances[0] = 1, places.assign(1, -1);
         beams.assign(1, {0, 0, 0, 0, 0});
         int64_t first = 0, size = 1;
@@ -89,7 +91,7 @@ public:
 
     void learn(const VerifiedTree& verified) { drafter.learn(verified); }
 
-    bool is_distinct() const { return shape.is_distinct; }
+    bool is_distinct() const { return shape.is_judged_distinct; }
     // The row that a node's children were drawn from, and which of its entries a node is.
     const DrawnRow& row(int64_t node) const { return rows[node]; }
     int64_t place(int64_t node) const { return places[node]; }
@@ -107,6 +109,7 @@ public:
 
     // Whether a row of the last tree held what is no number; it counted as uniform.
     bool is_broken = false;
+    double seconds = 0;  // that the last tree's levels took what drafts
 
 private:
     struct Drawn {
@@ -127,7 +130,9 @@ private:
 
     bool read(const int64_t* tokens, const int64_t* parents, int64_t first, int64_t size,
               int32_t threads) {
+        Lap lap;
         const LevelLogits logits = drafter.level(tokens, parents, size, first, threads);
+        seconds += lap();
         if (!logits.rows) return false;
         if ((int64_t)rows.size() < size) rows.resize(size);
         const int64_t count = size - first;

@@ -114,6 +114,7 @@ class DrawnTrees:
             is_beam=shape.beam,
             is_distinct=shape.draw == "distinct",
             is_noisy=noise,
+            is_judged_distinct=shape.draw == "distinct",
             temperature=temperature,
         )
         self.handle: int = compiled.draftwood_drawn_new(byref(settings), source.levels)

@@ -9,6 +9,10 @@ INTEGERS: tuple[Products, ...] = ("int8", "int4")
 
 CacheType = Literal["int8"]
 """Keys and values other than in floats."""
+HalfType = Literal["float32", "bfloat16"]
+"""Types of an embedding, and of keys and values in floats."""
+CacheNumbers = Literal["float32", "bfloat16", "int8"]
+"""Types in which keys and values lie in blocks."""
 CACHES: tuple[CacheType, ...] = ("int8",)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from draftwood.arrays import as_array
 from draftwood.native import library, structures
 from draftwood.native.formats import HeadSizes
 from draftwood.native.head import HeadWeights, PackedHead
@@ -53,8 +54,8 @@ class NativeFrames(PackedHead):
     """
 
     def __init__(self, shape: FrameShape, weights: HeadWeights, **given: Any) -> None:
-        births = weights["frame_weight"].flatten(0, 1)
-        blank = [weights["blank"].detach().float()] if shape.has_blank else []
+        births = as_array(weights["frame_weight"]).reshape(-1, shape.hidden)
+        blank = [weights["blank"]] if shape.has_blank else []
         super().__init__(shape, {**weights, "births.weight": births}, more_rows=blank, **given)
         self.shape, dim = shape, shape.hidden
         nothing = structures.CNorm(), structures.CMatrix()
@@ -78,7 +79,7 @@ class NativeFrames(PackedHead):
             token_norm=norm,
             token_projection=projection,
             births=births_matrix,
-            offsets=self._address(weights["frame_bias"].detach().float()),
+            offsets=self._address(as_array(weights["frame_bias"]).astype(np.float32)),
         )
         self._let_go()
 
@@ -120,7 +121,7 @@ class FrameSession:
         """Append rows of the context.
 
         Args:
-            states: of the target, a tensor of each layer.
+            states: of the target, an array of each layer.
             rows: of these that are taken, in order.
             tokens: the token behind each.
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
+from draftwood.arrays import ALIGNMENT, address_of, as_array, bits_of, is_bfloat16
 from draftwood.native import library, structures
 from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import MAX_RANKS, HeadSession
-from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, Matrix
+from draftwood.native.matrix import FROM_FLOATS, Matrix
 from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
 _LAYER = {
@@ -52,8 +50,8 @@ class HeadShape(HeadSizes):
     window: int | None
 
 
-HeadWeights = Mapping[str, Tensor]
-"""Weights by the names of a network's ``state_dict()``."""
+HeadWeights = Mapping[str, Any]
+"""Weights, arrays or tensors, by the names of a network's ``state_dict()``."""
 
 
 class PackedHead:
@@ -63,10 +61,11 @@ class PackedHead:
         shape: of its layers.
         weights: by their names; who derives from this class packs them with ``_matrix`` and
             ``_norm``.
-        draft_tokens: the draft vocabulary in numbers of the target's, all different.
-        lm_rows: rows of the target's output head, one for each draft token.
-        embedding: the target's, in float32, bfloat16 or a file's blocks. Keys and values are stored
-            in its type, in bfloat16 beside blocks. It is read where it lies, not copied.
+        draft_tokens: [draft_vocab], the draft vocabulary in numbers of the target's, all different.
+        lm_rows: [draft_vocab dim], of the target's output head, one for each draft token.
+        embedding: [vocab dim], the target's, in float32, the bits of bfloat16 or a file's blocks.
+            Keys and values are stored in its type, in bfloat16 beside blocks. It is read where it
+            lies, not copied.
         embedding_scale: what embedded tokens are multiplied with.
         products: how matrices are stored and multiplied; see ``NativeModel``.
         lm_products: the same for the output rows, which lose most where they are rounded; None
@@ -84,30 +83,33 @@ class PackedHead:
         self,
         shape: HeadSizes,
         weights: HeadWeights,
-        draft_tokens: Int[Tensor, " draft_vocab"],
-        lm_rows: Float[Tensor, "draft_vocab dim"],
-        embedding: Float[Tensor, "vocab dim"] | Matrix,
+        draft_tokens: Any,
+        lm_rows: Any,
+        embedding: Any,
         embedding_scale: float = 1.0,
         products: Products = "int8",
         lm_products: Products | None = None,
-        more_rows: Sequence[Float[Tensor, " dim"]] = (),
+        more_rows: Sequence[Any] = (),
     ) -> None:
         lm_products = lm_products or products
         if reason := why_not(shape, products) or why_not(shape, lm_products):
             raise ValueError(reason)
         self.target_vocabulary = embedding.shape[0]
+        draft_tokens, lm_rows = as_array(draft_tokens), as_array(lm_rows)
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
-        lm_rows = torch.cat([lm_rows, *(row[None] for row in more_rows)])
+        lm_rows = np.concatenate([lm_rows, *(as_array(row)[None] for row in more_rows)])
+        self.is_bfloat16 = isinstance(embedding, Matrix) or is_bfloat16(embedding)
+        if not isinstance(embedding, Matrix):
+            embedding = bits_of(embedding) if self.is_bfloat16 else as_array(embedding)
         self._sizes, self._embedding, self._embedding_scale = shape, embedding, embedding_scale
         self.products: Products = products
         self.vocab_size = len(draft_tokens)
-        self.draft_tokens = draft_tokens.to(torch.int64).contiguous()
+        self.draft_tokens = np.ascontiguousarray(draft_tokens, np.int64)
         self.weight_bytes, self._encodings = 0, 0
         self._memory: list[object] = []  # what the structures point to
-        self._weights = weights
-        sizes = [_most_bytes(each, products) for each in weights.values() if each.ndim == 2]
+        self._weights = {name: as_array(weight) for name, weight in weights.items()}
+        sizes = [_most_bytes(each, products) for each in self._weights.values() if each.ndim == 2]
         self._pages = _LargePages(sum(sizes) + _most_bytes(lm_rows, lm_products))
-        self.is_bfloat16 = not (isinstance(embedding, Tensor) and embedding.dtype == torch.float32)
         self._lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
 
     def _decoder_layer(self, place: str, inputs: int, window: int | None) -> structures.CLayer:
@@ -146,7 +148,7 @@ class PackedHead:
             norm: name of the final norm; None for none.
         """
         shape, embedding = self._sizes, self._embedding
-        powers = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+        powers = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
         return structures.CDecoder(
             hidden=shape.hidden,
             intermediate_size=shape.intermediate_size,
@@ -164,9 +166,9 @@ class PackedHead:
             attention_scale=shape.head_dim**-0.5,
             residual_scale=1.0,
             logit_scale=1.0,
-            rotary_scales=self._address(torch.ones(1)),
-            frequencies=self._address(1.0 / shape.rope_theta**powers),
-            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
+            rotary_scales=self._address(np.ones(1, np.float32)),
+            frequencies=self._address(1 / np.float32(shape.rope_theta) ** powers),
+            embedding=None if isinstance(embedding, Matrix) else self._address(embedding),
             embedding_codes=self._kept(embedding).structure
             if isinstance(embedding, Matrix)
             else structures.CMatrix(),
@@ -183,19 +185,19 @@ class PackedHead:
     def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
         return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
 
-    def _packed(self, name: str, weight: Tensor, products: Products) -> structures.CMatrix:
-        if not bool(weight.isfinite().all()):
+    def _packed(self, name: str, weight: np.ndarray, products: Products) -> structures.CMatrix:
+        if not np.isfinite(weight).all():
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
-        matrix = self._kept(self._pages.moved(Matrix.pack(weight.detach(), None, products)))
+        matrix = self._kept(self._pages.moved(Matrix.pack(weight, None, products)))
         self.weight_bytes += matrix.weight_bytes
         self._encodings |= matrix.structure.encoding
         return matrix.structure
 
     def _norm(self, name: str) -> structures.CNorm:
-        weight = self._weight(name, (self._sizes.hidden,)).detach().float()
-        return structures.CNorm(self._address(weight), None)
+        weight = self._weight(name, (self._sizes.hidden,))
+        return structures.CNorm(self._address(weight.astype(np.float32)), None)
 
-    def _weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def _weight(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         found = self._weights.get(f"{name}.weight")
         if found is None or tuple(found.shape) != shape:
             lies = "is missing" if found is None else f"has the shape {tuple(found.shape)}"
@@ -206,10 +208,10 @@ class PackedHead:
         self._memory.append(matrix)
         return matrix
 
-    def _address(self, tensor: Tensor) -> int:
-        tensor = tensor.contiguous()
-        self._memory.append(tensor)
-        return tensor.data_ptr()
+    def _address(self, numbers: np.ndarray) -> int:
+        array = np.ascontiguousarray(numbers)
+        self._memory.append(array)
+        return address_of(array)
 
 
 class NativeHead(PackedHead):
@@ -233,7 +235,7 @@ class NativeHead(PackedHead):
         self.structure = structures.CHead(
             ctypes.pointer(self._decoder),
             shape.layers,
-            self.draft_tokens.data_ptr(),
+            address_of(self.draft_tokens),
             self.target_vocabulary,
         )
         self._let_go()
@@ -300,7 +302,7 @@ class _LargePages:
         return Matrix(matrix.format, *shape, None, own.encoding, parts, own.factor)
 
 
-def _most_bytes(weight: Tensor, products: Products) -> int:
+def _most_bytes(weight: np.ndarray, products: Products) -> int:
     """Most bytes of a matrix when packed, the gaps behind its parts included."""
     sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
     return sum(sizes) + ALIGNMENT * len(sizes)
@@ -318,16 +320,12 @@ def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
 
 
 def _check_vocabulary(
-    shape: HeadSizes, draft_tokens: Tensor, lm_rows: Tensor, embedding: Tensor | Matrix
+    shape: HeadSizes, draft_tokens: np.ndarray, lm_rows: np.ndarray, embedding: Any
 ) -> None:
     vocabulary, width = embedding.shape
-    if isinstance(embedding, Tensor) and (
-        embedding.dtype not in (torch.float32, torch.bfloat16) or embedding.device.type != "cpu"
-    ):
-        raise ValueError(
-            f"the embedding must be in float32 or bfloat16 on the CPU, got {embedding.dtype} on"
-            f" {embedding.device}"
-        )
+    kind = "float32" if isinstance(embedding, Matrix) else str(embedding.dtype)
+    if not kind.endswith(("float32", "bfloat16", "uint16")):
+        raise ValueError(f"the embedding must be in float32 or bfloat16, got {kind}")
     if width != shape.hidden or tuple(lm_rows.shape) != (len(draft_tokens), shape.hidden):
         raise ValueError(
             f"a head of {shape.hidden} entries and {len(draft_tokens)} draft tokens does not go"
@@ -338,5 +336,5 @@ def _check_vocabulary(
         vocabulary
     ):
         raise ValueError(f"draft tokens must be some of the target's 0 to {vocabulary - 1}")
-    if len(draft_tokens.unique()) != len(draft_tokens):
+    if len(np.unique(draft_tokens)) != len(draft_tokens):
         raise ValueError("draft tokens must differ from each other")

@@ -26,7 +26,7 @@ public:
     // of nodes, the root among them.
     int64_t grow(int64_t root, int64_t most, int64_t room, int32_t threads, int64_t* tokens,
                  int64_t* parents, double* chances) {
-        is_broken = false;
+        is_broken = false, seconds = 0;
         tokens[0] = root, parents[0] = -1, chances[0] = 1;
         if (std::min(most, room) < 1 || !is_ready()) return 1;
         log_probs.resize(1 + most);
@@ -36,12 +36,13 @@ public:
         tree.width = settings.level_width, tree.race_spread = 1;
         tree.least_log_prob = settings.least_log_prob;
         tree.tokens = tokens, tree.parents = parents, tree.log_probs = log_probs.data();
+        Lap lap;
         const int32_t odd =
             late.take(root, [&](const FusionInput& fused, const int64_t* rows, int64_t count) {
                 return draftwood_head_draft(settings.session, &fused, rows, count, settings.found,
                                             &tree, threads);
             });
-        is_broken = odd < 0 && tree.is_broken;
+        seconds = lap(), is_broken = odd < 0 && tree.is_broken;
         if (odd >= 0 || is_broken) return 1;
         for (int32_t i = 1; i <= tree.nodes; i++) chances[i] = std::exp(log_probs[i]);
         return 1 + tree.nodes;
@@ -65,6 +66,7 @@ public:
 
     // Whether the head said NaN of the last tree.
     bool is_broken = false;
+    double seconds = 0;  // that the last tree took
 
 private:
     const HeadDraftingSettings settings;

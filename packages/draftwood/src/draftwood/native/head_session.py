@@ -4,12 +4,12 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import address_of, as_array
 from draftwood.native import library, structures
 from draftwood.native.threads import threads
 
@@ -22,8 +22,8 @@ MAX_ROWS = 64
 """Most rows of a level."""
 
 
-HeadStates = Sequence[Float[Tensor, "nodes dim"]]
-"""The target's states as a forward pass gives them, a tensor of each layer that a head reads."""
+HeadStates = Sequence[Any]
+"""The target's states [nodes dim] as a forward pass gives them, of each layer that a head reads."""
 
 
 class Found(NamedTuple):
@@ -80,7 +80,7 @@ class HeadSession:
 
     def take(
         self,
-        features: Float[Tensor, "rows reads dim"] | HeadStates,
+        features: Any,
         tokens: Sequence[int],
         path: Sequence[int] | None = None,
         place: int = 0,
@@ -88,8 +88,8 @@ class HeadSession:
         """Append committed rows in place of the drafted ones; return successors of the last.
 
         Args:
-            features: the target's states on the CPU: those of all layers side by side, or as a
-                forward pass gives them; none for a head that reads tokens alone.
+            features: the target's states: those of all layers side by side [rows reads dim], or as
+                a forward pass gives them; none for a head that reads tokens alone.
             tokens: the token behind each row; the last one is the newest of the text.
             path: rows of ``features`` that are taken, in order; None takes all.
             place: number of the next draw, the one behind the newest token.
@@ -142,32 +142,33 @@ class HeadSession:
         self._rows = 0
         self._library.draftwood_head_copy(self.handle, other.handle, length)
 
-    def states(self) -> Float[Tensor, "rows dim"]:
+    def states(self) -> Float[np.ndarray, "rows dim"]:
         """Copy the states that the rows of the last call feed to their children."""
-        return self._view(self.found.states, self.head.shape.hidden).clone()
+        return self._view(self.found.states, self.head.shape.hidden).copy()
 
-    def logits(self) -> Float[Tensor, "rows draft_vocab"]:
+    def logits(self) -> Float[np.ndarray, "rows draft_vocab"]:
         """View the logits of the draft vocabulary behind the rows of the last call.
 
         They are the library's memory, and stay until this session's next call.
         """
         return self._view(self.found.logits, self.head.vocab_size)
 
-    def _view(self, address: int | None, width: int) -> Tensor:
+    def _view(self, address: int | None, width: int) -> np.ndarray:
         if not self._rows:
-            return torch.empty(0, width)
+            return np.empty((0, width), np.float32)
         numbers = (c_float * (self._rows * width)).from_address(address or 0)
-        return torch.frombuffer(numbers, dtype=torch.float32).view(self._rows, width)
+        return np.ctypeslib.as_array(numbers).reshape(self._rows, width)
 
     def taken(
         self,
-        features: Float[Tensor, "rows reads dim"] | HeadStates,
+        features: Any,
         tokens: Sequence[int],
         path: Sequence[int] | None = None,
         place: int = 0,
     ) -> tuple[object, ...]:
         """Arguments of the library's functions that take rows, as ``take`` has them."""
-        layers = features.unbind(1) if isinstance(features, Tensor) else features
+        is_whole = getattr(features, "ndim", 0) == 3
+        layers = list(as_array(features).swapaxes(0, 1)) if is_whole else features
         shape, count, given = self.head.shape, len(tokens), structures.CFusionInput()
         if len(layers) != shape.reads:
             raise ValueError(f"there must be states of {shape.reads} layers, got {len(layers)}")
@@ -198,36 +199,31 @@ class HeadSession:
 
 
 def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:
-    """Describe states to the library, which reads float32 and bfloat16 where they lie.
+    """Describe states to the library, which reads float32 where it lies.
 
     Args:
-        rows: of each tensor that are read.
+        rows: of each array that are read.
         hidden: entries of a state.
 
     Raises:
         ValueError: for states of another size or form, and rows that are not there.
     """
-    if any(each.dtype not in (torch.float32, torch.bfloat16) for each in states):
-        states = [each.float() for each in states]
-    first = states[0]
-    alike = all(
-        each.shape == first.shape and each.stride() == first.stride() and each.dtype == first.dtype
-        for each in states
-    )
-    if first.device.type != "cpu" or first.shape[1:] != (hidden,) or first.stride(1) != 1:
+    arrays: list[np.ndarray] = [as_array(each) for each in states]
+    first = arrays[0]
+    alike = all(each.shape == first.shape and each.strides == first.strides for each in arrays)
+    if first.ndim != 2 or first.shape[1] != hidden or first.strides[1] != 4:
         alike = False
     if not alike or not 0 <= min(rows) <= max(rows) < len(first):
         raise ValueError(
-            f"a head reads rows of {hidden} entries of the target's states on the CPU, got row"
-            f" {max(rows)} of {[tuple(each.shape) for each in states]}; take the model's own head"
+            f"a head reads rows of {hidden} entries of the target's states in float32, got row"
+            f" {max(rows)} of {[each.shape for each in arrays]}; take the model's own head"
         )
     given = structures.CFusionInput(
-        features=library.integers([each.data_ptr() for each in states]),
+        features=library.integers([address_of(each) for each in arrays]),
         feature_rows=library.integers(rows),
-        feature_stride=first.stride(0),
-        is_bfloat16=first.dtype == torch.bfloat16,
+        feature_stride=first.strides[0] // 4,
     )
-    given.kept = states  # in memory as long as the structure
+    given.kept = arrays  # in memory as long as the structure
     return given
 
 

@@ -5,12 +5,12 @@ import functools
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from draftwood.arrays import ALIGNMENT, address_of, aligned, as_array, like
 from draftwood.native.library import integers, library
 from draftwood.native.structures import CMatrix, CStoredBlocks
 from draftwood.native.threads import threads
@@ -25,8 +25,6 @@ FROM_FLOATS = {
     "int8": "Q8_0",
     "int4": "Q4_1",
 }
-ALIGNMENT = 64
-"""Bytes of a line of the caches; weights and scales begin at one."""
 LAYOUT = 1
 """Version of the layout of matrices; raised with every change, so that stored ones are packed
 again. The layout is the same on every CPU.
@@ -69,13 +67,13 @@ class Blocks:
     format: str
     stored: np.ndarray
     inputs: int
-    order: Int[Tensor, " outputs"] | None = None
+    order: Int[np.ndarray, " outputs"] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         return (len(self.stored) if self.order is None else len(self.order), self.inputs)
 
-    def __getitem__(self, outputs: slice | Int[Tensor, " chosen"]) -> "Blocks":
+    def __getitem__(self, outputs: slice | Int[np.ndarray, " chosen"]) -> "Blocks":
         """Some of the outputs, by their range or their numbers."""
         if self.order is None and isinstance(outputs, slice):
             return Blocks(self.format, self.stored[outputs], self.inputs)
@@ -98,21 +96,21 @@ class Blocks:
         """The stored rows, one behind the other."""
         return np.ascontiguousarray(self.stored)
 
-    def rows(self) -> Int[Tensor, " outputs"]:
+    def rows(self) -> Int[np.ndarray, " outputs"]:
         """The stored row of each output."""
-        return torch.arange(self.shape[0]) if self.order is None else self.order
+        return np.arange(self.shape[0]) if self.order is None else self.order
 
-    def floats(self) -> Float[Tensor, "outputs inputs"]:
+    def floats(self) -> Float[np.ndarray, "outputs inputs"]:
         """The file's own numbers, in float32."""
         from gguf import GGMLQuantizationType, dequantize
 
         values = dequantize(self.read(), GGMLQuantizationType[self.format])
-        found = torch.from_numpy(np.array(values, dtype=np.float32)).reshape(-1, self.inputs)
+        found = np.array(values, np.float32).reshape(-1, self.inputs)
         return found if self.order is None else found[self.order]
 
 
-Weights = Tensor | Blocks
-"""Weights of a linear layer: [outputs inputs] numbers, or a file's blocks."""
+Weights = Any
+"""Weights of a linear layer: [outputs inputs] numbers in an array or a tensor, or ``Blocks``."""
 
 
 class Matrix:
@@ -134,19 +132,19 @@ class Matrix:
         format: str,
         outputs: int,
         inputs: int,
-        bias: Tensor | None,
+        bias: Any,
         encoding: int,
         memory: Sequence[np.ndarray] | None = None,
         factor: float = 0.0,
     ) -> None:
-        self.bias = None if bias is None else bias.detach().float().contiguous()
+        self.bias = None if bias is None else np.ascontiguousarray(as_array(bias), np.float32)
         self.structure = CMatrix(
             format=formats()[format],
             outputs=outputs,
             inputs=inputs,
             encoding=encoding,
             factor=factor,
-            bias=None if self.bias is None else self.bias.data_ptr(),
+            bias=None if self.bias is None else address_of(self.bias),
         )
         sizes = self.sizes(format, outputs, inputs)
         self.memory = [aligned(size) for size in sizes] if memory is None else list(memory)
@@ -175,12 +173,12 @@ class Matrix:
         return list(formats())[self.structure.format]
 
     @classmethod
-    def pack(cls, weights: Weights, bias: Tensor | None, products: str) -> "Matrix":
+    def pack(cls, weights: Weights, bias: Any, products: str) -> "Matrix":
         """Lay weights out.
 
         Args:
             weights: floats, or a file's blocks, whose numbers stay what they are.
-            bias: [outputs].
+            bias: [outputs], or None.
             products: ``int8`` rounds rows to 8 bits, and floats likewise unless they lie on 16 even
                 steps; ``int4`` puts floats on 16 even steps; else the type of both.
         """
@@ -188,9 +186,9 @@ class Matrix:
             matrix, unfilled = cls.of_blocks(weights, bias, products)
             fill(unfilled)
             return matrix
-        offered, floats = library(), weights.float().contiguous()
+        offered, floats = library(), np.ascontiguousarray(as_array(weights), np.float32)
         format = FROM_FLOATS[products]
-        address, (outputs, inputs) = floats.data_ptr(), floats.shape
+        address, (outputs, inputs) = address_of(floats), floats.shape
         if format == "Q8_0" and offered.draftwood_fits_int4(address, outputs, inputs, threads()):
             format = "Q4_1"
         encoding = {"BF16": HALVES, "F32": FLOATS, "F16": FLOATS}.get(format, BYTES)
@@ -200,7 +198,7 @@ class Matrix:
 
     @classmethod
     def of_blocks(
-        cls, blocks: Blocks, bias: Tensor | None, products: str
+        cls, blocks: Blocks, bias: Any, products: str
     ) -> "tuple[Matrix, list[tuple[Matrix, Blocks]]]":
         """The matrix of a file's blocks, and what ``fill`` has yet to do for it."""
         if blocks.format not in block_formats():
@@ -212,25 +210,27 @@ class Matrix:
         matrix = cls(blocks.format, *blocks.shape, bias, encoding, factor=factor)
         return matrix, [(matrix, blocks)]
 
-    def multiply(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
-        """Rows times the matrix, and the bias."""
-        rows = rows.float().contiguous()
-        results = torch.empty(len(rows), self.structure.outputs, dtype=torch.float32)
-        library().draftwood_multiply(self.structure, rows.data_ptr(), len(rows), results.data_ptr())
-        return results
+    def multiply(self, given: Any) -> Any:
+        """Rows [rows inputs], in an array or a tensor, times the matrix, and the bias."""
+        rows = np.ascontiguousarray(as_array(given), np.float32)
+        results = np.empty((len(rows), self.structure.outputs), np.float32)
+        library().draftwood_multiply(
+            self.structure, address_of(rows), len(rows), address_of(results)
+        )
+        return like(results, given)
 
-    def outputs(self, chosen: Int[Tensor, " count"]) -> Float[Tensor, "count inputs"]:
-        """The weights of some outputs as they are stored, in float32."""
-        chosen = chosen.to(torch.int64).contiguous()
-        weights = torch.empty(len(chosen), self.structure.inputs, dtype=torch.float32)
+    def outputs(self, chosen: Any) -> Float[np.ndarray, "count inputs"]:
+        """The weights of some outputs [count] as they are stored, in float32."""
+        chosen = np.ascontiguousarray(as_array(chosen), np.int64)
+        weights = np.empty((len(chosen), self.structure.inputs), np.float32)
         library().draftwood_read_outputs(
-            self.structure, chosen.data_ptr(), len(chosen), weights.data_ptr(), threads()
+            self.structure, address_of(chosen), len(chosen), address_of(weights), threads()
         )
         return weights
 
-    def floats(self) -> Float[Tensor, "outputs inputs"]:
+    def floats(self) -> Float[np.ndarray, "outputs inputs"]:
         """All weights as they are stored, in float32."""
-        return self.outputs(torch.arange(self.structure.outputs))
+        return self.outputs(np.arange(self.structure.outputs))
 
 
 def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
@@ -238,21 +238,14 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
     kept, stored = list[object](), (CStoredBlocks * len(matrices))()
     for place, (matrix, blocks) in enumerate(matrices):
         rows = blocks.read()
-        order = blocks.rows().to(torch.int64).contiguous()
+        order = np.ascontiguousarray(blocks.rows(), np.int64)
         grid, signs = _code_books(blocks.format)
         kept += rows, order, grid, signs
-        addresses = (rows.ctypes.data, order.data_ptr(), grid.ctypes.data, signs.ctypes.data)
+        addresses = (rows.ctypes.data, address_of(order), grid.ctypes.data, signs.ctypes.data)
         stored[place] = CStoredBlocks(*addresses, ctypes.pointer(matrix.structure))
     library().draftwood_pack_blocks(stored, len(matrices), threads())
     for _, blocks in matrices:
         blocks.let_go()
-
-
-def aligned(size: int) -> np.ndarray:
-    """Allocate ``size`` bytes that begin at a cache line."""
-    part = torch.empty(size + ALIGNMENT, dtype=torch.uint8).numpy()
-    begin = -part.ctypes.data % ALIGNMENT
-    return part[begin : begin + size]
 
 
 @functools.cache

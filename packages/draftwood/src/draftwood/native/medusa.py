@@ -72,7 +72,7 @@ class NativeMedusa(PackedHead):
         """Logits of the draft vocabulary, each row by the head of its level.
 
         Args:
-            states: of the target, one tensor.
+            states: of the target, one array.
             row: of it that all heads read.
             levels: of each row of the result.
             tokens: that each reads, as many as ``shape.reads`` says of its level.

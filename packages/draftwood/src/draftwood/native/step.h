@@ -3,8 +3,6 @@
 // the rules of verifiers/match.py and of verdicts.h.
 #pragma once
 
-#include <chrono>
-
 #include "head_drafting.h"
 #include "merging.h"
 #include "network.h"
@@ -35,21 +33,7 @@ struct Step {
     int64_t is_head_broken;  // whether the head said NaN, and so nothing was drafted
     const float* broken;  // a row of logits of which no token can be drawn, else null
     double draft_seconds, target_seconds, verify_seconds;
-};
-
-// Seconds since it was asked last.
-class Lap {
-public:
-    double operator()() {
-        const Clock::time_point now = Clock::now();
-        const double seconds = std::chrono::duration<double>(now - since).count();
-        since = now;
-        return seconds;
-    }
-
-private:
-    using Clock = std::chrono::steady_clock;
-    Clock::time_point since = Clock::now();
+    double drafter_seconds;  // of drafting: in the head or the draft model
 };
 
 class Stepper {
@@ -60,6 +44,7 @@ public:
     void draft(int32_t threads) {
         Lap lap;
         step.broken = nullptr, step.kept = 0, step.is_head_broken = 0, step.uniforms_used = 0;
+        step.drafter_seconds = 0;
         if (step.drawn) grow_drawn(threads);
         else if (step.head) grow_alone(threads);
         else grow(threads);
@@ -89,7 +74,7 @@ public:
     void grow_alone(int32_t threads) {
         step.nodes = step.head->grow(step.root, step.most, step.room, threads, step.tokens,
                                      step.parents, step.chances);
-        step.is_head_broken = step.head->is_broken;
+        step.is_head_broken = step.head->is_broken, step.drafter_seconds = step.head->seconds;
         std::fill(step.proposers, step.proposers + step.nodes, 0);
     }
 
@@ -98,7 +83,7 @@ public:
         step.nodes = step.drawn->grow(step.root, step.most, step.room, uniforms, threads,
                                       step.tokens, step.parents, step.chances);
         step.uniforms_used = uniforms.used();
-        step.is_head_broken = step.drawn->is_broken;
+        step.is_head_broken = step.drawn->is_broken, step.drafter_seconds = step.drawn->seconds;
         std::fill(step.proposers, step.proposers + step.nodes, 0);
     }
 

@@ -64,6 +64,7 @@ class NativeStep(NamedTuple):
         draws: single draws that the step made.
         uniforms: uniform numbers that it took.
         seconds: by phase.
+        drafter_seconds: of drafting, in the passes of the head or of the draft model.
         undrawable: logits behind the last node of the path where they leave no token to draw, and
             so no step was made; else None.
         is_head_broken: True if the head that drafts alone said NaN, and so nothing was drafted.
@@ -78,6 +79,7 @@ class NativeStep(NamedTuple):
     draws: int
     uniforms: int
     seconds: dict[str, float]
+    drafter_seconds: float = 0.0
     undrawable: Float[np.ndarray, " vocab"] | None = None
     is_head_broken: bool = False
 
@@ -165,6 +167,7 @@ class StepCaller:
                 "target": step.target_seconds,
                 "verify": step.verify_seconds,
             },
+            step.drafter_seconds,
             undrawable,
             bool(step.is_head_broken),
         )

@@ -186,6 +186,7 @@ class CStep(Structure):
         *((name, c_int64) for name in ("draws", "uniforms_used", "is_head_broken")),
         ("broken", c_void_p),
         *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
+        ("drafter_seconds", c_double),
     )
 
 
@@ -238,6 +239,7 @@ class CDrawnShape(Structure):
     _fields_ = (
         ("widths", POINTER(c_int32)),
         *((name, c_int32) for name in ("levels", "is_beam", "is_distinct", "is_noisy")),
+        ("is_judged_distinct", c_int32),
         ("temperature", c_float),
     )
 

@@ -1,23 +1,7 @@
 """Common parts of the sources of a merged tree."""
 
 from draftwood.models.model import Model
-from draftwood.sampling import MaskedSampler, Sampler, Sampling
 from draftwood.sources.source import Evidence
-
-
-def sampling_of_rows(sampler: Sampler) -> Sampling:
-    """Take temperature and cuts of a request, to be used on the likeliest tokens of a row.
-
-    Penalties, bias and ``min_tokens`` are left out: they concern few tokens, and what they do to
-    acceptance is learnt online.
-    """
-    drafting = sampler.for_drafting()
-    if isinstance(drafting, MaskedSampler):
-        drafting = drafting.unmasked  # the engine takes forbidden tokens out of the tree
-    if not isinstance(drafting, Sampling):
-        return Sampling(1.0)
-    cuts = {name: getattr(drafting, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-    return Sampling(**cuts)
 
 
 def require_width(name: str, width: int, target: Model) -> None:

@@ -136,7 +136,7 @@ def _successors(
     while start < known:
         star = list(range(start, min(known, start + width)))
         tree = DraftTree.of([root, *star], [-1] + [0] * len(star))
-        logits = as_array(session.forward(tree).logits[1:])
+        logits = session.forward(tree).rows[1:]
         best, chances = topk_probs(logits, ranks, temperature=1.0)
         tokens.append(best)
         probs.append(chances)

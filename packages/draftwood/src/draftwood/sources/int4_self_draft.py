@@ -10,10 +10,9 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.arrays import as_array
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.verified import DraftRequest
-from draftwood.sources.base import AskedNode, sampling_of_rows
+from draftwood.sources.base import AskedNode
 from draftwood.sources.source import Candidates, Evidence, SlowSession, TargetUpdate, likeliest
 from draftwood.tree import DraftTree
 
@@ -68,7 +67,7 @@ class _Int4SelfDraftSession:
 
     def __init__(self, source: Int4SelfDraftSource, request: DraftRequest) -> None:
         self.source, self.session = source, request.target
-        self.sampling = sampling_of_rows(request.sampler)
+        self.sampling = request.row_sampling
         self.rng = None if request.sampler.greedy else request.rng
         usual = USUAL_SHARE * source.pass_seconds
         self.seconds = (ctypes.c_double * 2)(usual, usual)
@@ -93,7 +92,7 @@ class _Int4SelfDraftSession:
         tree = DraftTree.of(self.tokens, self.parents)
         asked = ForwardInput(self.session, tree, first, layers=INT4)
         (output,) = self.session.model.forward([asked])
-        probs = self._probs(as_array(output.logits[-1:]), state.depth)
+        probs = self._probs(output.rows[-1:], state.depth)
         self._count(time.perf_counter() - since)
         return [(EVIDENCE, probs)]
 

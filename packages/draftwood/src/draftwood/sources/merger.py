@@ -24,7 +24,7 @@ from draftwood.sources.acceptance import (
     Line,
     before_evidence,
 )
-from draftwood.sources.base import require_width, sampling_of_rows
+from draftwood.sources.base import require_width
 from draftwood.sources.source import (
     RANKS,
     Evidence,
@@ -72,7 +72,7 @@ class Merger:
     def __init__(
         self, sources: Sequence[Source], estimator: Estimator, request: DraftRequest
     ) -> None:
-        self.sampling = sampling_of_rows(request.sampler)
+        self.sampling = request.row_sampling
         self.rng = None if request.sampler.greedy else request.rng
         self.target = request.target.model
         members = [_member(source, request) for source in sources]

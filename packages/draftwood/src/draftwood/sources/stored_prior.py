@@ -71,9 +71,17 @@ class StoredPrior:
 
         Other weights in the same folder give another path.
         """
+        kept = self.kept_beside("priors", PRIOR_RANKS)
+        return None if kept is None else kept[0]
+
+    def kept_beside(self, kind: str, *further: object) -> tuple[Path, str] | None:
+        """Path for what else is measured of this model once, and the digest of its weights.
+
+        None for a model that came from memory.
+        """
         if self.folder is None:
             return None
-        return kept_for("priors", self.folder, self.before, PRIOR_RANKS)[0]
+        return kept_for(kind, self.folder, self.before, *further)
 
     def measure(self, seconds: float = float("inf")) -> BigramPrior:
         """Take the prior from the model, the first tokens first, and store it.

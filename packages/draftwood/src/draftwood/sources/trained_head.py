@@ -1,7 +1,7 @@
 """Draft with what an EAGLE head holds likely, where asking it pays."""
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,7 +17,6 @@ from draftwood.models.native import NativeModel
 from draftwood.models.verified import DraftRequest
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import HeadSession
-from draftwood.sources.base import sampling_of_rows
 from draftwood.sources.source import Evidence, NativeSource
 
 NAME = "eagle"
@@ -36,7 +35,7 @@ USUAL_ROWS = 16
 
 NEWEST = 32
 """Rows that it takes in at once. Of a longer prompt, or after a longer rest, it reads the newest
-alone: older ones change its drafts little, and each takes its time.
+alone: it is asked only where that pays, and the time of more rows would forbid it.
 """
 
 FORGETTING = 0.9
@@ -68,6 +67,7 @@ class TrainedHeadSource:
         inside: share of the target's tokens that are in its draft vocabulary, before any was seen.
         seconds: of asking at the root and deeper, before any question was timed.
         is_timed: whether questions are timed, else the seconds stay.
+        trained: that ``head`` was packed of for ``target``, where it may learn; else None.
     """
 
     name: ClassVar[str] = "trained-head"
@@ -77,6 +77,8 @@ class TrainedHeadSource:
     inside: float = 0.93
     seconds: tuple[float, float] = USUAL_SECONDS
     is_timed: bool = True
+    trained: TrainedHead | None = None
+    target: NativeModel | None = None
 
     @classmethod
     def of(cls, trained: TrainedHead, target: Model) -> "TrainedHeadSource":
@@ -92,7 +94,12 @@ class TrainedHeadSource:
                 " method eagle, or leave the drafter out"
             )
         native = packed(trained, target)
-        return cls(native, tuple(head.config.reads))
+        return cls(native, tuple(head.config.reads), trained=trained, target=target)
+
+    def with_head(self, trained: TrainedHead) -> "TrainedHeadSource":
+        """The source with other weights of the same head, for texts to come."""
+        assert self.target is not None  # it has a head that learns
+        return replace(self, head=packed(trained, self.target), trained=trained)
 
     @cached_property
     def flags(self) -> np.ndarray:
@@ -126,6 +133,6 @@ class TrainedHeadSource:
 
     def session(self, request: DraftRequest) -> HeadSession:
         """Start the head on the text of a request."""
-        sampling = sampling_of_rows(request.sampler)
+        sampling = request.row_sampling
         key = None if request.sampler.greedy else request.rng.next_draw[0]
         return self.head.start(min(RANKS, self.head.vocab_size), sampling.temperature, key)

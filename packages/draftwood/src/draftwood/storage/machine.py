@@ -2,8 +2,7 @@
 
 import platform
 from pathlib import Path
-
-import torch
+from typing import Any
 
 
 def processor() -> str:
@@ -16,8 +15,10 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def device_name(device: torch.device) -> str:
+def device_name(device: Any) -> str:
     """Name of the GPU or CPU that a model runs on."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.get_device_name(device)
     return processor() if device.type == "cpu" else f"{device.type} of {processor()}"

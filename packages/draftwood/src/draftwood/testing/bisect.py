@@ -179,7 +179,7 @@ class _Road:
 
     def _by_name(self) -> "PreTrainedModel":
         lm = self.lm
-        return load_pretrained(lm.name, dtype=torch.float32, device=lm.model.device).model
+        return load_pretrained(lm.name, dtype=torch.float32, device=str(lm.model.device)).model
 
 
 @contextmanager

@@ -8,12 +8,16 @@ import torch
 
 from draftwood import methods
 from draftwood.heads.ctc import CtcConfig
+from draftwood.heads.dflash import DflashConfig
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.kinds import parts_of
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.lm import LmConfig
+from draftwood.heads.longspec import LongspecConfig
 from draftwood.heads.medusa import MedusaConfig
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.s2d import S2dConfig
+from draftwood.heads.specdec import SpecdecConfig
+from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
 
@@ -56,6 +60,32 @@ def tiny_lm(
     return _tiny(LmConfig(_sizes(target), **settings), target, draft_tokens, seed)
 
 
+def tiny_longspec(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random LongSpec head for a small target, with as many heads for keys and values.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``LongspecConfig``, its sizes apart.
+    """
+    settings = {"layer": target.layers // 2, "window": 3, **settings}
+    return _tiny(LongspecConfig(_sizes(target), **settings), target, draft_tokens, seed)
+
+
+def tiny_specdec(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random SpecDec drafter for a small target, whose queries say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``SpecdecConfig``, its sizes apart.
+    """
+    config = SpecdecConfig(_sizes(target), **settings)
+    return _tiny(config, target, draft_tokens, seed, noise=0.3)
+
+
 def tiny_medusa(
     target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
 ) -> TrainedHead:
@@ -67,6 +97,31 @@ def tiny_medusa(
     """
     settings = {"reads": (target.layers,), **settings}
     return _tiny(MedusaConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+
+
+def tiny_s2d(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random nested draft LM for a small target, whose sizes say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``S2dConfig``, its sizes apart.
+    """
+    return _tiny(S2dConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+
+
+def tiny_dflash(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random block head for a small target, whose slots say different things.
+
+    Args:
+        draft_tokens: ascending; empty takes every other token of the target.
+        settings: of ``DflashConfig``, its sizes apart.
+    """
+    settings = {"reads": (1, target.layers), "frames": 4, "pairwise": 4, **settings}
+    return _tiny(DflashConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
 
 
 def _sizes(target: Model) -> HeadSizes:
@@ -85,7 +140,7 @@ def _tiny(
         for weight in head.parameters() if noise else ():
             weight.add_(torch.randn_like(weight) * noise)
     tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead(head, tokens, TargetFingerprint.of(target, "tiny"))
+    return TrainedHead.of(head, tokens, target, "tiny")
 
 
 def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:
@@ -98,7 +153,12 @@ TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "eagle": tiny_eagle,
     **dict.fromkeys(("ctc", "ctc-paper", "ctc-raw"), tiny_ctc),
     "lm": tiny_lm,
+    "longspec": tiny_longspec,
+    "specdec": tiny_specdec,
     "medusa": tiny_medusa,
     "hydra": partial(tiny_medusa, sees_drafted=True),
+    "specdec++": partial(tiny_lm, acceptance=2),
+    "s2d": tiny_s2d,
+    "dflash": tiny_dflash,
 }
 """Random heads by the drafter that takes them."""

@@ -164,7 +164,7 @@ def sampled_law(model: Model, sampler: Sampler, context: Context, length: int) -
         for tokens, probability in law.items():
             text = context.extended(tokens)
             session = model.start()
-            row = as_array(session.extend(text.tokens, "last").logits)
+            row = session.extend(text.tokens, "last").rows
             session.close()
             chances = enumerate(sampler.probs(row, [text])[0].tolist())
             longer |= {

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from draftwood.arrays import as_array
 from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
 from draftwood.models.model import Model
 from draftwood.rng import Rng
@@ -40,7 +39,7 @@ def one_step(drafter: Drafter, target: Model, prompt: Sequence[int], steps: int 
     for _ in range(steps):
         tree = drafting.propose(tokens[-1], Context(tokens[:-1], len(prompt)))
         output = session.forward(tree, hidden=drafting.reads.hidden)
-        verdict = Match()(tree, Sampling(0.0).probs(as_array(output.logits)), rng)
+        verdict = Match()(tree, Sampling(0.0).probs(output.rows), rng)
         session.commit([0, *verdict.path])
         drafting.update(VerifiedTree(tree, [0, *verdict.path], output))
         accepted = [tree.token_list[node] for node in verdict.path]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from draftwood.grammar.compiler import Compiler
     from draftwood.grammar.tools import Tool, ToolChoice
+    from draftwood.learning.learning import Learning
     from draftwood.sources.stored_index import StoredIndex
 
 One = Union[str, Path, TrainedHead, Model, "PreTrainedModel"]
@@ -88,6 +89,7 @@ class LanguageModel(InProcess):
         self.calibration = calibration or Calibration(model)
         self.prior = prior or StoredPrior(model, usual_text(tokenizer), self.calibration.folder)
         self.models = ModelSet(model, tokenizer, name, self.calibration, self.prior)
+        self.learning: Learning | None = None
         if grammars is not None:
             self.grammars = grammars
 
@@ -235,6 +237,7 @@ class LanguageModel(InProcess):
             constraint=constraint,
             prefixes=prefixes,
             salt=wanted.salt,
+            watch=None if self.learning is None else self.learning.watch,
         )
         tokens = token_ids(prompt)
         if tokens is None:
@@ -332,6 +335,41 @@ class LanguageModel(InProcess):
                     texts[place][answer].take(step)
         found = [[stream.finish() for stream in streams] for streams in texts]
         return [replace(first, others=tuple(others)) for first, *others in found]
+
+    def learn(self, folder: str | Path | None = None, **settings: Any) -> "Learning":
+        """Let the head that drafts learn from its rejected drafts, while no text is written.
+
+        Args:
+            folder: keeps the buffer and the head that was learnt; None writes nothing.
+            settings: of ``Learning``, for instance ``memory``.
+
+        Raises:
+            ImportError: where no package trains heads.
+            ValueError: for a method without an EAGLE head, and a folder of another head.
+            OSError: where the disk refuses the folder.
+        """
+        from draftwood.learning.learning import Learning
+
+        trained = self.method.drafter.learnable
+        if trained is None:
+            raise ValueError(
+                f"{self.method.name} drafts with no head that can learn here; take auto or eagle"
+                " with an EAGLE head of this model"
+            )
+        path = None if folder is None else Path(folder).expanduser()
+        learning = Learning(self.model, trained, folder=path, **settings)
+        self.learn_by(learning)
+        return learning
+
+    def learn_by(self, learning: "Learning") -> None:
+        """Share a head that learns, where the method drafts with one."""
+        if self.method.drafter.learnable is not None:
+            self.learning = learning
+            learning.follow(self)
+
+    def adopt(self, trained: TrainedHead) -> None:
+        """Draft with other weights of the head from the next text on."""
+        self.method = replace(self.method, drafter=self.method.drafter.with_head(trained))
 
     @property
     def end_tokens(self) -> frozenset[int]:

@@ -71,11 +71,13 @@ def longest_path(
 ) -> int:
     """The deepest node whose path holds nothing but tokens that a lossy rule likes.
 
-    Of equally deep ones it is the first. Tokens that the draft cannot draw are none.
+    Of equally deep ones it is the first. Tokens that the draft cannot draw are none. Raises as
+    ``require_known``.
 
     Args:
         likes: given the distribution after a node, says which tokens after it will do.
     """
+    require_known(tree, target_probs)
     longest, level = 0, [0]
     while level:
         longest, below = level[0], list[int]()

@@ -12,10 +12,9 @@ from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import VerifiedTree
 from draftwood.drafters.overlap import SideThread
 from draftwood.engine.executors.likely import ForeseenOutcome, LikelyOutcomes
-from draftwood.native.threads import lift_limit, limit_others
 from draftwood.sampling import Context
 from draftwood.storage.memory import is_lack_of_memory
-from draftwood.together import raise_first, run_together
+from draftwood.together import results_together
 from draftwood.tree import DraftTree
 
 
@@ -54,13 +53,7 @@ class SideDraft(ABC):
 
     def send(self, thread: SideThread, others: int) -> None:
         """Draft in this thread; other threads' passes take so many threads meanwhile."""
-        limit_others(others)
-        try:
-            self._future = thread.call(self._run)
-        except BaseException:
-            lift_limit(others)
-            raise
-        self._future.add_done_callback(lambda _: lift_limit(others))
+        self._future = thread.call_beside(self._run, others)
 
     @abstractmethod
     def draft(self) -> None:
@@ -178,7 +171,7 @@ class DraftedAhead(SideDraft):
             self.wanted.go_on()
             outcomes = self.likely.first(self.session, self.most)
             self.outcomes = frozenset(each.tokens for each in outcomes)
-            raise_first(run_together([partial(self._one, each) for each in outcomes]))
+            results_together([partial(self._one, each) for each in outcomes])
         except Exception as error:  # there is room for the text, if not for trees ahead
             if not is_lack_of_memory(error):
                 raise

@@ -53,12 +53,21 @@ class NativeSteps(TextHolder):
         accepted = [made.tokens[node] for node in path]
         text.keep(path, accepted, made.next_token)
         tree = text.draft.commit_native(made)
+        text.draft.observe(made, outputs[0].hidden)
         if made.is_head_broken:
             text.draft = without_drafts(text.drafter)
         tokens = text.emit([*accepted[1:], made.next_token])
         kept = min(len(path) - 1, len(tokens))
         watch.lap("verify")
-        return Step(tokens, len(tree) - 1, kept, watch.seconds, tree, tuple(path[1 : 1 + kept]))
+        return Step(
+            tokens,
+            len(tree) - 1,
+            kept,
+            watch.seconds,
+            tree,
+            tuple(path[1 : 1 + kept]),
+            drafter_seconds=made.drafter_seconds,
+        )
 
     def preempt(self) -> None:
         """Nothing is kept in the cache between two steps."""

@@ -198,7 +198,7 @@ class Overlapped(InTurn):
 
     def _probs(self, output: ModelOutput, tree: DraftTree) -> LazyProbs:
         """The target's distributions at the nodes that were run: all of them, or the root."""
-        kind = LazyProbs if len(output.logits) == len(tree) else RootProbs
+        kind = LazyProbs if len(output.rows) == len(tree) else RootProbs
         return kind(output.rows, self.text.options.sampler, tree, self.text.context)
 
     def _verified(self, run: ForwardInput, output: ModelOutput, runs: int = 1) -> Step:

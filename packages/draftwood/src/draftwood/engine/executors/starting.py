@@ -28,6 +28,8 @@ def start_executor(text: "Sequence") -> Executor:
         return Overlapped(text, overlap)
     request = DraftRequest(sampler, text.rng, text.session, text.sessions)
     text.draft = text.drafter.start(request)
+    if text.options.watch is not None:
+        text.draft = text.options.watch(text.draft, request)
     try:
         stepper = _stepper(text)
     except BaseException:

@@ -6,16 +6,23 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import ref
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from draftwood.models.cache.block_views import PLACES, BlockViews
-from draftwood.models.cache.pool import FAR_TOO_MUCH, PATIENCE, USUAL_PLACES, CacheSlice
+from draftwood.arrays import address_of, aligned, as_array
+from draftwood.models.cache.block_views import BlockViews
+from draftwood.models.cache.places import (
+    FAR_TOO_MUCH,
+    PATIENCE,
+    PLACES,
+    USUAL_PLACES,
+    CacheSlice,
+)
 from draftwood.models.model import CacheFullError
 from draftwood.native import library, structures
+from draftwood.native.formats import CacheNumbers
 from draftwood.storage.memory import prefer_large_pages
 
 FIRST = 4
@@ -63,19 +70,19 @@ class BlockPool:
             blocks that no sequence has gives up to so many back, by ``release_block``.
     """
 
-    def __init__(self, shape: structures.CCacheShape, dtype: torch.dtype) -> None:
-        self.shape, self.dtype, self.device = shape, dtype, torch.device("cpu")
+    def __init__(self, shape: structures.CCacheShape, numbers: CacheNumbers) -> None:
+        self.shape = shape
         self.lock = threading.Lock()
         self.limit: int | None = None
         self.evict: Callable[[int], object] = _nothing
         self.block_bytes: int = library.library().draftwood_cache_block(shape)
-        self._views = BlockViews(shape, dtype)
+        self._views = BlockViews(shape, numbers)
         self._keep = library.library().draftwood_keep_path
         self._owners: dict[ref[object], int] = {}  # with their slots
         self._closed: deque[int] = deque()  # slots whose blocks are to be taken back
         self._tables: dict[int, BlockTable] = {}
-        self._slabs: list[Tensor] = []
-        self._rows: dict[int, Tensor] = {}  # by address
+        self._slabs: list[np.ndarray] = []
+        self._rows: dict[int, np.ndarray] = {}  # by address
         self._free: list[int] = []  # a heap
         self._refs: dict[int, int] = {}  # of blocks in use
         self._held: set[int] = set()
@@ -218,22 +225,31 @@ class BlockPool:
         self._held.remove(block)
         self._drop(block)
 
-    def places(self, slot: int, start: int, end: int) -> list[tuple[Tensor, Tensor]]:
+    def places(self, slot: int, start: int, end: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Keys and values of each layer from place to place of a slot, each [places heads dim]; of
         bytes then their scales, each [places heads]. All of them are copies.
         """
         rows = [self._rows[block] for block in self._tables[slot].blocks()]
         return self._views.read(rows, start, end)
 
-    def write(self, slot: int, index: int, keys: Tensor, values: Tensor, length: int) -> None:
+    def layer_of(self, slot: int, index: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values of one layer and a slot's first tokens, each [heads length dim]; copies.
+
+        Of floats alone.
+        """
+        rows = [self._rows[block] for block in self._tables[slot].blocks()]
+        rows = rows[: self.blocks_for(length)]
+        return self._views.layer(rows, index, length)
+
+    def write(self, slot: int, index: int, keys: Any, values: Any, length: int) -> None:
         """Store a layer's newest keys and values, each [heads tokens dim], of ``length`` tokens.
 
         There is room for them; the lock is the caller's.
         """
         rows = [self._rows[block] for block in self._tables[slot].blocks()]
-        for half, numbers in enumerate((keys, values)):
+        for half, numbers in enumerate(map(as_array, (keys, values))):
             start = max(0, length - numbers.shape[1])
-            newest = numbers[:, numbers.shape[1] - (length - start) :].transpose(0, 1)
+            newest = numbers[:, numbers.shape[1] - (length - start) :].transpose(1, 0, 2)
             self._views.write(rows, 2 * index + half, start, newest)
 
     def _most(self) -> int:
@@ -330,20 +346,19 @@ class BlockPool:
         usual = max(count, len(self._rows), FIRST)
         for number in (usual, count):
             number = number if self.limit is None else min(number, room)
-            # on a CPU PyTorch raises a RuntimeError for this
-            with suppress(RuntimeError, MemoryError):
+            with suppress(MemoryError):
                 if number > 0:
                     self._add_slab(number)
                     return True
         return False
 
     def _add_slab(self, number: int) -> None:
-        slab = torch.empty(number, self.block_bytes, dtype=torch.uint8)
-        prefer_large_pages(slab.data_ptr(), slab.nbytes)
+        slab = aligned(number * self.block_bytes).reshape(number, self.block_bytes)
+        prefer_large_pages(address_of(slab), slab.nbytes)
         self._slabs.append(slab)
-        for row in slab.unbind():
-            self._rows[row.data_ptr()] = row
-            heapq.heappush(self._free, row.data_ptr())
+        for row in slab:
+            self._rows[address_of(row)] = row
+            heapq.heappush(self._free, address_of(row))
 
     def _tidy(self) -> None:
         """Give back slabs that nobody needs, once the pool is out of use or was in use for long; as
@@ -359,7 +374,7 @@ class BlockPool:
         for slab in sorted(self._slabs, key=len, reverse=True):
             if len(self._rows) < least:
                 return
-            addresses = {row.data_ptr() for row in slab.unbind()}
+            addresses = {address_of(row) for row in slab}
             if addresses.isdisjoint(self._refs):
                 self._slabs = [other for other in self._slabs if other is not slab]
                 for address in addresses:

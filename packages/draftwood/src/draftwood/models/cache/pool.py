@@ -9,18 +9,15 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from draftwood.models.cache.places import (
+    FAR_TOO_MUCH,
+    PATIENCE,
+    USUAL_PLACES,
+    CacheSlice,
+)
 from draftwood.storage.memory import is_lack_of_memory, prefer_large_pages
 
 Shape = tuple[int, int]  # heads, dim
-
-USUAL_PLACES = 512
-"""Needed by one request or another at any time."""
-
-FAR_TOO_MUCH = 4
-"""Times the places that are needed; a pool that doubles its slots and their places stays below."""
-
-PATIENCE = 16
-"""Requests per slot that end before a pool that is always in use is looked at."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class CachePool:
         if length > self.capacity:
             self._grow([(self.slots, max(128, 2 * self.capacity, length)), (self.slots, length)])
 
-    def cover(self, places: "Sequence[CacheSlice]") -> None:
+    def cover(self, places: Sequence[CacheSlice]) -> None:
         """Make room for the new tokens of a forward pass; errors as for ``reserve``."""
         for place in places:
             self._ends[place.slot] = max(self._ends[place.slot], place.start + place.count)
@@ -135,6 +132,11 @@ class CachePool:
         """Keys and values of one layer, each [slots capacity heads dim]."""
         (key_shape, key), (value_shape, value) = self._where[index]
         return self._blocks[key_shape][key], self._blocks[value_shape][value]
+
+    def layer_of(self, slot: int, index: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer and a slot's first tokens, each [heads length dim]."""
+        keys, values = (each[slot, :length].transpose(0, 1) for each in self.layer(index))
+        return keys, values
 
     def places(self, slot: int, start: int, end: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer from place to place of a slot, each [places heads dim]."""
@@ -237,12 +239,3 @@ class CachePool:
 
 def _nothing() -> None:
     """Nothing was made of the addresses."""
-
-
-@dataclass(frozen=True)
-class CacheSlice:
-    """Places of one sequence's new tokens: ``count`` of them in ``slot`` from ``start`` on."""
-
-    slot: int
-    start: int
-    count: int

@@ -1,74 +1,68 @@
 """Embedding and output head of a ``NativeModel``."""
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import functional
+import numpy as np
+from jaxtyping import Float
 
-from draftwood.models.embeddings_and_head import as_saved, require_part
+from draftwood.arrays import FloatType, address_of, as_array, from_bfloat16, like, rounded
 from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.native.weights import NativeWeights
+from draftwood.models.tokens import require_part
 from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 
 
 class NativeEmbeddingsAndHead:
-    """Reads and multiplies the weights that the library has.
+    """Reads and multiplies the weights that the library has, for arrays and for tensors.
 
     A part of the vocabulary costs 16 products for each of its tokens that has no other of its 16
     neighbours in the part.
 
     Args:
-        dtype: of what is handed out.
+        dtype: that what is handed out is rounded to.
         head: gives the output head of the Transformers model, as long as that is in use elsewhere.
     """
 
-    def __init__(
-        self,
-        weights: NativeWeights,
-        dtype: torch.dtype,
-        head: Callable[[], nn.Module | None],
-    ) -> None:
-        self.own, self.dtype, self.head = weights, dtype, head
+    def __init__(self, weights: NativeWeights, dtype: FloatType, head: Callable[[], Any]) -> None:
+        self.own, self.head = weights, head
+        self.dtype: FloatType = dtype
 
     @property
     def vocab_size(self) -> int:
         return self.own.structure.vocabulary
 
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        require_part(tokens, self.vocab_size)
+    def embed(self, tokens: Any) -> Any:
+        chosen = as_array(tokens)
+        require_part(chosen, self.vocab_size)
         embedding = self.own.embedding
-        embedded = (
-            embedding.outputs(tokens)
+        found = (
+            embedding.outputs(chosen)
             if isinstance(embedding, Matrix)
-            else functional.embedding(tokens, embedding)
+            else _floats(embedding[chosen])
         )
-        return embedded.to(self.dtype) * self.own.embedding_scale
+        scale = np.float32(self.own.embedding_scale)
+        return like(rounded(rounded(found, self.dtype) * scale, self.dtype), tokens)
 
-    def logits(
-        self,
-        hidden: Float[Tensor, "rows dim"],
-        tokens: Int[Tensor, " part"] | None = None,
-        normed: bool = False,
-    ) -> Float[Tensor, "rows part"]:
-        tokens = torch.arange(self.vocab_size) if tokens is None else tokens
-        require_part(tokens, self.vocab_size)
-        rows, part = hidden.float().contiguous(), tokens.to(torch.int64).contiguous()
-        logits = torch.empty(len(rows), len(part), dtype=torch.float32)
+    def logits(self, hidden: Any, tokens: Any = None, normed: bool = False) -> Any:
+        part = np.arange(self.vocab_size) if tokens is None else as_array(tokens)
+        require_part(part, self.vocab_size)
+        rows = np.ascontiguousarray(as_array(hidden), np.float32)
+        part = np.ascontiguousarray(part, np.int64)
+        logits = np.empty((len(rows), len(part)), np.float32)
         library().draftwood_logits(
             self.own.structure,
-            rows.data_ptr(),
+            address_of(rows),
             len(rows),
             not normed,
-            part.data_ptr(),
+            address_of(part),
             len(part),
-            logits.data_ptr(),
+            address_of(logits),
             threads(),
         )
-        return logits
+        return like(logits, hidden)
 
     def weights(self) -> EmbeddingsAndHeadWeights:
         """Give the weights of both; embedding, norms and a tied head are kept.
@@ -77,15 +71,20 @@ class NativeEmbeddingsAndHead:
         it is made again of what products read, which takes as long as one copy and as much memory
         as in float32. What was rounded to 8 bits then stays rounded.
         """
-        own = self.own
+        own, norm = self.own, self.own.norm
         floats = own.embedding.floats() if isinstance(own.embedding, Matrix) else own.embedding
-        embedding = floats.to(self.dtype)
-        norm, norm_bias = as_saved(own.norm, self.dtype)
+        embedding = self._handed_out(_floats(floats))
         head = embedding if own.is_tied else self._untied(self.head())
-        return EmbeddingsAndHeadWeights(embedding, norm, norm_bias, head, own.head_bias)
+        saved, bias = self._handed_out(norm.saved), self._handed_out(norm.bias)
+        return EmbeddingsAndHeadWeights(embedding, saved, bias, head, as_array(own.head_bias))
 
-    def _untied(self, module: nn.Module | None) -> Tensor:
-        weight = None if module is None else module.weight
-        if isinstance(weight, Tensor):
-            return weight.detach()
-        return self.own.lm_head.floats().to(self.dtype)
+    def _untied(self, module: Any) -> Float[np.ndarray, "vocab dim"]:
+        weight = getattr(module, "weight", None)
+        return self._handed_out(self.own.lm_head.floats() if weight is None else weight)
+
+    def _handed_out(self, numbers: Any) -> Any:
+        return None if numbers is None else rounded(as_array(numbers), self.dtype)
+
+
+def _floats(numbers: np.ndarray) -> Float[np.ndarray, "..."]:
+    return from_bfloat16(numbers) if numbers.dtype == np.uint16 else numbers

@@ -1,9 +1,9 @@
 """A native model's weights once more, rounded further and in part, to draft with."""
 
-import torch
+import numpy as np
 from jaxtyping import Int
-from torch import Tensor
 
+from draftwood.arrays import address_of, as_array
 from draftwood.models.native.weights import MATRICES, NativeWeights
 from draftwood.native import structures
 from draftwood.native.formats import Products
@@ -53,7 +53,7 @@ class RoundedWeights:
         weights: NativeWeights,
         layers: Products | None = "int4",
         head: Products = "int4",
-        tokens: Int[Tensor, " draft_vocab"] | None = None,
+        tokens: Int[np.ndarray, " draft_vocab"] | None = None,
     ) -> None:
         self.weights = weights  # whose memory this reads
         own, depth = weights.structure, weights.depth
@@ -63,7 +63,7 @@ class RoundedWeights:
         self._kept: list[Matrix] = []
         if layers is not None:
             self._round_layers(layers)
-        bias = weights.lm_head.bias
+        bias = as_array(weights.lm_head.bias)
         some = None if bias is None or tokens is None else bias[tokens]
         self.structure.lm_head = self._rounded(own.lm_head, head, tokens, some)
 
@@ -77,14 +77,14 @@ class RoundedWeights:
         self,
         matrix: structures.CMatrix,
         products: Products,
-        outputs: Tensor | None = None,
-        bias: Tensor | None = None,
+        outputs: np.ndarray | None = None,
+        bias: np.ndarray | None = None,
     ) -> structures.CMatrix:
         """Some outputs of a matrix with their bias; without these all of it."""
-        outputs = torch.arange(matrix.outputs) if outputs is None else outputs
-        weights = torch.empty(len(outputs), matrix.inputs, dtype=torch.float32)
+        outputs = np.arange(matrix.outputs) if outputs is None else outputs.astype(np.int64)
+        weights = np.empty((len(outputs), matrix.inputs), np.float32)
         library().draftwood_read_outputs(
-            matrix, outputs.data_ptr(), len(outputs), weights.data_ptr(), threads()
+            matrix, address_of(outputs), len(outputs), address_of(weights), threads()
         )
         packed = Matrix.pack(weights, bias, products)
         if bias is None:

@@ -5,35 +5,35 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 from jaxtyping import Int
-from torch import Tensor
 
+from draftwood.arrays import FloatType, address_of, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
-from draftwood.models.embeddings_and_head import beyond
-from draftwood.models.model import ALL_LAYERS
+from draftwood.models.model import ALL_LAYERS, Device
 from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
 from draftwood.models.native.int4 import RoundedWeights, saves_by_int4
 from draftwood.models.native.step import NativeStepper, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.session import PooledSession
+from draftwood.models.tokens import beyond
 from draftwood.native import library, structures
 from draftwood.native.drawn_trees import Rule
-from draftwood.native.formats import INTEGERS, CacheType, Products
+from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def has_int8(device: torch.device) -> bool:
+def has_int8(device: Device) -> bool:
     """True if this device multiplies 8-bit integers fast."""
     return device.type == "cpu" and library.available() and bool(library.instructions(True))
 
 
-def require_int8(device: torch.device, products: Products = "int8") -> None:
+def require_int8(device: Device, products: Products = "int8") -> None:
     """Raise ValueError unless ``has_int8``, saying what these products lack."""
     if device.type != "cpu":
         raise ValueError(
@@ -60,7 +60,7 @@ class NativeModel(DecoderModel[BlockPool]):
             where they came from, are stored in 4 bits without loss. In ``int4`` all weights are put
             on 16 even steps. Weights in the blocks of a GGUF file stay as they are; in ``float32``
             rows are not rounded either.
-        dtype: of keys and values, and of what is handed out; None takes the model's.
+        dtype: of keys and values, and what is handed out is rounded to; None takes the model's.
         cache: in ``int8`` keys and values are rounded to 8 bits, and those of a head and token
             share a scale; they then take half of the memory that they take in bfloat16. None stores
             them in ``dtype``.
@@ -82,7 +82,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self,
         hf_model: "PreTrainedModel | DescribedModel",
         products: Products | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: FloatType | None = None,
         packer: Packer | None = None,
         cache: CacheType | None = None,
     ) -> None:
@@ -94,10 +94,11 @@ class NativeModel(DecoderModel[BlockPool]):
             require_int8(hf_model.device, products)
         model = DescribedModel.of(hf_model)
         decoder, dtype = model.decoder, dtype or model.dtype
-        self.products: Products = products or ("bfloat16" if dtype == torch.bfloat16 else "float32")
-        half_type = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
+        half_type: HalfType = "bfloat16" if dtype == "bfloat16" else "float32"
+        self.products: Products = products or half_type
         self.cache: CacheType | None = cache
-        super().__init__(model, _pool_of(model, half_type, cache), dtype)
+        super().__init__(model, _pool_of(model, half_type, cache))
+        self.dtype: FloatType = dtype
         self.library = library.library()
         self.clock: Callable[[int], int] | None = None
         self.weights = NativeWeights(
@@ -106,6 +107,8 @@ class NativeModel(DecoderModel[BlockPool]):
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._embeddings_and_head = NativeEmbeddingsAndHead(self.weights, self.dtype, model.head)
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
+        self.abilities |= {"beside"}
+        self.abilities -= {"cache"} if cache == "int8" else set()
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
 
@@ -121,7 +124,7 @@ class NativeModel(DecoderModel[BlockPool]):
 
     def drafting(
         self,
-        tokens: Int[Tensor, " draft_vocab"] | None,
+        tokens: Int[np.ndarray, " draft_vocab"] | None,
         layers: Products | None,
         head: Products,
     ) -> "NativeModel":
@@ -134,7 +137,7 @@ class NativeModel(DecoderModel[BlockPool]):
             tokens: all different; None takes all.
             layers: as ``RoundedWeights`` takes it, as is ``head``.
         """
-        key = (None if tokens is None else tokens.numpy().tobytes(), layers, head)
+        key = (None if tokens is None else tokens.tobytes(), layers, head)
         with self._rounding:
             if key not in self._rounded:
                 made = object.__new__(type(self))  # one model in all but what runs
@@ -158,12 +161,10 @@ class NativeModel(DecoderModel[BlockPool]):
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
         room = rows + sum(part.place.count for part in steps)
-        states = {
-            layer: torch.empty(room, self.sizes.hidden, dtype=torch.float32) for layer in hidden
-        }
+        states = {layer: np.empty((room, self.sizes.hidden), np.float32) for layer in hidden}
         wanted = sum(part.wanted for part in others)
         width = self.structure.lm_head.outputs
-        logits = torch.empty(wanted, width, dtype=torch.float32)
+        logits = np.empty((wanted, width), np.float32)
         tokens = _joined([part.tokens for part in others])
         run = self._input(others, tokens, logits, states)
         at_once = self.prepare(run)
@@ -176,7 +177,7 @@ class NativeModel(DecoderModel[BlockPool]):
             made = run_steps(self.structure, self.pool, run, steps, rows, states, at_once)
         stop = parts[0].layers.stop  # nodes that go on do so with what they stopped with
         held = {
-            layer: state[:rows].to(state.dtype if layer == stop else self.dtype)
+            layer: rounded(state[:rows], "float32" if layer == stop else self.dtype)
             for layer, state in states.items()
         }
         given = iter(outputs(logits, held, others))
@@ -185,32 +186,32 @@ class NativeModel(DecoderModel[BlockPool]):
     def _input(
         self,
         parts: Sequence[PackedInput],
-        tokens: Tensor,
-        logits: Tensor,
-        states: dict[int, Tensor],
+        tokens: np.ndarray,
+        logits: np.ndarray,
+        states: dict[int, np.ndarray],
     ) -> structures.CForwardInput:
         """Describe parts that go through the same layers to the library."""
         positions = _joined([part.positions for part in parts])
-        sees = [part.sees.contiguous() for part in parts]
+        sees = [np.ascontiguousarray(part.sees) for part in parts]
         places, tables = sequences(self.pool, parts)
         layers = parts[0].layers if parts else ALL_LAYERS
         stream = [part.stream for part in parts if part.stream is not None]
-        stopped = torch.cat(stream).float().contiguous() if stream else None
+        stopped = np.concatenate(stream, dtype=np.float32) if stream else None
         run = structures.CForwardInput(
             sequences=places,
-            tokens=tokens.data_ptr(),
-            positions=positions.data_ptr(),
+            tokens=address_of(tokens),
+            positions=address_of(positions),
             attention=self._kept(layers.without_attention),
             mlp=self._kept(layers.without_mlp),
-            sees=library.integers([each.data_ptr() for each in sees]),
+            sees=library.integers([address_of(each) for each in sees]),
             hidden=library.integers(
-                [states[i].data_ptr() if i in states else 0 for i in range(self.layers + 1)]
+                [address_of(states[i]) if i in states else 0 for i in range(self.layers + 1)]
             ),
-            logits=logits.data_ptr(),
+            logits=address_of(logits),
             num_sequences=len(parts),
             rows=len(tokens),
             layers=self.layers,
-            stream=None if stopped is None else stopped.data_ptr(),
+            stream=None if stopped is None else address_of(stopped),
             start=layers.start,
             stop=self.layers if layers.stop is None else layers.stop,
         )
@@ -235,23 +236,23 @@ class NativeModel(DecoderModel[BlockPool]):
         return bytes(index not in left_out for index in range(self.layers))
 
 
-def _pool_of(model: DescribedModel, floats: torch.dtype, cache: CacheType | None) -> BlockPool:
+def _pool_of(model: DescribedModel, floats: HalfType, cache: CacheType | None) -> BlockPool:
     """A cache of keys and values in floats of this type, or in bytes with scales."""
-    sizes, dtype = model.decoder.sizes, floats if cache is None else torch.uint8
+    sizes = model.decoder.sizes
     dim = (
         sizes.head_dim if cache is None else library.library().draftwood_padded_dim(sizes.head_dim)
     )
     shape = structures.CCacheShape(
         layers=len(model.decoder.layers),
         heads=sizes.num_kv_heads,
-        row_bytes=dim * dtype.itemsize,
+        row_bytes=dim * {"float32": 4, "bfloat16": 2, "int8": 1}[cache or floats],
         has_scales=cache is not None,
     )
-    return BlockPool(shape, dtype)
+    return BlockPool(shape, cache or floats)
 
 
-def _joined(pieces: Sequence[Tensor]) -> Tensor:
-    """64-bit integers, one tensor of several."""
-    if not pieces:
-        return torch.empty(0, dtype=torch.int64)
-    return (pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))).to(torch.int64).contiguous()
+def _joined(pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """Put 64-bit integers behind each other."""
+    if len(pieces) == 1:
+        return np.ascontiguousarray(pieces[0], np.int64)
+    return np.concatenate(pieces, dtype=np.int64) if pieces else np.empty(0, np.int64)

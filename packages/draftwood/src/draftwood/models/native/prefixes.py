@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwood.models.cache.blocks import PLACES, BlockPool
+from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.places import PLACES
 from draftwood.models.fingerprint import Fingerprint, require_own_session
 from draftwood.models.model import ModelSession
 from draftwood.models.native import NativeModel

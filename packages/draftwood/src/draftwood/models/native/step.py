@@ -6,21 +6,21 @@ from ctypes import c_int64
 from itertools import accumulate, pairwise, starmap
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from draftwood.models.cache.blocks import PLACES, BlockPool
-from draftwood.models.embeddings_and_head import beyond
+from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.places import PLACES
 from draftwood.models.model import ModelOutput, StepInput
 from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.models.session import PooledSession
+from draftwood.models.tokens import beyond
 from draftwood.native import structures
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.library import integers, library
 from draftwood.native.step import NativeDraft, StepCaller
 from draftwood.rng import Rng
 
-NO_LOGITS = torch.empty(0, 0)
+NO_LOGITS = np.empty((0, 0), np.float32)
 """A step draws by itself."""
 
 
@@ -50,7 +50,7 @@ def run_steps(
     beside: structures.CForwardInput,
     steps: Sequence[PackedStep],
     rows: int,
-    states: dict[int, Tensor],
+    states: dict[int, np.ndarray],
     threads: int,
 ) -> list[ModelOutput]:
     """A forward pass over steps, and over what is run beside them.
@@ -86,9 +86,9 @@ def run_steps(
 
 def _all_tokens(
     beside: structures.CForwardInput, rows: int, callers: Sequence[StepCaller]
-) -> Tensor:
+) -> list[int]:
     before = (c_int64 * rows).from_address(beside.tokens) if rows else ()
-    return torch.tensor([*before, *(token for caller in callers for token in caller.tokens)])
+    return [*before, *(token for caller in callers for token in caller.tokens)]
 
 
 def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[Any]]:

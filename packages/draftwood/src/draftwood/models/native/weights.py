@@ -1,14 +1,15 @@
 """A decoder's weights as the library reads them."""
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from draftwood.arrays import address_of, as_array, bits_of
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.families import Scales
 from draftwood.native import structures
-from draftwood.native.formats import Products
+from draftwood.native.formats import HalfType, Products
 from draftwood.native.matrix import Blocks, Matrix, fill
 
 Packer = Callable[[str, Projection], Matrix]
@@ -40,7 +41,7 @@ class NativeWeights:
         decoder: Decoder,
         vocab_size: int,
         products: Products,
-        half_type: torch.dtype,
+        half_type: HalfType,
         has_byte_cache: bool = False,
         packer: Packer | None = None,
     ) -> None:
@@ -63,7 +64,7 @@ class NativeWeights:
         self._packer = self._pack
 
     def _decoder(
-        self, decoder: Decoder, vocab_size: int, half_type: torch.dtype, has_byte_cache: bool
+        self, decoder: Decoder, vocab_size: int, half_type: HalfType, has_byte_cache: bool
     ) -> structures.CDecoder:
         sizes, embedding = decoder.sizes, self.embedding
         scales, rotaries = decoder.scales, decoder.rotaries
@@ -80,7 +81,7 @@ class NativeWeights:
             rotaries=len(rotaries),
             vocabulary=vocab_size,
             encodings=self._encodings,
-            is_bfloat16=half_type == torch.bfloat16,
+            is_bfloat16=half_type == "bfloat16",
             has_byte_cache=has_byte_cache,
             is_layer_norm=sizes.is_layer_norm,
             norms_whole_vectors=sizes.norms_whole_vectors,
@@ -94,10 +95,12 @@ class NativeWeights:
             score_cap=scales.score_cap or 0.0,
             logit_cap=scales.logit_cap or 0.0,
             rotary_scales=self._address(
-                torch.tensor([rotary.scale for rotary in rotaries], dtype=torch.float32)
+                np.array([rotary.scale for rotary in rotaries], np.float32)
             ),
-            frequencies=self._address(torch.stack([rotary.frequencies for rotary in rotaries])),
-            embedding=self._address(embedding) if isinstance(embedding, Tensor) else None,
+            frequencies=self._address(
+                np.stack([as_array(rotary.frequencies) for rotary in rotaries])
+            ),
+            embedding=None if isinstance(embedding, Matrix) else self._address(embedding),
             embedding_codes=(
                 embedding.structure if isinstance(embedding, Matrix) else structures.CMatrix()
             ),
@@ -173,36 +176,43 @@ class NativeWeights:
                 self._shared[part.weight] = known
         return known
 
-    def _embedding_of(self, decoder: Decoder, half_type: torch.dtype) -> Tensor | Matrix:
-        """Floats, or blocks as the file has them, of which a row is read when it is needed."""
-        if isinstance(decoder.embedding, Tensor):
-            return decoder.embedding.to(half_type)
+    def _embedding_of(self, decoder: Decoder, half_type: HalfType) -> np.ndarray | Matrix:
+        """Floats, or the bits of bfloat16, or blocks as the file has them, of which a row is read
+        when it is needed.
+        """
+        if not isinstance(decoder.embedding, Blocks):
+            return (
+                as_array(decoder.embedding)
+                if half_type == "float32"
+                else bits_of(decoder.embedding)
+            )
         bytes_of_products = self.weight_bytes
         embedding = self._packed("embedding", Projection(decoder.embedding, None))
         self.weight_bytes = bytes_of_products  # products read none of it
         return embedding
 
-    def _address(self, tensor: Tensor | None) -> int | None:
-        """Address of a tensor, which from now on stays in memory; None for none."""
-        if tensor is None:
+    def _address(self, numbers: Any) -> int | None:
+        """Address of an array or a tensor, which from now on stays in memory; None for none."""
+        if numbers is None:
             return None
-        tensor = tensor.contiguous()
-        self.memory.append(tensor)
-        return tensor.data_ptr()
+        array = np.ascontiguousarray(as_array(numbers))
+        self.memory.append(array)
+        return address_of(array)
 
 
 def _is_tied(decoder: Decoder) -> bool:
     embedding, head = decoder.embedding, decoder.lm_head.weight
-    return head is embedding or (
-        isinstance(embedding, Tensor)
-        and isinstance(head, Tensor)
-        and embedding.data_ptr() == head.data_ptr()
+    if head is embedding or Blocks in (type(embedding), type(head)):
+        return head is embedding
+    first, second = (
+        each if isinstance(each, np.ndarray) else each.data_ptr() for each in (embedding, head)
     )
+    return first is second if isinstance(first, np.ndarray) else first == second
 
 
 def _usual_scale(sizes: Sizes) -> float:
     """One by the root of a head's dimensions, in float32."""
-    return float(torch.tensor(sizes.head_dim, dtype=torch.float32).sqrt().reciprocal())
+    return float(np.float32(1) / np.sqrt(np.float32(sizes.head_dim)))
 
 
 def _gating(sizes: Sizes, scales: Scales) -> structures.CGating:

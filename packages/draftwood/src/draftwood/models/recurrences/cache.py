@@ -6,17 +6,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from draftwood.models.parts import PackedInput
 from draftwood.models.recurrences.base import Ancestry, Recurrence
 from draftwood.models.recurrences.memory import RecurrentMemory
 from draftwood.models.recurrences.pool import MOST_ROWS, NEWEST_ROWS, RecurrentPool
 from draftwood.models.run_cache import RunCache
+from draftwood.models.tensor_input import TensorInput
 
 
 class RecurrentCache(RunCache):
     """The pool as Transformers and recurrences see it during one forward pass."""
 
-    def __init__(self, pool: RecurrentPool, parts: Sequence[PackedInput]) -> None:
+    def __init__(self, pool: RecurrentPool, parts: Sequence[TensorInput]) -> None:
         super().__init__(pool, [part.place for part in parts])
         self.recurrences, self.before, self.parts = pool.recurrences, pool.before, parts
         self.in_prompt = parts[0].is_prompt

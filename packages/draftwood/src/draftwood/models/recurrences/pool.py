@@ -1,14 +1,16 @@
 """A cache for sequences of which some layers keep keys and values, others a running state."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.cache.pool import CachePool, LayerShape
+from draftwood.models.parts import SequenceInput
 from draftwood.models.recurrences.base import Recurrence
 from draftwood.models.recurrences.memory import RecurrentMemory, lookback
-from draftwood.models.session import PackedInput
+from draftwood.models.tensor_input import TensorInput
 
 MOST_ROWS = 32
 """Rows that are not part of the state; with more of them, all but the newest become part of it."""
@@ -78,7 +80,7 @@ class RecurrentPool(CachePool):
         self._memories[target] = memory or self._empty
         self._tokens[target] = self._tokens[source][:length]
 
-    def missing(self, part: PackedInput) -> tuple[int, list[int]]:
+    def missing(self, part: SequenceInput[Any]) -> tuple[int, list[int]]:
         """Tokens that must be run again before a part, and the place where they begin.
 
         They were taken back, or not taken over, from among those that the state had.
@@ -90,7 +92,7 @@ class RecurrentPool(CachePool):
         end = self._memories[slot].end(self.before)
         return end, self._tokens[slot][end:start]
 
-    def memory(self, part: PackedInput) -> RecurrentMemory:
+    def memory(self, part: TensorInput) -> RecurrentMemory:
         """Give what there is before the new rows of a part."""
         memory = self._memories[part.place.slot].until(part.place.start, self.before)
         assert memory is not None
@@ -99,7 +101,7 @@ class RecurrentPool(CachePool):
             return memory
         return memory.folded(self.recurrences, loose - NEWEST_ROWS)
 
-    def remember(self, part: PackedInput, memory: RecurrentMemory) -> None:
+    def remember(self, part: TensorInput, memory: RecurrentMemory) -> None:
         """Keep what there is after a part that was run."""
         slot, start = part.place.slot, part.place.start
         self._tokens[slot][start:] = part.tokens.tolist()

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.models.cache import CachePool
+from draftwood.models.cache.pool import CachePool
 from draftwood.models.decoder import Decoder
-from draftwood.models.parts import PackedInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.torch.layer import TreeAttention
 
 
@@ -23,7 +23,7 @@ class PackedAttention:
         self,
         decoder: Decoder,
         pool: CachePool,
-        parts: Sequence[PackedInput],
+        parts: Sequence[TensorInput],
         windows: Sequence[int | None],
     ) -> None:
         self.counts = [part.place.count for part in parts]
@@ -60,7 +60,7 @@ class ScoredTreeAttention(TreeAttention):
         self,
         decoder: Decoder,
         pool: CachePool,
-        part: PackedInput,
+        part: TensorInput,
         windows: Sequence[int | None],
     ) -> None:
         self.group = decoder.sizes.heads // decoder.sizes.num_kv_heads

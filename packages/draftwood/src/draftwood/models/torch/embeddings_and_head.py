@@ -1,13 +1,16 @@
 """Embedding and output head of a ``LeanModel``."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
 from draftwood.models.decoder import Decoder, Projection
-from draftwood.models.embeddings_and_head import as_saved, require_part
 from draftwood.models.model import EmbeddingsAndHeadWeights
+from draftwood.models.tensors import as_tensor
+from draftwood.models.tokens import require_part
 from draftwood.models.torch.layer import normed
 from draftwood.models.torch.linear import ToLinear
 
@@ -29,28 +32,30 @@ class LeanEmbeddingsAndHead:
 
     def stream(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows hidden"]:
         """Embed tokens as the first layer reads them, in float32."""
-        embedded, scale = self.decoder.embed(tokens), self.decoder.scales.inputs
+        embedded, scale = self._embedded(tokens), self.decoder.scales.inputs
         return (embedded if scale == 1.0 else embedded * scale).float()
 
     def normed(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
         """Put what the last layer gave through the final norm."""
         return normed(rows, self.decoder.norm, self.decoder.sizes)
 
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+    def embed(self, tokens: Any) -> Float[Tensor, "tokens dim"]:
+        tokens = as_tensor(tokens)
         require_part(tokens, self.vocab_size)
-        return self.decoder.embed(tokens.to(self.device))
+        return self._embedded(tokens.to(self.device))
 
     @torch.no_grad()
     def logits(
         self,
-        hidden: Float[Tensor, "rows dim"],
-        tokens: Int[Tensor, " part"] | None = None,
+        hidden: Any,
+        tokens: Any = None,
         normed: bool = False,
     ) -> Float[Tensor, "rows part"]:
-        rows = hidden.to(self.device).float()
+        rows = as_tensor(hidden).to(self.device).float()
         rows = rows if normed else self.normed(rows)
         if tokens is None:
             return self._bounded(self.lm_head(rows))
+        tokens = as_tensor(tokens)
         require_part(tokens, self.vocab_size)
         head, tokens = self.decoder.lm_head, tokens.to(self.device)
         bias = None if head.bias is None else head.bias[tokens]
@@ -59,8 +64,19 @@ class LeanEmbeddingsAndHead:
 
     def weights(self) -> EmbeddingsAndHeadWeights:
         """Give the weights themselves, which the model keeps anyway."""
-        head, (norm, norm_bias) = self.decoder.lm_head, as_saved(self.decoder.norm, self.dtype)
-        return EmbeddingsAndHeadWeights(self.embedding, norm, norm_bias, head.floats, head.bias)
+        head, norm = self.decoder.lm_head, self.decoder.norm
+        bias = None if norm.bias is None else norm.bias.to(self.dtype)
+        return EmbeddingsAndHeadWeights(
+            self.embedding, norm.saved.to(self.dtype), bias, head.floats, head.bias
+        )
+
+    def _embedded(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
+        """Embed tokens, in the model's type."""
+        embedded, scale = (
+            functional.embedding(tokens, self.embedding),
+            self.decoder.scales.embedding,
+        )
+        return embedded if scale == 1.0 else embedded * scale
 
     def _bounded(self, logits: Float[Tensor, "rows part"]) -> Float[Tensor, "rows part"]:
         """Scale and cap products with the output head, where the model does that."""

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.model import Layers
-from draftwood.models.parts import PackedInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.torch.attention import scored_attention
 from draftwood.models.torch.layer import Attend
 
@@ -70,7 +70,7 @@ class Bucket:
     hidden: tuple[int, ...]
 
     @classmethod
-    def of(cls, part: PackedInput, hidden: tuple[int, ...]) -> "Bucket":
+    def of(cls, part: TensorInput, hidden: tuple[int, ...]) -> "Bucket":
         """The smallest bucket for this part."""
         rows = _power_of_two(part.place.count)
         context = _power_of_two(max(LEAST_CONTEXT, part.place.start + rows))
@@ -90,7 +90,7 @@ class Graphs:
         self.failed = False
 
     def run(
-        self, model: DecoderModel, decode: Decode, part: PackedInput, hidden: tuple[int, ...]
+        self, model: DecoderModel, decode: Decode, part: TensorInput, hidden: tuple[int, ...]
     ) -> Decoded | None:
         """A part's forward pass; None once recording has failed.
 
@@ -112,7 +112,7 @@ class Graphs:
         return rows, {layer: state.clone() for layer, state in states.items()}
 
     def _recorded(
-        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: PackedInput
+        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: TensorInput
     ) -> "_FixedRun":
         model.pool.when_moved = self.recorded.clear  # the cache's addresses are in the graphs
         model.pool.reserve(bucket.context)
@@ -168,7 +168,7 @@ class _FixedRun:
     """
 
     def __init__(
-        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: PackedInput, record: Record
+        self, model: DecoderModel, decode: Decode, bucket: Bucket, part: TensorInput, record: Record
     ) -> None:
         self.rows = bucket.rows
         self.numbers = packed(part, self.rows).to(model.device)
@@ -184,7 +184,7 @@ class _FixedRun:
 
         self.again = record(work)
 
-    def __call__(self, part: PackedInput) -> Decoded:
+    def __call__(self, part: TensorInput) -> Decoded:
         numbers = packed(part, self.rows)
         if self.numbers.is_cuda and not numbers.is_cuda:
             numbers = numbers.pin_memory()
@@ -225,7 +225,7 @@ class _Numbers:
         )
 
 
-def packed(part: PackedInput, rows: int) -> Int[Tensor, " numbers"]:
+def packed(part: TensorInput, rows: int) -> Int[Tensor, " numbers"]:
     """A part's numbers one after the other, where its tree is.
 
     Its last row is repeated until there are ``rows``.

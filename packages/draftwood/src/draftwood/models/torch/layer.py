@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.models.cache import CachePool
-from draftwood.models.decoder import Decoder, Expert, Norm, Projection, Sizes
+from draftwood.models.cache.pool import CachePool
+from draftwood.models.decoder import Decoder, Expert, Norm, Sizes
 from draftwood.models.model import Layers
-from draftwood.models.parts import PackedInput
-from draftwood.models.torch.linear import ACTIVATIONS, Network, ToLinear
+from draftwood.models.tensor_input import TensorInput
+from draftwood.models.torch.linear import ACTIVATIONS, Network, ToLinear, joined
 
 Attend = Callable[[int, int | None, Tensor, Tensor, Tensor], Float[Tensor, "shared stacked dim"]]
 """Stores a layer's new keys and values [rows shared dim]; mixes those that queries see."""
@@ -25,7 +25,7 @@ class LlamaLayer:
         self.index, self.layer, self.mlp = index, decoder.layers[index], mlp
         self.sizes, self.scales = decoder.sizes, decoder.scales
         parts = [self.layer.query, self.layer.key, self.layer.value]
-        self.query_key_value = linear(Projection.joined(parts))
+        self.query_key_value = linear(joined(parts))
         self.output = linear(self.layer.output)
 
     def __call__(
@@ -71,7 +71,7 @@ class GatedMLP:
     """SwiGLU (Shazeer 2020, arXiv:2002.05202): down(silu(gate(rows)) * up(rows))."""
 
     def __init__(self, network: Expert, activation: str, linear: ToLinear) -> None:
-        self.gate_up = linear(Projection.joined([network.gate, network.up]))
+        self.gate_up = linear(joined([network.gate, network.up]))
         self.down, self.activation = linear(network.down), ACTIVATIONS[activation]
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
@@ -83,7 +83,7 @@ class TreeAttention:
     """Attention of one sequence's nodes over its cache, each within what its mask shows."""
 
     def __init__(
-        self, pool: CachePool, part: PackedInput, windows: Sequence[int | None], group: int
+        self, pool: CachePool, part: TensorInput, windows: Sequence[int | None], group: int
     ) -> None:
         slot, start, end = part.place.slot, part.place.start, part.place.start + part.place.count
         self.new, self.all = pool.places(slot, start, end), pool.places(slot, 0, end)

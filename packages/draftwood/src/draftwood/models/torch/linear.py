@@ -1,6 +1,6 @@
 """Linear layers of PyTorch; rows come and go in float32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -67,3 +67,11 @@ def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
         torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
     }
     return dtype in supported and supported[dtype]()
+
+
+def joined(parts: Sequence[Projection]) -> Projection:
+    """Several layers over the same inputs as one; their outputs are side by side."""
+    biases = [part.bias for part in parts if part.bias is not None]
+    return Projection(
+        torch.cat([part.floats for part in parts]), torch.cat(biases) if biases else None
+    )

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from draftwood.models.decoder import Decoder, Expert, Experts, Layer
 from draftwood.models.families import Scales
@@ -54,9 +55,19 @@ class Mixture:
     networks: list[GatedMLP]
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
-        shares, chosen = self.experts.choose(rows)
+        shares, chosen = self.choose(rows)
         mixed = torch.zeros_like(rows)
         for expert in chosen.unique().tolist():
             own, place = torch.where(chosen == expert)
             mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
         return mixed
+
+    def choose(
+        self, rows: Float[Tensor, "rows hidden"]
+    ) -> tuple[Float[Tensor, "rows chosen"], Int[Tensor, "rows chosen"]]:
+        """Shares and numbers of each row's experts."""
+        experts = self.experts
+        shares = functional.linear(rows, experts.router, experts.router_bias).softmax(-1)
+        kept, chosen = shares.topk(experts.routing.per_row)
+        sums_to_one = experts.routing.sums_to_one
+        return (kept / kept.sum(-1, keepdim=True) if sums_to_one else kept), chosen

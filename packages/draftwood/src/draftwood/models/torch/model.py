@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CachePool, LayerShape
+from draftwood.models.cache.pool import CachePool, LayerShape
+from draftwood.models.decoder import Rotary
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
+from draftwood.models.tensor_input import TensorInput
 from draftwood.models.torch.attention import PackedAttention
 from draftwood.models.torch.embeddings_and_head import LeanEmbeddingsAndHead
 from draftwood.models.torch.graphs import MOST_ROWS, CudaRecord, Decoded, Graphs
@@ -46,6 +48,7 @@ class LeanModel(DecoderModel[CachePool]):
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         shapes = [LayerShape(shape, shape)] * len(decoder.layers)
         super().__init__(model, CachePool(shapes, hf_model.dtype, hf_model.device))
+        self.device, self.dtype = hf_model.device, hf_model.dtype
         self.padded = can_prepack(self.device, self.dtype)
         linear = to_linear(prepacked=self.padded)
         self.decoder_layers = [
@@ -65,24 +68,25 @@ class LeanModel(DecoderModel[CachePool]):
 
     @torch.no_grad()
     def compute(self, parts: Sequence[PackedInput], hidden: Sequence[int]) -> list[ModelOutput]:
-        counts = [part.place.count for part in parts]
-        rows, states = self._recorded(parts, tuple(hidden)) or self._at_once(parts, tuple(hidden))
+        given = [TensorInput.of(part) for part in parts]
+        counts = [part.place.count for part in given]
+        rows, states = self._recorded(given, tuple(hidden)) or self._at_once(given, tuple(hidden))
         rows = (
             rows[: sum(counts)]
-            if all(part.keep == "all" for part in parts)
+            if all(part.keep == "all" for part in given)
             else torch.cat(
                 [
                     rows[end - part.wanted : end]
-                    for part, end in zip(parts, accumulate(counts), strict=True)
+                    for part, end in zip(given, accumulate(counts), strict=True)
                 ]
             )
         )
         states = {layer: state[: sum(counts)] for layer, state in states.items()}
-        if parts[0].layers.stop is not None:
-            return outputs(rows.new_empty(0, self.vocab_size), states, parts)
-        return outputs(self.embeddings_and_head.logits(rows, normed=True), states, parts)
+        if given[0].layers.stop is not None:
+            return outputs(rows.new_empty(0, self.vocab_size), states, given)
+        return outputs(self.embeddings_and_head.logits(rows, normed=True), states, given)
 
-    def _recorded(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded | None:
+    def _recorded(self, parts: Sequence[TensorInput], hidden: tuple[int, ...]) -> Decoded | None:
         """The forward pass played back; None for what is not recorded."""
         if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
             return None
@@ -90,7 +94,7 @@ class LeanModel(DecoderModel[CachePool]):
             return None
         return self.graphs.run(self, self._decode, parts[0], hidden)
 
-    def _at_once(self, parts: Sequence[PackedInput], hidden: tuple[int, ...]) -> Decoded:
+    def _at_once(self, parts: Sequence[TensorInput], hidden: tuple[int, ...]) -> Decoded:
         """The forward pass, operation by operation, in just the shapes it has."""
         missing = LEAST_ROWS - sum(part.place.count for part in parts)
         if self.padded and missing > 0:
@@ -114,7 +118,7 @@ class LeanModel(DecoderModel[CachePool]):
         hidden: tuple[int, ...],
         stream: Tensor | None = None,
     ) -> Decoded:
-        rotations = [rotary(positions) for rotary in self.decoder.rotaries]
+        rotations = [rotations_at(rotary, positions) for rotary in self.decoder.rotaries]
         stream = self.embeddings_and_head.stream(tokens) if stream is None else stream
         states: dict[int, Tensor] = {}
         for layer in self.decoder_layers[layers.start : layers.stop]:
@@ -127,3 +131,9 @@ class LeanModel(DecoderModel[CachePool]):
         if self.layers in hidden:  # as Transformers has it: the last hidden state is after the norm
             states[self.layers] = rows.to(self.dtype)
         return rows, states
+
+
+def rotations_at(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [rows pairs] of a rotary embedding at these positions [rows]."""
+    angles = positions[:, None] * rotary.frequencies
+    return angles.cos() * rotary.scale, angles.sin() * rotary.scale

@@ -1,4 +1,4 @@
-// What the target held likely after the same few tokens: sources/n_grams.py.
+// What the target held likely after the same few tokens: sources/auto/n_grams.py.
 #include <mutex>
 #include <unordered_map>
 
@@ -7,7 +7,7 @@
 
 namespace draftwood {
 
-// CNGramsSettings of sources/n_grams.py.
+// CNGramsSettings of sources/auto/n_grams.py.
 struct NGramsSettings {
     double fresh;
     int64_t max_contexts, forgotten;

@@ -1,4 +1,4 @@
-// What followed the newest tokens in the request's own text: sources/suffix.py.
+// What followed the newest tokens in the request's own text: sources/auto/suffix.py.
 #include "../automaton.h"
 
 namespace draftwood {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from draftwood.models.cache import CacheSlice
+from draftwood.models.cache.places import CacheSlice
 from draftwood.models.model import ModelOutput
 from draftwood.models.run_cache import RunCache
 from draftwood.models.session import PooledSession

@@ -19,9 +19,9 @@ from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
+from draftwood.models.context import same_beyond_context
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, chunks
 from draftwood.models.session import PooledSession
-from draftwood.models.support import same_beyond_context
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling import Sampler, Sampling, undrawable
 from draftwood.stats import Stats, Step

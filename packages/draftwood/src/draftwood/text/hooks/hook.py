@@ -28,7 +28,7 @@ from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import IN_AUTO, Drafts
-from draftwood.models.cache import CachePool
+from draftwood.models.cache.pool import CachePool
 from draftwood.models.transformers import TransformersModel
 from draftwood.stats import Stats
 from draftwood.text.hooks.call import Call

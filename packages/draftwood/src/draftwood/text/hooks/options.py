@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import GenerationMode
 
-from draftwood.models.support import same_beyond_context
+from draftwood.models.context import same_beyond_context
 from draftwood.models.transformers import TransformersModel
 from draftwood.sampling_params import OPTIONS as OF_TEXTS
 from draftwood.text.hooks.call import Call

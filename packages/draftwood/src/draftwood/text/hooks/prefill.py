@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from draftwood.models.model import CHUNK
 from draftwood.models.session import PooledSession
+from draftwood.models.tensors import as_tensor
 from draftwood.text.hooks.call import Call
 
 
@@ -66,7 +67,9 @@ def extend_cache(cache: Cache, session: PooledSession, count: int, length: int) 
     pool = session.model.pool
     with pool.lock:
         for index, (keys, values) in enumerate(pool.places(session.slot, count, length)):
-            cache.update(_batched(keys), _batched(values), index)
+            dtype = cache.layers[index].keys.dtype  # type: ignore[attr-defined]
+            batched = [_batched(as_tensor(each).to(dtype)) for each in (keys, values)]
+            cache.update(batched[0], batched[1], index)
 
 
 def _batched(states: Tensor) -> Tensor:

@@ -1,0 +1,322 @@
+"""Scaling laws of EAGLE heads: data, weights, batch and target, at most twelve runs.
+
+    python -m benchmarks.training.scaling plan DATA [--other DATA2]
+    python -m benchmarks.training.scaling run DATA --work FOLDER [--other DATA2]
+    python -m benchmarks.training.scaling show
+
+Scylla (arXiv:2505.07858) has accepted tokens rise linearly with the logarithm of a drafter's data
+and of its size. Here the figure is block efficiency with eight nodes, less one: accepted tokens of
+a pass. Fitted are a line over the logarithm of tokens (0.1M to 3M), and slopes per factor of ten
+for weights (1, 2 and 4 layers), rows of a batch (1, 4 and 16) and a second target (DATA2).
+
+The run of most tokens (8M) is *foretold*: it is trained only once the smaller ones are measured and
+the forecast from them is stored, and `show` sets both side by side. An interval draws prompts
+again, and the deviation of a new point from the line by Student's distribution.
+
+`run` prints the hours first; what is there is left out, so that it goes on where it was. Where DATA
+hold fewer tokens than a run sees, it says how often they are passed over.
+"""
+
+import argparse
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.training.drafters import Arm, Measurement, eagle, training_of
+from draftwood_bench.records.statistics import DRAWS, Estimate
+from draftwood_train.data.manifest import Manifest
+
+RECORDS = RESULTS / "scaling" / "records.jsonl"
+FORETOLD = RESULTS / "scaling" / "foretold.jsonl"
+MILLION = 1_000_000
+DATA = tuple(int(each * MILLION) for each in (0.1, 0.3, 1, 3))
+LARGEST, COMMON = 8 * MILLION, 300_000
+ROWS, PLACES = 4, 512
+TEMPERATURES = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ScalingArm(Arm):
+    """A run on one axis.
+
+    Attributes:
+        rows: of a batch.
+        second: whether it is of the other target.
+    """
+
+    rows: int = ROWS
+    second: bool = False
+
+
+def arms(has_second: bool) -> list[ScalingArm]:
+    """Every run but the foretold one, the cheapest first within its axis."""
+    cells = tuple((8, heat) for heat in TEMPERATURES)
+    found = [ScalingArm(f"data {n}", "data", eagle(), n, cells=cells) for n in DATA]
+    for layers in (2, 4):
+        found.append(
+            ScalingArm(f"layers {layers}", "weights", eagle(layers=layers), COMMON, cells=cells)
+        )
+    for rows in (1, 16):
+        found.append(ScalingArm(f"rows {rows}", "batch", eagle(), COMMON, cells=cells, rows=rows))
+    for tokens in DATA[:2] if has_second else ():
+        name = f"second target {tokens}"
+        found.append(ScalingArm(name, "target", eagle(), tokens, cells=cells, second=True))
+    return found
+
+
+def largest() -> ScalingArm:
+    """The foretold run."""
+    return replace(arms(False)[0], name=f"data {LARGEST}", tokens=LARGEST)
+
+
+def hours(missing: Sequence[ScalingArm], rate: float) -> float:
+    """Hours of training, at so many tokens per second for a head of one layer.
+
+    A layer and an output head cost as much as each other, and a batch of any size the same a token.
+    """
+    return sum(arm.tokens * (arm.recipe.layers + 1) / 2 / rate for arm in missing) / 3600  # type: ignore[attr-defined]
+
+
+def measured_rate(data: Path, work: Path) -> float:
+    """Tokens per second of the first run, from three steps of it."""
+    made = training(arms(False)[0], data, work / "probe")
+    made = replace(made, settings=replace(made.settings, amount=3, unit="steps", judge_rows=1))
+    _ = made.loaded, made.dataset.draft_vocabulary(1)
+    begun = time.perf_counter()
+    outcome = made.run()
+    seconds = time.perf_counter() - begun
+    for folder in (made.output, made.folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome.tokens / seconds
+
+
+def training(arm: ScalingArm, data: Path, folder: Path) -> Any:
+    """The training of a run, with its own rows of a batch."""
+    made = training_of(arm, data, folder)
+    every = max(1, round(made.settings.judge_every * ROWS / arm.rows))
+    return replace(made, settings=replace(made.settings, rows=arm.rows, judge_every=every))
+
+
+def told_plan(data: Path, other: Path | None, work: Path | None, rate: float) -> Iterator[str]:
+    """Lines of the plan: runs, hours, and how often the data are passed over."""
+    every = [*arms(other is not None), largest()]
+    missing = [arm for arm in every if work is None or not is_there(arm, work)]
+    yield f"{len(every)} runs, {len(missing)} of them to train: {hours(missing, rate):.1f} hours"
+    for arm in missing:
+        tokens = Manifest.read(other if arm.second and other else data).counts()["tokens"]
+        passes = arm.tokens / tokens
+        note = f", {passes:.1f} passes over the data" if passes > 1 else ""
+        yield f"{arm.name}: {arm.tokens:,} tokens, {hours([arm], rate):.2f} h{note}"
+
+
+def is_there(arm: Arm, work: Path) -> bool:
+    """True if the run's head is trained."""
+    return (arm.folder(work) / "config.json").is_file()
+
+
+def run(data: Path, work: Path, other: Path | None) -> None:
+    """Train and measure what is missing: the smaller runs, the forecast, then the largest run."""
+    for line in told_plan(data, other, work, measured_rate(data, work)):
+        print(line, flush=True)
+    for arm in arms(other is not None):
+        if not trained(arm, other if arm.second and other else data, work):
+            return
+    names = {False: Manifest.read(data).target.name}
+    if other is not None:
+        names[True] = Manifest.read(other).target.name
+    for second, name in names.items():
+        measurement = Measurement(records=RECORDS, target=name)
+        for arm in arms(other is not None):
+            if arm.second == second:
+                measurement.arm(arm, arm.folder(work))
+    foretell()
+    if trained(largest(), data, work):
+        Measurement(records=RECORDS).arm(largest(), largest().folder(work))
+
+
+def trained(arm: ScalingArm, data: Path, work: Path) -> bool:
+    """Train a run unless it is there; False where it was stopped."""
+    if is_there(arm, work):
+        return True
+    outcome = training(arm, data, arm.folder(work)).run()
+    if outcome.reason == "stopped":
+        shutil.rmtree(arm.folder(work))
+        return False
+    print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
+    return True
+
+
+def foretell() -> None:
+    """Store the forecast of the largest run, once, before that is trained.
+
+    Raises:
+        RuntimeError: where the largest run is measured already.
+    """
+    if read(FORETOLD):
+        return
+    records = read(RECORDS)
+    if any(record["name"] == largest().name for record in records):
+        raise RuntimeError(f"{largest().name} is measured; what is foretold now is no forecast")
+    for temperature in TEMPERATURES:
+        found = forecast(accepted(records, names_of("data"), temperature), DATA, LARGEST)
+        told = {"temperature": temperature, "tokens": LARGEST, "from": list(DATA)}
+        append(FORETOLD, {**told, "value": found.value, "low": found.low, "high": found.high})
+
+
+def names_of(axis: str) -> list[str]:
+    """Runs of an axis, the common one among them."""
+    return {
+        "data": [f"data {n}" for n in DATA],
+        "weights": [f"data {COMMON}", "layers 2", "layers 4"],
+        "batch": ["rows 1", f"data {COMMON}", "rows 16"],
+        "target": [f"second target {n}" for n in DATA[:2]],
+    }[axis]
+
+
+def accepted(
+    records: Sequence[Mapping[str, Any]], names: Sequence[str], temperature: float
+) -> np.ndarray:
+    """Accepted tokens of a pass [draws runs], the first draw being all prompts as they are."""
+    own = [each for each in records if each["temperature"] == temperature]
+    prompts = list(dict.fromkeys(each["prompt"] for each in own if each["name"] in names))
+    sums = np.zeros((len(names), len(prompts), 2))
+    for each in own:
+        if each["name"] in names:
+            place = names.index(each["name"]), prompts.index(each["prompt"])
+            sums[place] += each["tokens"] - each["runs"], each["runs"]
+    if not prompts or not sums[..., 1].all():
+        raise ValueError(f"not all prompts are measured for {', '.join(names)}; run it again")
+    draws = np.random.default_rng(0).integers(len(prompts), size=(DRAWS, len(prompts)))
+    lots = np.concatenate([np.arange(len(prompts))[None], draws])
+    pooled = sums[:, lots].sum(2)
+    return (pooled[..., 0] / pooled[..., 1]).T
+
+
+def lines(figures: np.ndarray, sizes: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes per factor of ten and values at size 1, of each draw."""
+    slopes, values = np.polyfit(np.log10(sizes), figures.T, 1)
+    return slopes, values
+
+
+def slope(figures: np.ndarray, sizes: Sequence[float]) -> Estimate:
+    """Gain of ten times as much, with its interval over prompts."""
+    found = lines(figures, sizes)[0]
+    low, high = np.quantile(found[1:], (0.025, 0.975))
+    return Estimate(float(found[0]), float(low), float(high), len(sizes))
+
+
+def explained(figures: np.ndarray, sizes: Sequence[float]) -> float:
+    """R squared of the line through the points as they are measured."""
+    slopes, values = lines(figures[:1], sizes)
+    off = figures[0] - slopes[0] * np.log10(sizes) - values[0]
+    return float(1 - (off**2).sum() / max(((figures[0] - figures[0].mean()) ** 2).sum(), 1e-12))
+
+
+def forecast(figures: np.ndarray, sizes: Sequence[float], at: float) -> Estimate:
+    """The line's value at another size, with an interval for a new point there.
+
+    Each draw of prompts has its own line; what a new point is off this line is drawn from Student's
+    distribution, by how far the measured points are off the line through them.
+    """
+    logs, count = np.log10(sizes), len(sizes)
+    slopes, values = lines(figures, sizes)
+    found = slopes * np.log10(at) + values
+    off = figures[0] - slopes[0] * logs - values[0]
+    freedom = max(count - 2, 1)
+    spread = 1 + 1 / count + (np.log10(at) - logs.mean()) ** 2 / ((logs - logs.mean()) ** 2).sum()
+    scale = np.sqrt((off**2).sum() / freedom * spread)
+    drawn = found[1:] + scale * np.random.default_rng(1).standard_t(freedom, len(found) - 1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Estimate(float(found[0]), float(low), float(high), count)
+
+
+def rows() -> list[dict[str, str]]:
+    """A line per axis and temperature that is measured."""
+    records, found = read(RECORDS), []
+    known = {each["name"] for each in records}
+    for axis in ("data", "weights", "batch", "target"):
+        names = names_of(axis)
+        if not set(names) <= known:
+            continue
+        for temperature in TEMPERATURES:
+            figures, sizes = accepted(records, names, temperature), sizes_of(records, axis, names)
+            points = zip(sizes, figures[0], strict=True)
+            found.append(
+                {
+                    "ten times the": f"{axis}, T = {temperature:g}",
+                    "accepted": ", ".join(f"{size:.3g}: {value:.2f}" for size, value in points),
+                    "adds": str(slope(figures, sizes)),
+                    "R squared": f"{explained(figures, sizes):.3f}",
+                }
+            )
+    return found
+
+
+def sizes_of(records: Sequence[Mapping[str, Any]], axis: str, names: Sequence[str]) -> list[float]:
+    """Place of each run on an axis."""
+    if axis == "batch":
+        return [1.0 * PLACES, ROWS * PLACES, 16.0 * PLACES]
+    field = "weights" if axis == "weights" else "data"
+    return [next(float(each[field]) for each in records if each["name"] == name) for name in names]
+
+
+def foretold_rows() -> list[dict[str, str]]:
+    """Forecast and measurement of the largest run."""
+    records, found = read(RECORDS), []
+    is_measured = any(each["name"] == largest().name for each in records)
+    for told in read(FORETOLD):
+        heat = told["temperature"]
+        row = {"T": f"{heat:g}", "tokens": f"{told['tokens']:,}"}
+        row["foretold"] = f"{told['value']:.2f} [{told['low']:.2f}, {told['high']:.2f}]"
+        row["measured"] = ""
+        if is_measured:
+            value = float(accepted(records, [largest().name], heat)[0, 0])
+            row["measured"] = f"{value:.2f}"
+            row["within"] = "yes" if told["low"] <= value <= told["high"] else "no"
+        found.append(row)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("plan", "run"):
+        command = commands.add_parser(name)
+        command.add_argument("data", type=Path)
+        command.add_argument("--other", type=Path, help="data of a second target")
+        command.add_argument("--threads", type=int, default=1)
+        if name == "run":
+            command.add_argument("--work", type=Path, required=True)
+        else:
+            command.add_argument("--rate", type=float, default=700.0, help="tokens per second")
+    commands.add_parser("show")
+    given = parser.parse_args()
+    if given.command == "show":
+        show()
+    elif given.command == "plan":
+        print("\n".join(told_plan(given.data, given.other, None, given.rate)))
+    else:
+        torch.set_num_threads(given.threads)
+        run(given.data, given.work, given.other)
+
+
+def show() -> None:
+    """The tables, in Markdown."""
+    from benchmarks.common.processes import print_table
+
+    print_table(rows(), "### Accepted tokens by data, weights, batch and target")
+    print()
+    print_table(foretold_rows(), "### The largest run, foretold and measured")
+
+
+if __name__ == "__main__":
+    main()

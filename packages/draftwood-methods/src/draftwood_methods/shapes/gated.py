@@ -1,0 +1,70 @@
+"""A chain that goes on as long as its drafter lets it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from draftwood.arrays import as_array
+from draftwood.rng import Rng
+from draftwood.shapes import Expand
+from draftwood.shapes.base import joined
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.validation import positive
+
+
+def open_gate(node: int) -> bool:
+    """Let every node have a child."""
+    return True
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Draw a chain that ends below the first node at which ``gate`` is closed.
+
+    The gate is asked once the drafter ran the node, and before a child is drawn. What it says must
+    follow from the node, its ancestors and their rows alone; then rejection keeps the target's
+    distribution, as in ``until``.
+
+    Args:
+        length: most draft tokens.
+        gate: given a node's number, whether it has a child. Drafters give their own.
+
+    Raises:
+        ValueError: for a length below 1.
+    """
+
+    name: ClassVar[str] = "gated"
+    length: int = 8
+    gate: Callable[[int], bool] = open_gate
+
+    def __post_init__(self) -> None:
+        positive("length", [self.length])
+
+    @property
+    def draw(self) -> Draw:
+        return "distinct"
+
+    @property
+    def nodes(self) -> int:
+        return self.length
+
+    @property
+    def depth(self) -> int:
+        return self.length
+
+    @property
+    def label(self) -> str:
+        return f"gated, at most {self.length}"
+
+    def grow(
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+    ) -> DraftTree:
+        tree, rows = DraftTree.of([root], [-1], self.draw), []
+        while len(rows) < min(self.length, max_draft_len):
+            row = as_array(expand(tree, len(rows)))
+            if not self.gate(len(rows)):
+                break
+            token = int(rng.draw_distinct(row, 1)[0, 0])
+            rows.append(row)
+            tree = DraftTree.chain([*tree.token_list, token], self.draw)
+        return DraftTree(tree.tokens, tree.parents, joined(rows) if rows else None, self.draw)

@@ -1,0 +1,68 @@
+"""SpecDec's relaxed rule: what it keeps, and where it loses nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from draftwood.rng import Rng
+from draftwood.sampling import Context, LazyProbs, Sampling
+from draftwood.testing import check_verifier
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Match
+from draftwood_methods.verifiers import Relaxed
+
+CHAIN = DraftTree.chain([0, 3, 1, 2])
+LOGITS = np.array(
+    [
+        [0.0, 1.0, 2.0, 1.5],  # 3 is second, half a nat behind
+        [0.0, 3.0, 2.0, 1.0],  # 1 is first
+        [0.0, 3.0, -1.0, 1.0],  # 2 is last, four nats behind
+        [1.0, 0.0, 0.0, 0.0],
+    ],
+    np.float32,
+)
+
+
+def kept(rule: Relaxed, temperature: float = 1.0) -> int:
+    probs = LazyProbs(LOGITS, Sampling(temperature), CHAIN, Context([0], 1))
+    return len(rule(CHAIN, probs, Rng(0, noise=False)).path)
+
+
+def test_a_token_needs_its_rank_and_its_probability() -> None:
+    assert [kept(Relaxed(beta, 9.0)) for beta in (1, 2, 3, 4)] == [0, 2, 2, 3]
+    assert [kept(Relaxed(4, tau)) for tau in (0.0, 0.4, 0.6, 3.9, 4.1)] == [0, 0, 2, 2, 3]
+    assert kept(Relaxed(4, 9.0), temperature=0.0) == 3
+
+
+@pytest.mark.parametrize("rule", [Relaxed(1, 9.0), Relaxed(9, 0.0)], ids=str)
+def test_the_strictest_rule_is_the_greedy_walk(rule: Relaxed) -> None:
+    for seed in range(20):
+        rng = torch.Generator().manual_seed(seed)
+        logits = torch.randn(7, 5, generator=rng).numpy()
+        tokens = [0, *torch.randint(5, (6,), generator=rng).tolist()]
+        tree = DraftTree.of(tokens, [-1, 0, 0, 0, 1, 2, 3])
+        probs = LazyProbs(logits, Sampling(0.0), tree, Context([0], 1))
+        texts = []
+        for each in (rule, Match()):
+            verdict = each(tree, probs, Rng(0, noise=False))
+            texts.append([*(tokens[node] for node in verdict.path), verdict.next_token])
+        assert texts[0] == texts[1]
+
+
+def test_it_is_lossy_and_says_so() -> None:
+    assert not Relaxed().exact_for
+
+    class Boastful(Relaxed):
+        exact_for = frozenset({"distinct"})
+
+    with pytest.raises(AssertionError):
+        check_verifier(Boastful())
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="beta"):
+        Relaxed(0)
+    with pytest.raises(ValueError, match="tau"):
+        Relaxed(tau=-1.0)
+    with pytest.raises(ValueError, match="tau"):
+        Relaxed(tau=float("nan"))

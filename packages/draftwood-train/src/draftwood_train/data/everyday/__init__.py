@@ -1,0 +1,1 @@
+"""Everyday requests of many kinds, from texts inside public packages."""

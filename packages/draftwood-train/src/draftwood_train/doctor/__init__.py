@@ -1,0 +1,1 @@
+"""Find where a head's training and its decoding begin to differ."""

@@ -1,0 +1,90 @@
+"""Held-out texts for the doctor: of a data set, or written by the target on the spot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from draftwood.text.language_model import LanguageModel
+from draftwood_train.data.barred import Bars
+from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.prompts import collect
+from draftwood_train.data.shards import Shard
+from draftwood_train.data.states import in_bytes, states_of
+from draftwood_train.data.texts import StoredText
+from draftwood_train.recomputed import read as read_texts
+
+NEW_TOKENS = 64
+LATER_TURN = "second turn"
+"""Kind of texts whose prompt holds the turns before it."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldText:
+    """A held-out text as training reads it.
+
+    Attributes:
+        prompt: as it was asked; None where nobody knows.
+        stored: tokens, and states of ``layers``, in training's arithmetic.
+        layers: whose states these are.
+    """
+
+    prompt: str | None
+    stored: StoredText
+    layers: tuple[int, ...]
+
+
+def of_data(folder: Path, lm: LanguageModel, most: int) -> list[HeldText]:
+    """Held-out texts of a data set, greedy ones first.
+
+    Raises:
+        ValueError: where it holds none, and as ``Dataset.open``.
+    """
+    dataset = Dataset.open(folder, lm.model)
+    texts = dataset.texts("held-out")
+    if not len(texts):
+        raise ValueError(f"the data in {folder} hold out no texts; make more of them")
+    found = [pair for shard in dataset.shards for pair in _held_out(shard)]
+    order = sorted(range(len(texts)), key=lambda number: not found[number][1])[:most]
+    every = read_texts(texts, order)
+    return [
+        HeldText(_asked(found[number][0], every[number]), every[number], dataset.layers)
+        for number in order
+    ]
+
+
+def _held_out(shard: Shard) -> list[tuple[str, bool]]:
+    """Prompts of the held-out texts of a shard, and whether their answers are greedy."""
+    prompts, greedy = shard.prompt_texts(), shard.array("is_greedy")
+    return [(prompts[n], bool(greedy[n])) for n in np.flatnonzero(shard.held_out).tolist()]
+
+
+def kind_of(text: StoredText) -> str:
+    """Kind of a text's task; its source where none is known."""
+    return getattr(text, "kind", "") or text.source
+
+
+def _asked(prompt: str, text: StoredText) -> str | None:
+    """The prompt of a text; None for a later turn, of which only the user's part is kept."""
+    return None if kind_of(text) == LATER_TURN else prompt
+
+
+def of_target(lm: LanguageModel, layers: Sequence[int], most: int) -> list[HeldText]:
+    """Greedy answers of the target to prompts that draftwood composes."""
+    prompts = collect(("composed",), [], 0, Bars([]))[:most]
+    plain, found = lm.with_method("plain"), []
+    for prompt in prompts:
+        tokens = lm.encode(prompt.text)
+        made = plain.generate(prompt.text, max_new_tokens=NEW_TOKENS)
+        every = torch.tensor([*tokens, *made.token_ids])
+        found.append(HeldText(prompt.text, read(lm, every, len(tokens), layers), tuple(layers)))
+    return found
+
+
+def read(lm: LanguageModel, tokens: torch.Tensor, answer: int, layers: Sequence[int]) -> StoredText:
+    """Read a greedy text as training does, with states in 8 bits."""
+    with torch.no_grad():
+        kept = in_bytes(*states_of(lm.model, tokens, layers))
+    return StoredText(tokens, answer, True, "composed", kept.floats(), kept.log_normalizer)

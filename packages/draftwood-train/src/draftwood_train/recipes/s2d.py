@@ -1,0 +1,112 @@
+"""A nested draft LM: all its sizes learn the target's distributions at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftwood.heads.s2d import S2dHead
+from draftwood_train.judging import judged_steps
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.unrolled import Unrolled, predicted_places, shifted
+
+JUDGED_STEPS = 4
+"""Levels of the tree that ``judge`` looks at."""
+
+
+@dataclass(frozen=True)
+class S2dRecipe:
+    """Nested draft LMs of one network, for sorted speculative decoding.
+
+    Kavehzadeh et al. 2024 (arXiv:2407.01955): the loss is the mean of the losses at all exits
+    (sorted fine-tuning). Here each exit learns the target's distributions, as ``lm`` does; at first
+    the deeper layers add nothing, so that every size begins as the smallest.
+    """
+
+    name: ClassVar[str] = "s2d"
+    source: ClassVar[str] = "Kavehzadeh et al. 2024, arXiv:2407.01955"
+
+    sizes: int = field(default=3, metadata={"help": "nested draft LMs"})
+    step: int = field(default=1, metadata={"help": "layers that a size has more than the last"})
+    loss_name: Literal["kl", "tv", "nla", "lk-hybrid"] = field(
+        default="kl",
+        metadata={"option": "--loss", "help": "what compares its distributions to the target's"},
+    )
+    start_from: Literal["last-layer", "random"] = field(
+        default="last-layer", metadata={"help": "the target's last layer first, or random weights"}
+    )
+    window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
+
+    def __post_init__(self) -> None:
+        if self.sizes < 1 or self.step < 1:
+            raise ValueError(
+                f"there is at least one size of one layer, got {self.sizes} and {self.step}"
+            )
+        if self.loss_name not in LOSSES:
+            raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
+
+    def reads(self, layers: int) -> tuple[int, ...]:
+        return ()
+
+    def build(self, target: TargetWeights) -> nn.Module:
+        exits = tuple(self.step * number for number in range(1, self.sizes + 1))
+        head = S2dHead(S2dHead.config_type(target.sizes, exits, self.window))
+        if self.start_from == "last-layer":
+            start_from(head, target)
+        return head
+
+    def loss(
+        self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
+    ) -> tuple[Tensor, Mapping[str, float]]:
+        counts = predicted_places(rows.is_answer, rows.segments)
+        final, normalizer = rows.final[counts], rows.log_normalizer[counts]
+        count, kind = max(int(counts.sum()), 1), LOSSES[self.loss_name]
+        total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
+        for number, states in enumerate(nested_states(head, rows, target), start=1):
+            losses, overlaps = head_losses(states[counts], final, normalizer, target.head, kind)
+            total = total + losses.sum() / count / self.sizes
+            figures[f"overlap_size_{number}"] = float(overlaps.sum()) / count
+        return total, figures
+
+    @torch.no_grad()
+    def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
+        """Expected block efficiency of the largest size, and by number of the others."""
+        figures, places = dict[str, float](), 0
+        for number, states in enumerate(nested_states(head, rows, target), start=1):
+            levels = [shifted(states, ahead) for ahead in range(1, JUDGED_STEPS + 1)]
+            judged = judged_steps(levels, rows, target)
+            places, own = judged.places, judged.figures
+            figures[f"size_{number}"] = own["block_efficiency"]
+            figures |= own  # the largest comes last
+        return Judged(places, figures)
+
+
+def nested_states(
+    head: nn.Module, rows: PackedRows, target: TargetWeights
+) -> list[Float[Tensor, "rows places dim"]]:
+    """States that the output head reads, of each size from the smallest on."""
+    assert isinstance(head, S2dHead)
+    attend = Unrolled(rows.segments, head.config.window)
+    attend.next_step()
+    embedded = functional.embedding(rows.tokens, target.embedding).float()
+    return head(embedded, rows.positions, attend)
+
+
+@torch.no_grad()
+def start_from(head: S2dHead, target: TargetWeights) -> None:
+    """Give the first layer the weights of the target's last; let the others add nothing."""
+    if target.final_norm is not None:
+        head.norm.weight.copy_(target.final_norm)
+    layers: list[Any] = list(head.layers)
+    first, *deeper = layers
+    known = target.last_layers[-1] if target.last_layers else {}
+    own = {name: known[name] for name, _ in first.named_parameters() if name in known}
+    first.load_state_dict(own, strict=False)
+    for layer in deeper:
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()

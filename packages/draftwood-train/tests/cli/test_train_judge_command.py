@@ -1,0 +1,90 @@
+"""`draftwood train judge`: figures of each kind of held-out text."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command import refused, run
+from draftwood.heads.folder import load
+from draftwood_train.by_kind import MEAN, KindFigures, mean_of
+
+pytest.importorskip("accelerate", reason="an optional install")
+pytest.importorskip("tensorboard", reason="an optional install")
+
+
+@pytest.fixture(scope="module")
+def folder(deep: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data with two kinds of prompts, half of them held out, and a head of two steps."""
+    place = tmp_path_factory.mktemp("judged")
+    for name, words in (("sums", "what is {} and {}?"), ("tales", "tell me about {} or {}")):
+        rows = [{"prompt": words.format(one, one * 7)} for one in range(20)]
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("draftwood_train.data.make.measured_prompts", list)
+        held_out = "draftwood_train.data.prompts.is_held_out"
+        patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 2 == 0)
+        made = run(
+            *("train", "data", str(place / "data"), "--model", deep, "--sets", ""),
+            *("--prompts", str(place / "sums.jsonl"), "--prompts", str(place / "tales.jsonl")),
+            *("--self-written", "0", "--shard", "4", "--batch", "4", "--states", "recomputed"),
+            *("--tokens", "900", "--max-answer", "16", "--max-prompt", "60"),
+        )
+    assert made.exit_code == 0, made.output
+    small = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
+    trained = run(
+        "train", "eagle", str(place / "data"), str(place / "head"), "--steps", "2", *small
+    )
+    assert trained.exit_code == 0, trained.output
+    return place
+
+
+def test_each_kind_has_its_figures_and_there_is_a_mean(folder: Path) -> None:
+    result = run("train", "judge", str(folder / "head"), str(folder / "data"), "--json")
+    assert result.exit_code == 0, result.output
+    rows = {row["kind"]: row for row in json.loads(result.stdout)}
+    kinds = [str(folder / f"{name}.jsonl") for name in ("sums", "tales")]
+    assert list(rows) == [*kinds, MEAN]
+    for row in rows.values():
+        assert row["texts"] >= 1
+        assert row["places"] >= 1
+        assert 0 <= row["depth_1"] <= 1
+        assert 0 <= row["depth_3"] <= 1
+        assert 0 < row["overlap"] <= 1
+        assert 1 <= row["block_efficiency"] <= 5
+    mean = sum(rows[kind]["block_efficiency"] for kind in kinds) / 2
+    assert rows[MEAN]["block_efficiency"] == pytest.approx(mean)
+    table = run("train", "judge", str(folder / "head"), str(folder / "data"), "--most", "1")
+    assert "depth 2" in table.stdout
+    assert MEAN in table.stdout
+
+
+def test_figures_go_into_the_card_once(folder: Path) -> None:
+    card = folder / "head" / "card.md"
+    before = card.read_text()
+    for _ in range(2):
+        options = (str(folder / "head"), str(folder / "data"), "--card")
+        assert run("train", "judge", *options).exit_code == 0
+    after = card.read_text()
+    assert after.startswith(before.rstrip("\n"))
+    assert after.count("Held-out texts by kind") == after.count(f"| {MEAN} |") == 1
+    load(folder / "head")  # it is whole
+
+
+def test_what_is_wrong_is_said_in_one_line(folder: Path, target: str) -> None:
+    data, head = str(folder / "data"), str(folder / "head")
+    for options, what in (
+        ((head, str(folder / "none")), "no training data"),
+        ((str(folder / "none"), data), "none"),
+        ((head, data, "--model", target), "layers"),
+    ):
+        assert what in refused("train", "judge", *options)
+
+
+def test_a_mean_lacks_what_one_kind_lacks() -> None:
+    whole = KindFigures("a", 1, 10, 0.4, 0.2, 0.1, 0.6, 2.0)
+    lacking = KindFigures("b", 3, 30, 0.6, None, None, 0.4, 1.0)
+    mean = mean_of([whole, lacking])
+    assert (mean.texts, mean.places, mean.depth_1) == (4, 40, 0.5)
+    assert (mean.depth_2, mean.overlap, mean.block_efficiency) == (None, 0.5, 1.5)
+    assert mean.row()["depth 2"] == "-"

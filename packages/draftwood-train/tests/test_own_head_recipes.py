@@ -1,0 +1,153 @@
+"""SpecDec's and LongSpec's drafters learn, and LongSpec sees what decoding will show it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from draftwood.heads.longspec import LongspecHead
+from draftwood.heads.specdec import SpecdecHead
+from draftwood_train.recipe import DrafterRecipe, PackedRows, TargetWeights
+from draftwood_train.recipes import longspec as recipes
+from draftwood_train.recipes.longspec import LongspecRecipe, cache_seen, moved, target_cache
+from draftwood_train.recipes.specdec import SpecdecRecipe, place_states
+from training_cases import DIM, LAYERS, SIZES, packing, target, texts
+
+READ = LAYERS - 3
+
+
+def donor() -> TargetWeights:
+    """The target with layers to start from, and to make keys and values with."""
+    torch.manual_seed(9)
+    layer = LongspecHead(LongspecHead.config_type(SIZES)).layer
+    layers = [
+        {name: torch.randn_like(each) * 0.3 for name, each in layer.named_parameters()}
+        for _ in range(3)
+    ]
+    return replace(target(), last_layers=layers, final_norm=torch.ones(DIM))
+
+
+def some_rows(places: int = 24) -> PackedRows:
+    return next(packing(texts(12, seed=0), places=places, reads=(READ,)).batches())
+
+
+def trained(recipe: DrafterRecipe, steps: int) -> nn.Module:
+    torch.manual_seed(0)
+    own, rows = donor(), some_rows()
+    head = recipe.build(own)
+    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
+    for _ in range(steps):
+        loss, _ = recipe.loss(head, rows, own, 0.0)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return head.eval()
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        SpecdecRecipe(places=4, anchors=24, start_from="random"),
+        SpecdecRecipe(layers=0, places=4, anchors=24, start_from="random"),
+        LongspecRecipe(start_from="random"),
+        LongspecRecipe(start_from="random", reads_cache=False, longest=0),
+    ],
+    ids=str,
+)
+def test_they_learn_what_follows(recipe: DrafterRecipe) -> None:
+    new, old = trained(recipe, 60), trained(recipe, 0)
+    after, before = (recipe.judge(each, some_rows(), donor()) for each in (new, old))
+    assert after.places == before.places > 4
+    gained = after.figures["block_efficiency"] - before.figures["block_efficiency"]
+    assert gained > 0.3 * after.places
+    assert after.figures["guess_1"] > before.figures["guess_1"] + 0.2 * after.places
+
+
+def test_places_that_share_a_query_are_told_apart_by_their_positions() -> None:
+    """The paper's control."""
+    head = trained(SpecdecRecipe(places=4, anchors=24, shares_query=True), 3)
+    assert isinstance(head, SpecdecHead)
+    assert head.queries.shape == (1, DIM)
+    states = head.draft(head.caches(), donor().embedding[:5])
+    assert len(states.unique(dim=0)) == 4
+
+
+def test_specdecs_places_in_training_are_those_of_decoding() -> None:
+    rows, own = some_rows(), donor()
+    head = trained(SpecdecRecipe(places=3, anchors=8), 3)
+    assert isinstance(head, SpecdecHead)
+    row, segment = 0, rows.segments[0]
+    own_places = (segment == 0).nonzero()[:, 0]
+    chosen = torch.zeros_like(rows.is_answer)
+    chosen[row, own_places[4]] = chosen[row, own_places[6]] = True
+    states = place_states(head, rows, own, chosen)
+    caches, embedded = head.caches(), own.embedding[rows.tokens[row, own_places]]
+    for state, (start, stop) in zip(states, ((0, 5), (5, 7)), strict=True):
+        torch.testing.assert_close(
+            head.draft(caches, embedded[start:stop]), state, atol=1e-5, rtol=1e-4
+        )
+
+
+def test_longspecs_rows_in_training_are_those_of_decoding() -> None:
+    rows, own, window = some_rows(), donor(), 4
+    head = trained(LongspecRecipe(window=window), 3)
+    assert isinstance(head, LongspecHead)
+    places = (rows.segments[0] == 0).nonzero()[:, 0]
+    tokens = rows.tokens[0, places]
+    keys, values = (each[0, :, places] for each in target_cache(rows, own, READ, rows.positions))
+    embedded, ran = own.embedding[tokens], 5
+    text = head.start()
+    text.take(embedded[:ran], ran)
+    text.read_from(keys[:, :ran], values[:, :ran])
+    for depth in range(3):  # the root, and two nodes in a row
+        wanted = recipes._states(
+            head, rows, own, rows.positions, torch.full_like(rows.tokens, depth + 1)
+        )
+        seen = torch.ones(1, depth + 1, dtype=torch.bool)
+        found = text.run(embedded[ran + depth :][:1], torch.tensor([depth]), seen)
+        torch.testing.assert_close(found[0], wanted[0, places[ran + depth]], atol=1e-5, rtol=1e-4)
+
+
+def test_positions_move_together_behind_the_first_few() -> None:
+    rows = some_rows()
+    torch.manual_seed(1)
+    found = [moved(rows, 500) for _ in range(60)]
+    offsets = torch.stack(found) - rows.positions
+    assert int(torch.stack(found).max()) < 500
+    assert int(offsets.max()) > 300
+    for each in offsets:
+        for own, places in zip(each, rows.positions, strict=True):
+            kept = places[own == 0]
+            assert not len(kept) or len(own[own > 0].unique()) <= 1
+            if (own > 0).any():
+                assert int(kept.max() if len(kept) else -1) < recipes.ANCHORS
+    assert torch.equal(moved(rows, 0), rows.positions)
+
+
+def test_rows_see_the_cache_as_far_back_as_drafts_do() -> None:
+    rows = some_rows()
+    for back in (1, 3):
+        seen = cache_seen(rows, torch.full_like(rows.tokens, back))
+        row, place, at = seen.nonzero().T
+        same = rows.segments[row, place] == rows.segments[row, at]
+        alone = (place == at) & (rows.positions[row, place] < back)
+        assert bool((same & ((place - at >= back) | alone) | (rows.segments[row, place] < 0)).all())
+        assert bool(seen.any(-1).all())
+
+
+def test_wrong_settings_and_targets_are_refused() -> None:
+    for wrong in ({"places": 0}, {"anchors": 0}):
+        with pytest.raises(ValueError, match="places, anchors and window"):
+            SpecdecRecipe(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="start_from"):
+        SpecdecRecipe(start_from="nowhere")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="window and depth"):
+        LongspecRecipe(window=0)
+    with pytest.raises(ValueError, match="longest"):
+        LongspecRecipe(longest=-1)
+    with pytest.raises(ValueError, match="loss is one of"):
+        LongspecRecipe(loss_name="mse")  # type: ignore[arg-type]
+    rows = some_rows()
+    with pytest.raises(ValueError, match="weights are not known"):
+        target_cache(rows, target(), READ, rows.positions)

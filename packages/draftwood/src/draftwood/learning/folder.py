@@ -1,0 +1,160 @@
+"""Folder of a learning buffer: a file for each text, and the head that was learnt."""
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from draftwood.heads.folder import load, save
+from draftwood.learning.texts import WatchedText
+from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.safetensors import read_header
+
+if TYPE_CHECKING:
+    from draftwood.heads.trained import TrainedHead
+
+FORMAT, VERSION = "draftwood-learning", 1
+SETTINGS, TEXTS, HEAD = "learning.json", "texts", "head"
+ELSEWHERE = "keep the buffer in another folder"
+
+
+class LearningFolder:
+    """Keeps the texts of a buffer on disk, readable by their owner alone.
+
+    Args:
+        folder: a new or empty one, or one that was made by this class for the same head.
+        trained: the head that learns.
+
+    Raises:
+        ValueError: for a folder that holds something else, or states of another head.
+        OSError: where the disk refuses.
+    """
+
+    def __init__(self, folder: Path, trained: "TrainedHead") -> None:
+        self.folder, self._trained = folder, trained
+        config: Any = trained.head.config
+        self._facts = {
+            "format": FORMAT,
+            "version": VERSION,
+            "reads": list(config.reads),
+            "target": asdict(trained.target),
+        }
+        self._files: dict[WatchedText, Path] = {}
+        self._next = 0
+        if (folder / SETTINGS).exists():
+            self._require_same(trained)
+        elif folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
+        else:
+            with explain_write_errors(folder, ELSEWHERE):
+                (folder / TEXTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder.chmod(0o700)
+            write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
+
+    def _require_same(self, trained: "TrainedHead") -> None:
+        try:
+            says = json.loads((self.folder / SETTINGS).read_text(encoding="utf-8"))
+            reads, target = says["reads"], says["target"]
+            same = type(trained.target)(**{**target, "probe": tuple(target["probe"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.folder / SETTINGS} is not whole ({error}); remove {self.folder}"
+            ) from None
+        if says.get("format") != FORMAT or says.get("version") != VERSION:
+            raise ValueError(f"{self.folder} is of another version; {ELSEWHERE}")
+        try:
+            same.require(trained.target)
+            if reads != self._facts["reads"]:
+                raise ValueError(f"layers {reads}, and this one reads {self._facts['reads']}")
+        except ValueError as error:
+            raise ValueError(
+                f"{self.folder} holds states of another head ({error}); {ELSEWHERE}"
+            ) from None
+
+    def read(self) -> Iterator[WatchedText]:
+        """Read the texts that are kept, the oldest first.
+
+        Raises:
+            ValueError: for a file that is not whole.
+        """
+        for path in sorted((self.folder / TEXTS).glob("[0-9]*.safetensors")):
+            text = _read(path)
+            if text.states.shape[1:] != (len(self._facts["reads"]), text.final.shape[1]):
+                raise ValueError(f"{path} holds states of another head; remove that file")
+            self._files[text], self._next = path, int(path.stem) + 1
+            yield text
+
+    def keep(self, texts: Collection[WatchedText]) -> None:
+        """Write the texts that are new, and remove files of those that are gone.
+
+        Raises:
+            OSError: where the disk refuses.
+        """
+        for gone in set(self._files) - set(texts):
+            self._files.pop(gone).unlink(missing_ok=True)
+        for text in texts:
+            if text not in self._files:
+                path = self.folder / TEXTS / f"{self._next:09d}.safetensors"
+                write_file(path, lambda partial, text=text: _write(partial, text), _explained)
+                self._files[text], self._next = path, self._next + 1
+
+    def keep_head(self, trained: "TrainedHead") -> None:
+        """Write the head that was learnt, in place of the one before."""
+        card = "Learnt by `lm.learn()` or `draftwood serve --learn` from the texts beside it."
+        save(self.folder / HEAD, trained, card)
+
+    def head(self) -> "TrainedHead | None":
+        """Read the head that was learnt; None where there is none.
+
+        Raises:
+            ValueError: for a head that is not whole, or of another draft vocabulary.
+        """
+        if not (self.folder / HEAD).exists():
+            return None
+        found = load(self.folder / HEAD)
+        if _form(found) != _form(self._trained):
+            raise ValueError(f"{self.folder / HEAD} is of another form; remove that folder")
+        return found
+
+
+def _form(trained: "TrainedHead") -> tuple[Any, ...]:
+    return trained.head.config, trained.draft_tokens.tolist()
+
+
+def _explained(path: Path) -> Any:
+    return explain_write_errors(path, ELSEWHERE)
+
+
+def _write(path: Path, text: WatchedText) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {
+        "tokens": text.tokens,
+        "states": text.states,
+        "final": text.final,
+        "rejected": text.rejected,
+        "answer": np.array([text.answer]),
+        "temperature": np.array([text.temperature]),
+    }
+    path.touch(mode=0o600)
+    save_file(arrays, path)
+
+
+def _read(path: Path) -> WatchedText:
+    from safetensors.numpy import load_file
+
+    read_header(path)
+    try:
+        found = load_file(path)
+        names = ("tokens", "states", "final", "rejected")
+        tokens, states, final, rejected = (found[name] for name in names)
+        answer, temperature = int(found["answer"][0]), float(found["temperature"][0])
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"{path} is not whole ({error}); remove that file") from None
+    rows = len(tokens)
+    if not (len(states) == len(final) == len(rejected) == rows >= answer >= 0) or states.ndim != 3:
+        raise ValueError(f"{path} is not whole (its arrays differ in length); remove that file")
+    return WatchedText(tokens, states, final, rejected, answer, temperature)

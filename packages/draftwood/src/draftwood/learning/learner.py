@@ -1,0 +1,99 @@
+"""Protocol of a learner, which trains heads; packages bring one by entry point."""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from draftwood.heads import packed
+from draftwood.learning.texts import WatchedText
+from draftwood.models.native import NativeModel
+
+if TYPE_CHECKING:
+    from draftwood.heads.trained import TrainedHead
+    from draftwood.models.model import Model
+
+GROUP = "draftwood.learners"
+"""Entry points that name what makes a learner; the first by name is taken."""
+
+Pause = Callable[[], None]
+"""Called every few milliseconds of work; returns when work may go on."""
+
+
+class Learner(Protocol):
+    """Trains a head in small steps on watched texts.
+
+    Attributes:
+        steps: that were made so far.
+    """
+
+    steps: int
+
+    def train(
+        self, head: Any, new: Sequence[WatchedText], old: Sequence[WatchedText], pause: Pause
+    ) -> Any:
+        """Make small steps from the weights of a head; return a new network, the old one stays.
+
+        Args:
+            head: network of a ``TrainedHead``.
+            new: texts that came since the last call.
+            old: texts of before, for replay.
+
+        Raises:
+            ValueError: where numbers are none.
+        """
+        ...
+
+    def judge(
+        self, head: Any, texts: Sequence[WatchedText], pause: Pause
+    ) -> Float[np.ndarray, "places 2"]:
+        """Judge a head's first draft at every place of the answers.
+
+        Returns:
+            The overlap of both distributions, at the temperature of the text, and 1 where the
+            likeliest token of both is the same.
+        """
+        ...
+
+
+MakeLearner = Callable[[Any, Any, Callable[[Any], Any]], Learner]
+"""Makes a learner, as an entry point of ``GROUP`` names it: from a head's network, the target's
+output rows of the draft vocabulary, and a function that embeds tokens [tokens] as the target does.
+"""
+
+
+def make_learner(trained: "TrainedHead", target: "Model") -> Learner:
+    """Make the learner of an installed package for a head.
+
+    Raises:
+        ImportError: where there is none, with what to install.
+    """
+    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    if not found:
+        raise ImportError(
+            "learning while serving needs a trainer, and none is installed: pip install"
+            " 'draftwood[train]'"
+        )
+    make: MakeLearner = found[0].load()
+    return make(trained.head, output_rows(trained, target), target.embeddings_and_head.embed)
+
+
+def output_rows(trained: "TrainedHead", target: "Model") -> Any:
+    """Rows [draft_vocab dim] of the target's output head."""
+    if isinstance(target, NativeModel):
+        return packed.output_rows(trained, target)
+    return target.embeddings_and_head.weights().head[trained.draft_tokens]
+
+
+def is_better(before: Float[np.ndarray, "places 2"], after: Float[np.ndarray, "places 2"]) -> bool:
+    """True if more is accepted after than before, by overlap, and as many first tokens are right.
+
+    Args:
+        before: as ``Learner.judge`` gives it; ``after`` likewise, of the same places.
+    """
+    if not len(before) or not np.isfinite(after).all():
+        return False
+    overlap, hits = (after - before).mean(axis=0)
+    return bool(overlap > 0.0 and hits >= 0.0)

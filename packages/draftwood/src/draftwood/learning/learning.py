@@ -1,0 +1,265 @@
+"""Learning beside decoding: buffer, idle thread, and the swap of heads between texts."""
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from draftwood.drafters.drafter import DraftRequest, DraftSession
+from draftwood.heads.trained import TrainedHead
+from draftwood.learning.buffer import LearningBuffer
+from draftwood.learning.folder import LearningFolder
+from draftwood.learning.idle import EndedError, IdleGate
+from draftwood.learning.learner import Learner, Pause, is_better, make_learner
+from draftwood.learning.texts import WatchedText
+from draftwood.learning.watching import Watch, WatchedSession
+from draftwood.models.model import InProcess, Model
+from draftwood.native.threads import threads_of_torch_kept, work_beside
+
+MEMORY = 256 * 2**20
+"""Bytes of a buffer, where nothing else is said."""
+ROUND_ROWS = 2048
+"""New rows of answers after which a round begins: fewer tell too little of what is better."""
+
+
+class Follower(Protocol):
+    """A user of the head, told when another one takes over."""
+
+    def adopt(self, trained: TrainedHead) -> None:
+        """Draft with this head from the next text on."""
+        ...
+
+
+@dataclass(frozen=True)
+class LearningStatus:
+    """Counts of a ``Learning``.
+
+    Attributes:
+        texts, rows, memory: in the buffer; rows of answers, and bytes.
+        steps: small steps of training.
+        swaps: rounds whose weights took over.
+        drops: rounds whose weights were not better.
+        error: reason why it does not learn any more, or keeps nothing on disk; None for none.
+    """
+
+    texts: int
+    rows: int
+    memory: int
+    steps: int
+    swaps: int
+    drops: int
+    error: str | None
+
+
+class Learning(InProcess):
+    """A head that learns from its rejected drafts (OSD, Liu et al. 2023, arXiv:2310.07177).
+
+    Texts that ended come into a bounded buffer. While nothing runs, a thread at low priority trains
+    a copy of the head on them. The copy takes over between texts, and only where it is better on
+    the newest tenth of the buffer, which it was not trained on; else it is dropped.
+
+    Differs from the paper: rejected places count most but not alone, so that what was right stays
+    right; the learner keeps weights near those at the beginning.
+
+    Args:
+        target: whose texts are watched.
+        trained: the head at the beginning.
+        learner: trains it; None takes the one of an installed package.
+        memory: most bytes of the buffer.
+        folder: keeps the buffer and the head that was learnt; None writes nothing.
+        round_rows: new rows of answers after which a round begins.
+        gate: held by whatever learning has to wait for.
+
+    Attributes:
+        trained: the head in use.
+        buffer: of watched texts.
+        say: takes a line about a failure, once; warns where nobody else listens.
+
+    Raises:
+        ImportError: where no package trains heads.
+        ValueError: for a head that cannot learn, and a folder that is not whole or of another head.
+        OSError: where the disk refuses the folder.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        trained: TrainedHead,
+        learner: Learner | None = None,
+        memory: int = MEMORY,
+        folder: Path | None = None,
+        round_rows: int = ROUND_ROWS,
+        gate: IdleGate | None = None,
+    ) -> None:
+        if target.device.type != "cpu":
+            raise ValueError(f"heads learn beside CPUs, and this model is on {target.device.type}")
+        self.trained, self.target, self.round_rows = trained, target, round_rows
+        self.buffer = LearningBuffer(memory)
+        self.learner = learner or make_learner(trained, target)
+        self.gate = gate or IdleGate()
+        self.say: Callable[[str], None] = lambda line: warnings.warn(line, stacklevel=2)
+        self._followers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._trained_on: weakref.WeakSet[WatchedText] = weakref.WeakSet()
+        self._turn, self._came = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._swaps = self._drops = self._read = 0
+        self._error: str | None = None
+        self._ended = False
+        self._folder = None if folder is None else self._opened(folder)
+
+    def _opened(self, folder: Path) -> LearningFolder:
+        found = LearningFolder(folder, self.trained)
+        for text in found.read():
+            self.buffer.add(text)
+        if (head := found.head()) is not None:
+            self.trained = head
+            self._read = self.buffer.added
+            self._trained_on.update(self.buffer.texts)
+        return found
+
+    def follow(self, user: Follower) -> None:
+        """Let a user of the head have each new one; it is forgotten when nothing else holds it."""
+        self._followers.add(user)
+        if self._swaps or self._folder is not None:
+            user.adopt(self.trained)
+
+    def watch(self, session: DraftSession, request: DraftRequest) -> DraftSession:
+        """Watch the text of a request, as long as anything is learnt of it."""
+        if self._ended:
+            return session
+        config: Any = self.trained.head.config
+        reads, sampler = tuple(config.reads), request.sampler
+        temperature = 0.0 if sampler.greedy else getattr(sampler, "temperature", 1.0)
+        return WatchedSession(
+            session, Watch(reads, self.target.layers, temperature, self.take, self.gate)
+        )
+
+    def take(self, text: WatchedText) -> None:
+        """Take a text into the buffer; the first one starts the thread."""
+        self.buffer.add(text)
+        self._came.set()
+        if self._thread is None:
+            self._thread = self._started()
+
+    def _started(self) -> threading.Thread:
+        """Start the thread, whose one core is its own choice and nobody else's."""
+        ready = threading.Event()
+        run = threading.Thread(
+            target=self._run, args=(ready,), name="draftwood-learning", daemon=True
+        )
+        with threads_of_torch_kept():
+            run.start()
+            ready.wait()
+        return run
+
+    @property
+    def status(self) -> LearningStatus:
+        buffer = self.buffer
+        return LearningStatus(
+            texts=len(buffer.texts),
+            rows=buffer.rows,
+            memory=buffer.memory,
+            steps=self.learner.steps,
+            swaps=self._swaps,
+            drops=self._drops,
+            error=self._error,
+        )
+
+    def catch_up(self) -> None:
+        """Learn in this thread, without waiting for anything, from all that came since."""
+        with self._turn:
+            if self.buffer.added > self._read:
+                self._round(lambda: None)
+
+    def close(self) -> None:
+        """End the thread and keep the buffer, where it has a folder; the head stays in use."""
+        self._ended = True
+        self.gate.close()
+        self._came.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._keep()
+
+    def __enter__(self) -> "Learning":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _run(self, ready: threading.Event) -> None:
+        work_beside(1)
+        ready.set()
+        _lower_priority()
+        with suppress(EndedError):
+            while not self._ended:
+                self._came.wait()
+                self._came.clear()
+                self.gate.pause()
+                self._keep()
+                while self.buffer.added - self._read >= self.round_rows and not self._ended:
+                    with self._turn:
+                        self._round(self.gate.pause)
+
+    def _round(self, pause: Pause) -> None:
+        """Train a copy of the head, and let it take over where it is better."""
+        self._read = self.buffer.added
+        older, newest = self.buffer.split()
+        new = [text for text in older if text not in self._trained_on]
+        if not new:
+            return
+        old = [text for text in older if text in self._trained_on]
+        try:
+            head = self.trained.head
+            found = self.learner.train(head, new, old, pause)
+            before, after = (self.learner.judge(each, newest, pause) for each in (head, found))
+            self._trained_on.update(new)
+            pause()
+            if is_better(before, after):
+                self._swap(replace(self.trained, head=found))
+            else:
+                self._drops += 1
+        except EndedError:
+            raise
+        except Exception as error:  # texts go on whatever a learner does
+            self._fail(f"the head learns no more: {error}")
+
+    def _swap(self, trained: TrainedHead) -> None:
+        """Give the new head to those who start texts; texts under way keep theirs."""
+        for user in list(self._followers):
+            user.adopt(trained)
+        self.trained = trained
+        self._swaps += 1
+        if self._folder is not None:
+            self._write(lambda folder: folder.keep_head(trained))
+
+    def _keep(self) -> None:
+        self._write(lambda folder: folder.keep(self.buffer.texts))
+
+    def _write(self, act: Callable[[LearningFolder], None]) -> None:
+        """Write to the folder; where the disk refuses, go on in memory."""
+        if self._folder is None:
+            return
+        try:
+            act(self._folder)
+        except OSError as error:
+            self._folder = None
+            self._tell(f"learning goes on in memory: {error}")
+
+    def _fail(self, line: str) -> None:
+        self._ended = True
+        self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        self._error = " ".join(line.split())
+        self.say(self._error)
+
+
+def _lower_priority() -> None:
+    """Let the calling thread run when no other one wants its core, where the system can."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

@@ -1,0 +1,172 @@
+"""Watch the steps of a text, and copy what its head reads anyway."""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from draftwood.arrays import as_array
+from draftwood.drafters.drafter import DraftSession, Reads, VerifiedTree
+from draftwood.learning.idle import IdleGate
+from draftwood.learning.texts import WatchedText, rounded
+from draftwood.native.step import NativeDraft, NativeStep
+from draftwood.sampling import Context
+from draftwood.tree import DraftTree
+
+PROMPT_ROWS = 32
+"""Newest rows of a prompt that are kept; as many as ``auto``'s head takes in."""
+LEAST_ROWS = 4
+"""Rows of an answer below which a text is passed over."""
+
+
+@dataclass
+class _TextRows:
+    """Rows of a text so far, a part for each pass.
+
+    Attributes:
+        answer: the first row whose distribution is known.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    states: list[np.ndarray] = field(default_factory=list)
+    final: list[np.ndarray] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
+    answer: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Hand-over of one text's rows.
+
+    Attributes:
+        layers: of the target that the head reads.
+        final: number of the state behind the final norm.
+        temperature: of the text's draws.
+        take: called once with the rows, when the text has ended.
+        gate: entered as long as the text goes on.
+    """
+
+    layers: tuple[int, ...]
+    final: int
+    temperature: float
+    take: Callable[[WatchedText], None]
+    gate: IdleGate
+
+
+class WatchedSession(DraftSession):
+    """A drafter's session of one text that another one watches.
+
+    It drafts and learns as before. Of each step the rows on the accepted path are copied.
+
+    Args:
+        inner: that drafts.
+        watch: takes the rows.
+    """
+
+    def __init__(self, inner: DraftSession, watch: Watch) -> None:
+        self.inner, self.watch = inner, watch
+        self._rows, self._in_answer = _TextRows(), False
+        watch.gate.enter()
+        self._leave = weakref.finalize(self, watch.gate.leave)
+        self._leave.atexit = False
+
+    @property
+    def reads(self) -> Reads:
+        inner = self.inner.reads
+        return Reads(inner.logits, self._hidden(inner.hidden))
+
+    @property
+    def needs_prompt(self) -> bool:
+        return self.inner.needs_prompt
+
+    @property
+    def branching(self) -> Any:
+        return self.inner.branching
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self._in_answer = True
+        return self.inner.propose(root, context)
+
+    def native(self, context: Context) -> NativeDraft | None:
+        self._in_answer = True
+        draft = self.inner.native(context)
+        return None if draft is None else replace(draft, hidden=self._hidden(draft.hidden))
+
+    def update(self, verified: VerifiedTree) -> None:
+        self.inner.update(verified)
+        hidden = {} if verified.output is None else verified.output.hidden
+        if self._in_answer:
+            self._take_step(verified.tokens, verified.path, verified.tree.parent_list, hidden)
+        else:
+            self._take_prompt(verified.tokens, hidden)
+
+    def commit_native(self, step: NativeStep) -> DraftTree:
+        return self.inner.commit_native(step)
+
+    def observe(self, step: NativeStep, hidden: Mapping[int, Any]) -> None:
+        tokens = [step.tokens[node] for node in step.path]
+        self._take_step(tokens, step.path, step.parents, hidden)
+
+    def follow(self, first: DraftSession) -> None:
+        self.inner.follow(first.inner if isinstance(first, WatchedSession) else first)
+
+    def close(self) -> None:
+        """End the inner session, and hand the rows over."""
+        try:
+            self.inner.close()
+        finally:
+            rows, self._rows = self._rows, _TextRows()
+            if len(rows.tokens) - rows.answer >= LEAST_ROWS:
+                self.watch.take(_text_of(rows, self.watch))
+            self._leave()
+
+    def _hidden(self, asked: Sequence[int]) -> tuple[int, ...]:
+        """Layers that are asked for: the head's, and in an answer the final state."""
+        more = (*self.watch.layers, self.watch.final) if self._in_answer else ()
+        return tuple(dict.fromkeys([*asked, *more]))
+
+    def _take_prompt(self, tokens: Sequence[int], hidden: Mapping[int, Any]) -> None:
+        layers = self.watch.layers
+        if any(layer not in hidden for layer in layers):  # nothing was computed
+            self._rows = _TextRows()
+            return
+        newest = slice(max(0, len(tokens) - PROMPT_ROWS), len(tokens))
+        states = np.stack([as_array(hidden[layer])[newest] for layer in layers], axis=1)
+        rows = self._rows
+        known = [*rows.states, states]
+        rows.states = [np.concatenate(known)[-PROMPT_ROWS:]]
+        rows.tokens = [*rows.tokens, *tokens][-PROMPT_ROWS:]
+        rows.answer = len(rows.tokens)
+
+    def _take_step(
+        self,
+        tokens: Sequence[int],
+        path: Sequence[int],
+        parents: Sequence[int],
+        hidden: Mapping[int, Any],
+    ) -> None:
+        watch, rows, nodes = self.watch, self._rows, list(path)
+        if any(layer not in hidden for layer in (*watch.layers, watch.final)):
+            self._rows = _TextRows()
+            return
+        newest = nodes[-1]
+        if len(parents) == 1 or newest in parents:
+            rows.rejected.append(len(rows.tokens) + len(nodes) - 1)
+        rows.tokens += tokens
+        states = [as_array(hidden[layer])[nodes] for layer in watch.layers]
+        rows.states.append(np.stack(states, axis=1))
+        rows.final.append(as_array(hidden[watch.final])[nodes])
+
+
+def _text_of(rows: _TextRows, watch: Watch) -> WatchedText:
+    count = len(rows.tokens)
+    states = rounded(np.concatenate(rows.states))
+    known = rounded(np.concatenate(rows.final))
+    final = np.zeros((count, known.shape[1]), np.uint16)
+    final[rows.answer :] = known
+    rejected = np.zeros(count, bool)
+    rejected[rows.rejected] = True
+    tokens = np.array(rows.tokens, np.int64)
+    return WatchedText(tokens, states, final, rejected, rows.answer, watch.temperature)

@@ -1,0 +1,324 @@
+"""A head that learns beside decoding: texts stay, rows are the target's, only better heads stay."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from draftwood import engine, methods
+from draftwood.drafters import Eagle
+from draftwood.engine import Options
+from draftwood.engine.scheduler import run_all
+from draftwood.heads.trained import TrainedHead
+from draftwood.learning import learner as learners
+from draftwood.learning.idle import EndedError, IdleGate
+from draftwood.learning.learner import is_better
+from draftwood.learning.learning import Learning
+from draftwood.learning.texts import rounded, widened
+from draftwood.methods import Method
+from draftwood.models.native import NativeModel
+from draftwood.native import library
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.shapes import Widths
+from draftwood.stats import Step
+from draftwood.testing import distance, outcomes, tiny_llama
+from draftwood.testing.heads import tiny_eagle
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Rejection
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+
+PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [9, 2, 9], [1] * 40)
+
+
+@dataclass
+class ScriptedLearner:
+    """Gives a new random head in each round, and the figures of a script when it judges."""
+
+    target: NativeModel
+    gains: list[float]
+    steps: int = 0
+    error: str | None = None
+
+    def train(self, head: Any, new: Any, old: Any, pause: Callable[[], None]) -> Any:
+        pause()
+        if self.error is not None:
+            raise ValueError(self.error)
+        self.steps += 1
+        return tiny_eagle(self.target, range(self.target.vocab_size), seed=self.steps).head
+
+    def judge(self, head: Any, texts: Any, pause: Callable[[], None]) -> Any:
+        self.gains.append(self.gains.pop(0))
+        return np.full((4, 2), self.gains[-1])
+
+
+class User:
+    """Holds a method, as a language model does."""
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+
+    def adopt(self, trained: TrainedHead) -> None:
+        self.method = replace(self.method, drafter=self.method.drafter.with_head(trained))
+
+
+@pytest.fixture(scope="module")
+def target() -> NativeModel:
+    return NativeModel(tiny_llama(0, layers=6), "float32")
+
+
+@pytest.fixture
+def trained(target: NativeModel) -> TrainedHead:
+    return tiny_eagle(target, range(target.vocab_size))
+
+
+def a_learning(target: NativeModel, trained: TrainedHead, *gains: float, **more: Any) -> Learning:
+    given = ScriptedLearner(target, list(gains) or [0.0, 1.0])
+    return Learning(target, trained, given, **{"round_rows": 10**9, **more})
+
+
+def text_of(
+    target: NativeModel,
+    method: Method,
+    prompt: Sequence[int],
+    temperature: float,
+    learning: Learning | None = None,
+    tokens: int = 40,
+) -> engine.Sequence:
+    watch = None if learning is None else learning.watch
+    options = Options(Sampling(temperature), tokens, seed=3, watch=watch)
+    return engine.Sequence(target, method.drafter, method.verifier, prompt, options)
+
+
+def written(text: engine.Sequence) -> list[int]:
+    return [token for _, step in run_all([text]) for token in step.tokens]
+
+
+@pytest.mark.parametrize("name", ["auto", "eagle", "eagle-rsd"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_texts_stay_while_heads_change_between_them(
+    name: str, temperature: float, target: NativeModel, trained: TrainedHead
+) -> None:
+    user = User(methods.build(name, target, head=trained))
+    wanted = [written(text_of(target, user.method, each, temperature)) for each in PROMPTS]
+    learning = a_learning(target, trained)
+    learning.follow(user)
+    for prompt, said in zip(PROMPTS, wanted, strict=True):
+        method = user.method
+        found = written(text_of(target, method, prompt, temperature, learning))
+        # drawn drafts take part in the draws
+        if name != "eagle-rsd" or temperature == 0.0 or prompt is PROMPTS[0]:
+            assert found == said
+        learning.catch_up()
+    assert learning.status.texts == len(PROMPTS)
+    assert learning.status.swaps == len(PROMPTS) - 1  # the newest text alone is held out
+    assert user.method.drafter.learnable is learning.trained is not trained
+    learning.close()
+
+
+@pytest.mark.parametrize("name", ["auto", "eagle"])
+def test_rows_are_the_target_s_states_and_distributions(
+    name: str, target: NativeModel, trained: TrainedHead
+) -> None:
+    method, learning = methods.build(name, target, head=trained), a_learning(target, trained)
+    prompt = PROMPTS[2]
+    steps = [step for _, step in run_all([text_of(target, method, prompt, 0.0, learning)])]
+    (text,) = learning.buffer.texts
+    said = [*prompt, *(token for step in steps for token in step.tokens)]
+    rows = len(text.tokens)
+    assert text.answer == 32
+    assert text.tokens.tolist() == said[8 : 8 + rows]
+    assert rows == len(said) - 8 - 1  # the newest token was not run
+    config: Any = trained.head.config
+    reads = config.reads
+    own = target.start().extend(said, hidden=(*reads, target.layers))
+    states, final = text.part(0, rows)
+    for place, layer in enumerate(reads):
+        true = own.states(layer)[8 : 8 + rows].numpy()
+        assert np.abs(states[:, place] - true).max() <= 0.01 * np.abs(true).max()
+    true = own.states(target.layers)[40 : 8 + rows].numpy()
+    assert np.abs(final[32:] - true).max() <= 0.01 * np.abs(true).max()
+    logits = target.embeddings_and_head.logits(torch.from_numpy(final[32:]), normed=True)
+    assert (logits.argmax(-1) == torch.tensor(said[41:])).float().mean() > 0.9  # of 16 bits
+    assert not final[:32].any()
+    assert text.rejected.sum() == sum(_is_rejected(step) for step in steps[1:])
+    assert text.rejected[32:].any()
+    assert not text.rejected[:32].any()
+
+
+def _is_rejected(step: Step) -> bool:
+    newest = step.path[-1] if step.path else 0
+    assert step.tree is not None
+    return len(step.tree) == 1 or newest in step.tree.parent_list
+
+
+def test_a_text_under_way_keeps_its_head(target: NativeModel, trained: TrainedHead) -> None:
+    user = User(methods.build("eagle", target, head=trained))
+    alone = [step.tree for _, step in run_all([text_of(target, user.method, PROMPTS[0], 0.0)])]
+    learning = a_learning(target, trained, gate=IdleGate(0.0))
+    learning.follow(user)
+    for prompt in PROMPTS[:2]:
+        written(text_of(target, user.method, prompt, 0.0, learning))
+    before = user.method
+    running = run_all([text_of(target, before, PROMPTS[0], 0.0)])
+    trees = [next(running)[1].tree for _ in range(4)]
+    learning.catch_up()
+    assert user.method is not before
+    trees += [step.tree for _, step in running]
+    assert [tokens_of(each) for each in trees] == [tokens_of(each) for each in alone]
+    new = [step.tree for _, step in run_all([text_of(target, user.method, PROMPTS[0], 0.0)])]
+    assert [tokens_of(each) for each in new] != [tokens_of(each) for each in alone]
+
+
+def tokens_of(tree: DraftTree | None) -> list[int]:
+    return [] if tree is None else tree.token_list
+
+
+class FromAnotherHead(Eagle):
+    """Draws with one head, and tells the verifier the probabilities of another."""
+
+    def start(self, request: Any) -> Any:
+        session = super().start(request)
+        row = torch.randn(4, generator=torch.Generator().manual_seed(0)).softmax(-1).numpy()
+        propose = session.propose
+
+        def planted(root: int, context: Any) -> DraftTree:
+            tree = propose(root, context)
+            return replace(tree, rows=None, probs=np.tile(row, (len(tree), 1)))
+
+        session.propose = planted  # type: ignore[method-assign]
+        return session
+
+
+@pytest.mark.parametrize(("drafter", "holds"), [(Eagle, True), (FromAnotherHead, False)])
+def test_the_distribution_holds_with_a_head_that_took_over(
+    drafter: type[Eagle], holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every outcome of a text behind two others, from which its head follows."""
+    target = NativeModel(tiny_llama(2, layers=6, vocab=4), "float32")
+    first = tiny_eagle(target, range(4))
+    user = User(Method(drafter(first, target, Widths((2,))), Rejection()))
+    learning = a_learning(target, first)
+    learning.follow(user)
+    for prompt in ([1, 2, 3], [3, 2, 1]):
+        written(text_of(target, user.method, prompt, 1.0, learning))
+    learning.catch_up()
+    assert user.method.drafter.learnable is not first
+
+    def write(rng: Rng) -> tuple[int, ...]:
+        monkeypatch.setattr("draftwood.engine.sequence.Rng", lambda seed, noise: rng)
+        return tuple(written(text_of(target, user.method, [1, 2, 3], 1.0, learning, tokens=3)))
+
+    found: dict[tuple[int, ...], float] = {}
+    for probability, tokens in outcomes(write):
+        found[tokens] = found.get(tokens, 0.0) + probability
+    assert (distance(found, chances(target, [1, 2, 3], 3)) < 1e-4) is holds
+
+
+def chances(target: NativeModel, prompt: list[int], count: int) -> dict[tuple[int, ...], float]:
+    """The target's own probabilities of all texts of ``count`` tokens."""
+    if not count:
+        return {(): 1.0}
+    row = target.start().extend(prompt).logits[-1].double().softmax(-1).tolist()
+    rest = [chances(target, [*prompt, token], count - 1) for token in range(len(row))]
+    return {
+        (token, *more): chance * p
+        for token, chance in enumerate(row)
+        for more, p in rest[token].items()
+    }
+
+
+def test_weights_that_are_not_better_are_dropped(target: NativeModel, trained: TrainedHead) -> None:
+    user = User(methods.build("auto", target, head=trained))
+    learning = a_learning(target, trained, 0.5, 0.4)
+    learning.follow(user)
+    for prompt in PROMPTS:
+        written(text_of(target, user.method, prompt, 0.0, learning))
+    learning.catch_up()
+    learning.catch_up()  # nothing came since
+    assert (learning.status.swaps, learning.status.drops, learning.status.steps) == (0, 1, 1)
+    assert user.method.drafter.learnable is trained
+
+
+def test_better_means_more_overlap_and_no_fewer_first_tokens() -> None:
+    def figures(*rows: tuple[float, float]) -> np.ndarray:
+        return np.array(rows)
+
+    before = figures((0.4, 1), (0.4, 0))
+    assert is_better(before, figures((0.5, 1), (0.4, 0)))
+    assert not is_better(before, before)
+    assert not is_better(before, figures((0.6, 0), (0.6, 0)))
+    assert not is_better(before, figures((np.nan, 1), (0.6, 1)))
+    assert not is_better(np.zeros((0, 2)), np.zeros((0, 2)))
+
+
+def test_the_thread_learns_when_nothing_runs(target: NativeModel, trained: TrainedHead) -> None:
+    user = User(methods.build("eagle", target, head=trained))
+    gate = IdleGate(0.01)
+    with a_learning(target, trained, round_rows=40, gate=gate) as learning:
+        learning.follow(user)
+        gate.enter()
+        for prompt in PROMPTS:
+            written(text_of(target, user.method, prompt, 0.0, learning))
+        assert learning.learner.steps == 0
+        gate.leave()
+        for _ in range(500):
+            if learning.status.swaps:
+                break
+            time.sleep(0.01)
+        assert learning.status.swaps == 1
+    assert user.method.drafter.learnable is learning.trained
+
+
+def test_a_gate_lets_nobody_through_while_anything_runs() -> None:
+    gate = IdleGate(0.0)
+    gate.pause()
+    gate.enter()
+    passed = threading.Event()
+    waiting = threading.Thread(target=lambda: (gate.pause(), passed.set()))
+    waiting.start()
+    assert not passed.wait(0.05)
+    gate.leave()
+    assert passed.wait(5.0)
+    waiting.join()
+    gate.close()
+    with pytest.raises(EndedError):
+        gate.pause()
+
+
+def test_a_learner_that_fails_ends_learning_with_one_line(
+    target: NativeModel, trained: TrainedHead
+) -> None:
+    user = User(methods.build("eagle", target, head=trained))
+    wanted = written(text_of(target, user.method, PROMPTS[0], 0.0))
+    learning, lines = a_learning(target, trained), list[str]()
+    learning.learner.error = "its loss is no number"  # type: ignore[attr-defined]
+    learning.say = lines.append
+    learning.follow(user)
+    for prompt in PROMPTS:
+        written(text_of(target, user.method, prompt, 0.0, learning))
+    learning.catch_up()
+    assert lines == ["the head learns no more: its loss is no number"]
+    assert learning.status.error == lines[0]
+    assert written(text_of(target, user.method, PROMPTS[0], 0.0, learning)) == wanted
+    assert learning.status.texts == len(PROMPTS)  # no further ones are watched
+
+
+def test_a_missing_trainer_is_named(
+    target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learners, "entry_points", lambda group: ())
+    with pytest.raises(ImportError, match=r"pip install 'draftwood\[train\]'"):
+        Learning(target, trained)
+
+
+def test_bits_of_bfloat16_are_rounded_to_the_nearest() -> None:
+    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 1e3
+    numbers = torch.cat([numbers, torch.tensor([0.0, -0.0, 1.00390625, 1.01171875, 6e4])])
+    assert widened(rounded(numbers.numpy())).tolist() == numbers.bfloat16().float().tolist()

@@ -1,0 +1,180 @@
+"""The buffer is bounded, and its folder gives back what it was given or refuses in one line."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from draftwood.heads.trained import TrainedHead
+from draftwood.learning import folder as folders
+from draftwood.learning.buffer import LearningBuffer
+from draftwood.learning.folder import LearningFolder
+from draftwood.learning.learning import Learning
+from draftwood.learning.texts import WatchedText
+from draftwood.models.native import NativeModel
+from draftwood.native import library
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_eagle
+
+
+def a_text(
+    number: int, rows: int = 10, dim: int = 4, reads: int = 2, answer: int = 2
+) -> WatchedText:
+    drawn = np.random.default_rng(number)
+    states = drawn.integers(0, 60000, (rows, reads, dim)).astype(np.uint16)
+    final = drawn.integers(0, 60000, (rows, dim)).astype(np.uint16)
+    return WatchedText(
+        np.arange(rows) + number, states, final, drawn.random(rows) < 0.5, answer, 0.5
+    )
+
+
+def test_the_newest_tenth_is_held_out_and_what_is_old_goes_by_chance() -> None:
+    buffer = LearningBuffer(40 * a_text(0).memory)
+    texts = [a_text(number) for number in range(200)]
+    for text in texts:
+        buffer.add(text)
+        assert buffer.memory <= buffer.limit
+    assert buffer.added == 200 * 8
+    kept = [texts.index(text) for text in buffer.texts]
+    assert len(kept) == 40
+    assert kept == sorted(kept)
+    assert kept[-4:] == [196, 197, 198, 199]  # the newest tenth is never dropped
+    assert kept[0] < 160  # old places stay for replay
+    older, newest = buffer.split()
+    assert older + newest == buffer.texts
+    assert len(newest) == 4
+    buffer.add(a_text(0, rows=1000))  # larger than all of it
+    assert len(buffer.texts) == 40
+    with pytest.raises(ValueError, match="at least one byte"):
+        LearningBuffer(0)
+
+
+@pytest.fixture(scope="module")
+def target() -> NativeModel:
+    if not library.available():
+        pytest.skip("there is no C++ compiler")
+    return NativeModel(tiny_llama(0, layers=6), "float32")
+
+
+@pytest.fixture
+def trained(target: NativeModel) -> TrainedHead:
+    return tiny_eagle(target)
+
+
+class NoLearner:
+    """Trains nothing."""
+
+    steps = 0
+
+    def train(self, head: Any, new: Any, old: Any, pause: Any) -> Any:
+        raise AssertionError("nothing is to be trained")
+
+    def judge(self, head: Any, texts: Any, pause: Any) -> Any:
+        raise AssertionError("nothing is to be judged")
+
+
+def opened(target: NativeModel, trained: TrainedHead, folder: Path) -> Learning:
+    return Learning(target, trained, NoLearner(), folder=folder)
+
+
+def fitting(number: int, trained: TrainedHead) -> WatchedText:
+    config: Any = trained.head.config
+    return a_text(number, dim=config.sizes.hidden, reads=3)
+
+
+def test_a_folder_gives_back_the_buffer_and_the_head(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    folder = tmp_path / "learnt"
+    first = opened(target, trained, folder)
+    texts = [fitting(number, trained) for number in range(5)]
+    for text in texts:
+        first.take(text)
+    other = tiny_eagle(target, seed=3)
+    first._swap(other)
+    first.close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o077 for each in (folder / "texts").iterdir()} == {0}
+    second = opened(target, trained, folder)
+    for text, found in zip(texts, second.buffer.texts, strict=True):
+        for name in ("tokens", "states", "final", "rejected"):
+            assert np.array_equal(getattr(text, name), getattr(found, name))
+        assert (text.answer, text.temperature) == (found.answer, found.temperature)
+    found, wanted = (each.head.state_dict()["fc.weight"] for each in (second.trained, other))
+    assert (found - wanted).abs().max() < 0.01
+    kept = LearningFolder(folder, trained)
+    left = list(kept.read())[3:]
+    kept.keep(left)
+    assert len(list((folder / "texts").iterdir())) == 2
+
+
+def test_nothing_is_written_unless_a_folder_is_named(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any, **more: Any) -> None:
+        raise AssertionError("nothing is to be written")
+
+    monkeypatch.setattr(folders, "write_file", refused)
+    monkeypatch.setattr(folders, "save", refused)
+    learning = Learning(target, trained, NoLearner())
+    learning.take(fitting(0, trained))
+    learning._swap(trained)
+    learning.close()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda folder: (folder / "learning.json").write_text("{"), "not whole"),
+        (lambda folder: (folder / "learning.json").unlink(), "something else"),
+        (lambda folder: _cut(sorted((folder / "texts").iterdir())[0]), "not a whole"),
+        (lambda folder: (folder / "head").mkdir(), "head"),
+    ],
+)
+def test_a_torn_folder_is_refused_in_one_line(
+    break_it: Any, says: str, target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    learning = opened(target, trained, tmp_path)
+    learning.take(fitting(0, trained))
+    learning.close()
+    break_it(tmp_path)
+    with pytest.raises(ValueError, match=says) as error:
+        opened(target, trained, tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def test_states_of_another_head_are_refused(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    opened(target, trained, tmp_path).close()
+    with pytest.raises(ValueError, match="states of another head"):
+        opened(target, tiny_eagle(target, reads=(2, 3, 4)), tmp_path)
+    strange = NativeModel(tiny_llama(1, layers=6), "float32")
+    with pytest.raises(ValueError, match="states of another head"):
+        opened(strange, tiny_eagle(strange), tmp_path)
+
+
+def test_a_full_disk_leaves_the_buffer_in_memory(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning, lines = opened(target, trained, tmp_path), list[str]()
+    learning.say = lines.append
+
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folders, "_write", full)
+    learning.take(fitting(0, trained))
+    learning.close()
+    assert len(lines) == 1
+    assert lines[0].startswith("learning goes on in memory: cannot write")
+    assert "the disk is full; free some space" in lines[0]
+    assert not list((tmp_path / "texts").iterdir())
+    assert learning.status.rows == 8
