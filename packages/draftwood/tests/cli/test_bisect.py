@@ -10,7 +10,7 @@ from command import refused, run
 from draftwood.drafters.head_rows import EagleText
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
-from draftwood.models import decoder
+from draftwood.models import reading
 from draftwood.models.native import weights
 from draftwood.native import library
 from draftwood.native.matrix import Matrix
@@ -75,13 +75,13 @@ def wrong_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wrong_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a fault that C++ and PyTorch share: larger positions than in the model's own code."""
-    right = decoder._rotary
+    right = reading._rotary
 
-    def wrong(tables: Any, name: str) -> decoder.Rotary:
+    def wrong(tables: Any, name: str) -> reading.Rotary:
         rotary = right(tables, name)
-        return decoder.Rotary(rotary.frequencies * 3, rotary.scale)
+        return reading.Rotary(rotary.frequencies * 3, rotary.scale)
 
-    monkeypatch.setattr(decoder, "_rotary", wrong)
+    monkeypatch.setattr(reading, "_rotary", wrong)
 
 
 @pytest.mark.parametrize(

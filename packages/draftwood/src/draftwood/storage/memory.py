@@ -24,8 +24,9 @@ def available_memory(root: Path = ROOT) -> int | None:
 
 def is_lack_of_memory(error: Exception) -> bool:
     """True if memory ran out; on a CPU PyTorch raises no error of its own for this."""
+    of_pytorch = isinstance(error, RuntimeError)
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "memory" in str(error)
+        of_pytorch and ("memory" in str(error) or type(error).__name__ == "OutOfMemoryError")
     )
 
 
