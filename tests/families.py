@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from draftwood.models.model import ForwardInput, Layers, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
-from draftwood.models.submodules import list_of_layers
-from draftwood.models.tensors import as_tensor
-from draftwood.models.torch.graphs import Graphs
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.graphs import Graphs
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.submodules import list_of_layers
+from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.tree import DraftTree
 from tape import record
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.models.hybrid import HybridModel
+from draftwood.pytorch.models.hybrid import HybridModel
 from draftwood.tree import DraftTree
 from families import GROUPED, SIZES, VOCAB, leaf_paths, random_model
 

@@ -16,14 +16,14 @@ from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, Token
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, Overlap, Overlapping, generate
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native.rows import topk
+from draftwood.pytorch.hook.processors import RowSampler, Scores
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import TINY, tiny_eagle
-from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters.stand import Stand

@@ -31,8 +31,8 @@ from draftwood.engine import Method, Options, generate, run_all
 from draftwood.engine.constraints import Branches, Constrained
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
 from draftwood.testing import Automaton, TableModel, tiny_llama

@@ -21,8 +21,8 @@ from draftwood.engine import Method, Options
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound

@@ -31,8 +31,8 @@ from draftwood.drafters import (
 from draftwood.engine import Options, generate_batch
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.sources import BigramPrior, Datastore, NearestState, NGrams, Suffix

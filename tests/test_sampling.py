@@ -19,9 +19,9 @@ from transformers.generation import (
 
 from draftwood.arrays import as_array
 from draftwood.native.rows import softmax, topk
+from draftwood.pytorch.hook.processors import RowSampler, Scores
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
-from draftwood.text.hooks.processors import RowSampler, Scores
 from draftwood.tree import DraftTree
 
 VOCAB = 5000

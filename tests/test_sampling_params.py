@@ -11,8 +11,8 @@ from transformers import GenerationConfig
 from draftwood import LanguageModel, Options, Sampling, SamplingParams
 from draftwood.cli.chat import chat
 from draftwood.cli.generate import generate
+from draftwood.pytorch.hook.options import OPTIONS as IN_TRANSFORMERS
 from draftwood.sampling_params import OPTIONS, sampling_params
-from draftwood.text.hooks.options import OPTIONS as IN_TRANSFORMERS
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.completions import CompletionBody
 from draftwood_serve.schemas.sampling import CREATIVE, SERVED, read_options

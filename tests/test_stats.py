@@ -7,7 +7,7 @@ import pytest
 
 from draftwood.drafters import Nothing, TokenRecycling
 from draftwood.engine import Options, generate
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import draftwood
 from draftwood.loading.hub import load_pretrained
-from draftwood.text.hooks import custom_generate
+from draftwood.pytorch.hook import custom_generate
 from draftwood_bench.report.table import Table
 
 PROMPT_TOKENS = 48

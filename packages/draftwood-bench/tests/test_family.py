@@ -9,7 +9,7 @@ import pytest
 from benchmarks.common.json_lines import append
 from benchmarks.training import family, family_chains, scaling
 from draftwood.engine import Method, Options, generate
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_lm, tiny_s2d

@@ -8,7 +8,7 @@ import torch
 
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method, build
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths

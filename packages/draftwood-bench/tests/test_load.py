@@ -6,7 +6,7 @@ import pytest
 
 from draftwood.engine import Options, Sequence, generate
 from draftwood.methods import build
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood_bench.run import load
 from draftwood_bench.run.load import arrivals

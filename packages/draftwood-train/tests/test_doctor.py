@@ -12,7 +12,7 @@ from data_models import TEMPLATE, target
 from draftwood.heads.eagle import EagleConfig, EagleHead
 from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TrainedHead
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText

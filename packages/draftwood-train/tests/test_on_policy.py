@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from draftwood.heads.layers import HeadCache, causal
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood_train.data.dataset import Texts

@@ -20,7 +20,7 @@ from draftwood.heads import folder
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.heads.trained import TrainedHead
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood_bench.peers import environments

@@ -31,8 +31,8 @@ from benchmarks.self_speculation.paired_counts import (
 from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
 from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
-from draftwood.models.general import general_model
 from draftwood.models.model import Model
+from draftwood.pytorch.models.general import general_model
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats

@@ -10,7 +10,7 @@ from draftwood.drafters.drafter import DraftRequest
 from draftwood.drafters.partial import OwnPasses, require_depth
 from draftwood.models.model import Layers, Model
 from draftwood.models.requirements import require_ability
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.tree import DraftTree

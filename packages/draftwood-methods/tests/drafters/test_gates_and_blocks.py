@@ -16,7 +16,7 @@ from draftwood.engine import Method, Options, generate
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths

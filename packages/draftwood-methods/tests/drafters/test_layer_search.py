@@ -12,7 +12,7 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.stats import Stats

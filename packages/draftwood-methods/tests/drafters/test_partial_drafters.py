@@ -13,7 +13,7 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.models.model import ForwardInput, Layers, ModelOutput
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.sources.stored_prior import StoredPrior

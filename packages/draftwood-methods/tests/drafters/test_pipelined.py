@@ -11,9 +11,9 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Method, Options, generate
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.native import NativeModel
-from draftwood.models.tensors import as_tensor
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Stats

@@ -14,8 +14,8 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate, generate_batch
 from draftwood.models.model import Layers
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling, SharedPass
 from draftwood.shapes import Paths

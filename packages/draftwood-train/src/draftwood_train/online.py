@@ -15,7 +15,7 @@ from torch.nn import functional
 from draftwood.heads.eagle import EagleHead
 from draftwood.heads.layers import attended
 from draftwood.learning.texts import WatchedText
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 
 Pause = Callable[[], None]
 Place = tuple[WatchedText, int]

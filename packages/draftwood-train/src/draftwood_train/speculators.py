@@ -20,7 +20,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
 

@@ -11,7 +11,7 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.loading.weights import decoder_of
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood_train.recipe import TargetWeights
 
 CANNOT = "drafters cannot be trained for"

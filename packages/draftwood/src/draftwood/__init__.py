@@ -11,18 +11,18 @@ TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from draftwood.engine import Options, Sequence, generate, generate_batch
     from draftwood.methods import Method
+    from draftwood.pytorch.hook import custom_generate
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
     from draftwood.sampling_params import SamplingParams
     from draftwood.stats import Stats, Step
-    from draftwood.text.hooks import custom_generate
     from draftwood.text.language_model import LanguageModel, load
     from draftwood.text.stream import Generation, Stream
     from draftwood.tree import DraftTree
 
 _HOMES = {
     "draftwood.engine": ("Options", "Sequence", "generate", "generate_batch"),
-    "draftwood.text.hooks": ("custom_generate",),
+    "draftwood.pytorch.hook": ("custom_generate",),
     "draftwood.text.language_model": ("LanguageModel", "load"),
     "draftwood.methods": ("Method",),
     "draftwood.rng": ("Rng",),

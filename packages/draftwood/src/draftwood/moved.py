@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MOVED = {
+    "draftwood.models.recurrences": "draftwood.pytorch.recurrences",
+    "draftwood.models.torch": "draftwood.pytorch.lean",
+    "draftwood.text.hooks": "draftwood.pytorch.hook",
+    "draftwood.models.transformers": "draftwood.pytorch.models.transformers",
+    "draftwood.models.tensors": "draftwood.pytorch.tensors",
     "draftwood.bench": "draftwood_bench",
     "draftwood.cli.bench": "draftwood_bench.cli.bench",
     "draftwood.bench.report.methods_table": "draftwood_bench.report.method_speeds",
@@ -62,9 +67,9 @@ MOVED = {
     "draftwood.methods.recipes_of_several": "draftwood_methods.of_several",
     "draftwood.models.block_views": "draftwood.models.cache.block_views",
     "draftwood.models.blocks": "draftwood.models.cache.blocks",
-    "draftwood.models.ends": "draftwood.models.embeddings_and_head",
-    "draftwood.models.graphs": "draftwood.models.torch.graphs",
-    "draftwood.models.lean": "draftwood.models.torch.model",
+    "draftwood.models.ends": "draftwood.pytorch.models.embeddings_and_head",
+    "draftwood.models.graphs": "draftwood.pytorch.lean.graphs",
+    "draftwood.models.lean": "draftwood.pytorch.lean.model",
     "draftwood.models.native_ends": "draftwood.models.native.embeddings_and_head",
     "draftwood.models.native_places": "draftwood.models.native.step",
     "draftwood.models.native_step": "draftwood.models.native.step",

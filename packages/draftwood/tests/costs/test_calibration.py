@@ -33,9 +33,9 @@ from draftwood.costs.calibration import (
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.following import Following
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.graphs import Graphs
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.graphs import Graphs
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import PassTime
 from draftwood.storage.home import home
 from draftwood.testing import tiny_llama

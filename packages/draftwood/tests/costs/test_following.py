@@ -18,8 +18,8 @@ from draftwood.drafters import MultiSource
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, Scheduler, generate, scheduler
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import PassTime, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama

@@ -11,7 +11,7 @@ from draftwood import methods
 from draftwood.costs.curve import measure
 from draftwood.drafters import Nothing
 from draftwood.engine import Options, generate
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sources.bigram_prior import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.stats import Step

@@ -14,8 +14,8 @@ from draftwood.engine.scheduler import run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
 from draftwood.sources.trained_head import TrainedHeadSource

@@ -25,9 +25,9 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.tensors import as_tensor
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, StochasticBeam, Widths

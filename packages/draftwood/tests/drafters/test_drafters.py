@@ -24,7 +24,7 @@ from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.sequence import Sequence
 from draftwood.models.model import ForwardInput, ModelOutput, PromptInput
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths

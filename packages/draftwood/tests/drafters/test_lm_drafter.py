@@ -16,8 +16,8 @@ from draftwood.engine import Options, generate
 from draftwood.heads.layers import HeadCache, causal
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths

@@ -14,8 +14,8 @@ from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths

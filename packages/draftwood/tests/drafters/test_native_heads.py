@@ -20,8 +20,8 @@ from draftwood.heads.native_text import NativeText
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths

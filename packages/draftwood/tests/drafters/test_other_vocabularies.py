@@ -13,8 +13,8 @@ from draftwood.engine import Options, generate
 from draftwood.methods import Method
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, StochasticBeam, Widths

@@ -33,8 +33,8 @@ from draftwood.engine.task import KeepsCache, StepBudget
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import ForwardInput, Model, ModelOutput
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import StochasticBeam, Widths

@@ -11,7 +11,7 @@ import torch
 from draftwood.drafters import Drafter, DraftModel, DraftSession, Nothing, PromptLookup
 from draftwood.engine import Options, Sequence, generate, generate_batch
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.stats import Stats, Step

@@ -31,8 +31,8 @@ from draftwood.engine.executors import ahead, likely
 from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
-from draftwood.models.transformers import TransformersModel
 from draftwood.native.threads import lift_limit, limit_others, threads, usable
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths

@@ -14,9 +14,9 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
 

@@ -9,7 +9,7 @@ from draftwood import engine
 from draftwood.drafters import Drafter, Eagle, Nothing
 from draftwood.engine import Options, StepBudget
 from draftwood.engine.scheduler import run_all
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama

@@ -16,7 +16,7 @@ from draftwood.engine import Options, Sequence
 from draftwood.engine.method import Method
 from draftwood.grammar import Grammar, ToolChoice
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama

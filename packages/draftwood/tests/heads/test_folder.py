@@ -26,8 +26,8 @@ from draftwood.heads.layers import HeadSizes
 from draftwood.heads.places import shipped_folders
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing.models import tiny_llama
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)

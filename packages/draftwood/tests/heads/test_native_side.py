@@ -15,10 +15,10 @@ from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.native_side import native_frames, native_medusa
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.tensors import as_tensor
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import frames, library
 from draftwood.native.frames import FrameShape, NativeFrames
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_medusa
 from native_heads import some

@@ -17,9 +17,9 @@ from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, open_
 from draftwood.loading.hub import blocks_of, load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
-from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import Matrix, block_formats, formats
+from draftwood.pytorch.loading.skeleton import tokenizer_of
 from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
 from gguf_writing import TOKENS, converted, write_gguf

@@ -8,9 +8,10 @@ import pytest
 import torch
 from test_gguf_files import build, own_home  # noqa: F401  (a fixture)
 
-from draftwood.loading import kept_decoder, skeleton
+from draftwood.loading import kept_decoder
 from draftwood.loading.gguf_blocks import blocks_folder
 from draftwood.loading.models import load_model
+from draftwood.pytorch.loading import skeleton
 from gguf_writing import write_gguf
 
 WIDE = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 16}

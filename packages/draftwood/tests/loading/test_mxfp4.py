@@ -11,9 +11,9 @@ from test_packed import kept_in, load, logits, own_home, saved  # noqa: F401  (a
 
 from draftwood.loading import mxfp4, packed
 from draftwood.loading.hub import load_pretrained
-from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import formats
+from draftwood.pytorch.loading.skeleton import tokenizer_of
 from families import plainly, some_tokens
 
 PARTS = ("gate_up_proj", "down_proj")

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 import draftwood
 from draftwood import methods
 from draftwood.loading.hub import load_pretrained
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_drafter

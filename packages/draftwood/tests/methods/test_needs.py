@@ -21,8 +21,8 @@ from draftwood.heads.folder import save
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Method, MethodSpec
 from draftwood.models.model import Model
-from draftwood.models.torch.model import LeanModel
 from draftwood.moved import MovedWarning
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior

@@ -19,7 +19,7 @@ from draftwood.methods import taken
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import listings
 from draftwood.methods.trees import MOST_NODES, Tree, require_tree, shape_of, trees_of
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.shapes import (
     BestFirst,
     Independent,

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, OPTConfig
 
-from draftwood.models.embeddings_and_head import final_norm
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.models.tensors import as_tensor
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.embeddings_and_head import final_norm
+from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.testing import TableModel
 from families import (
     FAMILIES,

@@ -12,11 +12,12 @@ import torch
 from draftwood.engine import Options, generate
 from draftwood.loading.models import model_for
 from draftwood.methods import build
-from draftwood.models import families, reading
+from draftwood.models import families
 from draftwood.models.families import Family, Routing, Scales
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.models.torch.mlp import Mixture
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean.mlp import Mixture
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models import reading
 from draftwood.tree import DraftTree
 from families import (
     LEAN,

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from draftwood.models.cache.blocks import BlockPool
-from draftwood.models.cache.pool import CachePool
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.session import PooledSession
+from draftwood.pytorch.models.pool import CachePool
 from draftwood.tree import DraftTree
 from families import (
     TOLERANCE,

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, Sequence, generate
 from draftwood.models.model import ForwardInput, Layers
-from draftwood.models.torch import graphs
-from draftwood.models.torch.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
-from draftwood.models.torch.model import LeanModel
+from draftwood.pytorch.lean import graphs
+from draftwood.pytorch.lean.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam
 from draftwood.tree import DraftTree

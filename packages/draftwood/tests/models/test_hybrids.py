@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM, JambaConfig, MambaConfig
 from draftwood import methods
 from draftwood.engine import Options, generate
 from draftwood.methods import lossless_names
-from draftwood.models.general import general_model
-from draftwood.models.hybrid import HybridModel
 from draftwood.models.model import ForwardInput
-from draftwood.models.recurrences.memory import RecurrentMemory
-from draftwood.models.recurrences.pool import MOST_ROWS
 from draftwood.models.session import PooledSession
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.general import general_model
+from draftwood.pytorch.models.hybrid import HybridModel
+from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood.pytorch.recurrences.memory import RecurrentMemory
+from draftwood.pytorch.recurrences.pool import MOST_ROWS
 from draftwood.tree import DraftTree
 from families import TOLERANCE, assert_close, deepest_path, some_tokens, some_tree
 from hybrids import HYBRIDS, at_nodes, hf_model, model_of, stepped, widened

@@ -9,11 +9,11 @@ from transformers import AutoModelForCausalLM
 
 from draftwood.loading.models import load_model, model_for
 from draftwood.models.native import NativeModel, has_int8, require_int8
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import compiler, library
 from draftwood.native.drafting import Costs
 from draftwood.native.step import NativeDraft
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree

@@ -7,8 +7,8 @@ import torch
 
 from draftwood.costs.phases import PARTS, PhaseClock, measure_phases
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.models.model import ForwardInput, Layers, ModelSession
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.tree import DraftTree
 from families import (
     SOME,

@@ -6,7 +6,7 @@ import sys
 import pytest
 from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
 
-from draftwood.models.support import require_tree_support
+from draftwood.pytorch.models.support import require_tree_support
 from draftwood.testing import tiny_llama
 
 

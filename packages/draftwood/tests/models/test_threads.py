@@ -26,9 +26,9 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.methods import Method
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, NGrams, Suffix

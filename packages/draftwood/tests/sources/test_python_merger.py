@@ -11,8 +11,8 @@ from draftwood.drafters import DraftRequest, MultiSource, TokenRecycling, Verifi
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, generate
 from draftwood.models.model import ModelOutput
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from draftwood import methods
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import tiny_llama
 from reference.bigram_prior import row_of

@@ -14,8 +14,8 @@ from draftwood.engine import Options, ParallelSampling
 from draftwood.methods import Method
 from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel

@@ -17,8 +17,8 @@ from draftwood.engine import Options, generate_batch
 from draftwood.methods import Method
 from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native import library
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths

@@ -7,8 +7,8 @@ from draftwood import SamplingParams
 from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.shapes import StochasticBeam
 from draftwood.testing import tiny_llama
 from draftwood.text.builder import TextBuilder

@@ -9,8 +9,8 @@ from draftwood.drafters import MultiSource
 from draftwood.heads import places
 from draftwood.heads.folder import save, shipped_for
 from draftwood.models.native import NativeModel
-from draftwood.models.torch.model import LeanModel
 from draftwood.native import library
+from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood.text.language_model import LanguageModel

@@ -21,8 +21,8 @@ from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Veri
 from draftwood.engine import Options, Sequence, generate_batch
 from draftwood.methods import Method
 from draftwood.models.model import ForwardInput, Layers
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama

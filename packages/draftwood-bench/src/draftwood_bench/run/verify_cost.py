@@ -10,7 +10,7 @@ from draftwood.loading.hub import load_pretrained
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model, ModelSession
 from draftwood.models.native import NativeModel
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.measurements import TRANSFORMERS, VerifyCost
 from draftwood_bench.records.files import Record

@@ -17,8 +17,8 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Layers
-from draftwood.models.tensors import as_tensor
 from draftwood.native.rows import topk
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw

@@ -15,7 +15,7 @@ from draftwood.drafters.head_rows import network_of
 from draftwood.heads.longspec import LongspecHead
 from draftwood.models.requirements import require_ability
 from draftwood.models.session import PooledSession
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 

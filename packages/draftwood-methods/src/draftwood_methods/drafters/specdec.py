@@ -12,7 +12,7 @@ from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.head_rows import network_of
 from draftwood.heads.specdec import SpecdecHead
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 

@@ -38,8 +38,8 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import CHUNK, Model
-from draftwood.models.tensors import as_tensor
 from draftwood.native.frames import NativeFrames
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.shapes import BestFirst

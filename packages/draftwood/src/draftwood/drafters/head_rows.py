@@ -22,7 +22,7 @@ from draftwood.heads.lm import LmConfig, LmHead
 from draftwood.models.model import CHUNK, EmbeddingsAndHead, Model
 from draftwood.models.native import NativeModel
 from draftwood.models.requirements import require_ability
-from draftwood.models.tensors import as_tensor
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.tree import DraftTree
 
 Network = TypeVar("Network", bound=nn.Module)

@@ -24,8 +24,8 @@ from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.native_side import native_medusa
-from draftwood.models.tensors import as_tensor
 from draftwood.native.medusa import NativeMedusa
+from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from draftwood.arrays import as_array
-from draftwood.loading import skeleton
 from draftwood.loading.gguf_files import (
     FLOATS,
     Layout,
@@ -31,8 +30,9 @@ from draftwood.loading.gguf_files import (
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.kept_decoder import keep, read_kept
 from draftwood.models.decoder_model import DescribedModel
-from draftwood.models.reading import why_other_shape
 from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
+from draftwood.pytorch.loading import skeleton
+from draftwood.pytorch.models.reading import why_other_shape
 from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_transformers

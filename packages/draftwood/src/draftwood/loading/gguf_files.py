@@ -14,9 +14,9 @@ import gguf
 import numpy as np
 import torch
 
-from draftwood.loading import skeleton
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
-from draftwood.models import experts
+from draftwood.pytorch.loading import skeleton
+from draftwood.pytorch.models import experts
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_transformers

@@ -40,8 +40,8 @@ from draftwood.loading.names import (
     require_dtype,
     unknown,
 )
-from draftwood.loading.skeleton import other_shape
 from draftwood.native.formats import INTEGERS, Products
+from draftwood.pytorch.loading.skeleton import other_shape
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory

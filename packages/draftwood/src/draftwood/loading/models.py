@@ -14,13 +14,13 @@ from draftwood.loading import hub
 from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
-from draftwood.loading.skeleton import tokenizer_of
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
-from draftwood.models.reading import why_not_lean
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks
+from draftwood.pytorch.loading.skeleton import tokenizer_of
+from draftwood.pytorch.models.reading import why_not_lean
 from draftwood.storage.progress import progress, quiet_transformers
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _in_parts(
     device: str | torch.device | None,
     cache: str | None,
 ) -> LoadedModel:
-    from draftwood.loading.parallel import load_parallel  # takes seconds to import
+    from draftwood.pytorch.loading.parallel import load_parallel  # takes seconds to import
 
     if cache is not None:
         raise ValueError("a model in several processes caches floats; leave cache out")
@@ -229,7 +229,7 @@ def model_for(
         ValueError: for products of integers and a cache in 8 bits on other models or without a
             compiler, and for models that cannot run trees.
     """
-    from draftwood.models.torch.model import LeanModel
+    from draftwood.pytorch.lean.model import LeanModel
 
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:
@@ -237,7 +237,7 @@ def model_for(
     if reason is not None and cache is not None:
         raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
-        from draftwood.models.general import general_model  # takes seconds to import
+        from draftwood.pytorch.models.general import general_model  # takes seconds to import
 
         return general_model(hf_model)
     if integers is not None or cache is not None:

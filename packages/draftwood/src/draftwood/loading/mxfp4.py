@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from draftwood.loading import skeleton
 from draftwood.loading.folders import understood, weight_bytes
-from draftwood.models.experts import DOWN, GATE_UP, mixtures
 from draftwood.native.matrix import Blocks
+from draftwood.pytorch.loading import skeleton
+from draftwood.pytorch.models.experts import DOWN, GATE_UP, mixtures
 from draftwood.storage.memory import require_memory
 
 if TYPE_CHECKING:

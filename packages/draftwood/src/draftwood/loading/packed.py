@@ -20,13 +20,14 @@ import numpy as np
 import transformers
 from transformers import PreTrainedTokenizerBase
 
-from draftwood.loading import mxfp4, skeleton
+from draftwood.loading import mxfp4
 from draftwood.loading.folders import check_folder, understood
 from draftwood.models.decoder import Projection
 from draftwood.models.native import NativeModel
-from draftwood.models.reading import why_other_shape
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
+from draftwood.pytorch.loading import skeleton
+from draftwood.pytorch.models.reading import why_other_shape
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory

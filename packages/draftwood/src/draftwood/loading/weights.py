@@ -8,9 +8,9 @@ from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_shapes, open_blocks
 from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
 from draftwood.loading.origin import weights_digest
-from draftwood.loading.skeleton import skeleton, tokenizer_of
 from draftwood.models.decoder import Decoder
-from draftwood.models.reading import read_decoder, why_not_lean
+from draftwood.pytorch.loading.skeleton import skeleton, tokenizer_of
+from draftwood.pytorch.models.reading import read_decoder, why_not_lean
 from draftwood.storage.safetensors import read_header
 
 

@@ -20,7 +20,7 @@ from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
 
 if TYPE_CHECKING:
-    from draftwood.models.cache.pool import CachePool
+    from draftwood.pytorch.models.pool import CachePool
 
 P = TypeVar("P", "CachePool", BlockPool)
 

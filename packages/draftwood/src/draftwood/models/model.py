@@ -161,13 +161,13 @@ class ModelOutput:
     @property
     def logits(self) -> "Float[Tensor, 'rows vocab']":
         """The logits as a tensor, for who goes on in PyTorch."""
-        from draftwood.models.tensors import as_tensor
+        from draftwood.pytorch.tensors import as_tensor
 
         return as_tensor(self.given)
 
     def states(self, layer: int) -> "Float[Tensor, 'nodes dim']":
         """The hidden states of a layer as a tensor, likewise."""
-        from draftwood.models.tensors import as_tensor
+        from draftwood.pytorch.tensors import as_tensor
 
         return as_tensor(self.hidden[layer])
 

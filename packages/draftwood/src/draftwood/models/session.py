@@ -26,7 +26,7 @@ from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
-    from draftwood.models.cache.pool import CachePool
+    from draftwood.pytorch.models.pool import CachePool
 
 
 @runtime_checkable
@@ -316,7 +316,7 @@ def _below(first: Any, second: Any) -> Any:
     """Join rows of one model, in arrays or in tensors."""
     if isinstance(first, np.ndarray):
         return np.concatenate([first, second])
-    from draftwood.models.tensors import below
+    from draftwood.pytorch.tensors import below
 
     return below(first, second)
 

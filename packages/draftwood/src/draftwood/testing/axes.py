@@ -65,7 +65,7 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
     Raises:
         AssertionError: saying what is wrong.
     """
-    from draftwood.models.transformers import TransformersModel
+    from draftwood.pytorch.models.transformers import TransformersModel
 
     target = target or TransformersModel(tiny_llama(0, layers=4))
     prompts = [[1, 5, 7, 3, 5, 7], [2, 2, 2, 9], list(range(20, 40))]

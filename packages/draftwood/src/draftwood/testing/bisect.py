@@ -14,13 +14,13 @@ from draftwood import methods
 from draftwood.drafters import MultiSource
 from draftwood.engine.method import Method
 from draftwood.loading.hub import load_pretrained
-from draftwood.models.general import general_model
 from draftwood.models.model import Model, extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import SharedPasses
-from draftwood.models.torch.model import LeanModel
-from draftwood.models.transformers import TransformersModel
 from draftwood.native.library import available, library
+from draftwood.pytorch.lean.model import LeanModel
+from draftwood.pytorch.models.general import general_model
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing.promises import Divergence, first_divergence
 

@@ -11,8 +11,8 @@ import transformers
 from transformers import PreTrainedModel
 
 import draftwood
-from draftwood.models.transformers import TransformersModel
-from draftwood.text.hooks.probe import takes_batches
+from draftwood.pytorch.hook.probe import takes_batches
+from draftwood.pytorch.models.transformers import TransformersModel
 
 TEXT = {
     "vocab_size": 60,

@@ -9,11 +9,11 @@ from test_hook_models import ALONE, MODELS, REFUSED, made
 from torch import Tensor
 
 import draftwood
-from draftwood.models.transformers import TransformersModel
+from draftwood.pytorch.hook import drafted
+from draftwood.pytorch.hook.alone import run_alone
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama
-from draftwood.text.hooks import drafted
-from draftwood.text.hooks.alone import run_alone
 from draftwood.tree import DraftTree
 from thinning import thinned
 

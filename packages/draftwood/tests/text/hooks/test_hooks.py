@@ -28,8 +28,8 @@ from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 import draftwood
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method
-from draftwood.models.transformers import TransformersModel
 from draftwood.moved import MovedWarning
+from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.shapes import Widths
 from draftwood.stats import Stats

@@ -1,0 +1,1 @@
+"""Models, heads and the hook that run in PyTorch: a guest, and the only room that imports it."""

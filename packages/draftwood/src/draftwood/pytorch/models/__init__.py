@@ -1,0 +1,1 @@
+"""Models of Transformers, run in PyTorch."""
