@@ -21,9 +21,10 @@ from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.sources.stored_prior import StoredPrior, usual_text
+from draftwood.tokenizer.protocol import AnyTokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
     from draftwood.methods import Listing, Method, MethodSpec
 
@@ -50,7 +51,7 @@ class ModelSet:
     """
 
     model: Model
-    tokenizer: "PreTrainedTokenizerBase"
+    tokenizer: AnyTokenizer
     name: str
     calibration: Calibration
     prior: StoredPrior
@@ -66,7 +67,7 @@ class ModelSet:
     def load(
         cls,
         names: "ModelNames | str | PreTrainedModel" = DEFAULT_MODEL,
-        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        tokenizer: AnyTokenizer | None = None,
         *,
         overlap: bool | Overlap = False,
         curve: Callable[[int], float] | None = None,
