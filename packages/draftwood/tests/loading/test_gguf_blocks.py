@@ -19,9 +19,9 @@ from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import Matrix, block_formats, formats
-from draftwood.pytorch.loading.skeleton import tokenizer_of
 from draftwood.storage import memory
 from draftwood.storage.atomic import sha256
+from draftwood.tokenizer import open_tokenizer
 from gguf_writing import TOKENS, converted, write_gguf
 from native.test_block_formats import random_blocks
 
@@ -160,7 +160,7 @@ def test_the_tokenizer_is_the_one_that_its_class_builds(tmp_path: Path, architec
     path = tmp_path / "m.gguf"
     write_gguf(path, build(architecture, **WIDE), architecture, merges=["l l"], pre="qwen2")
     folder = blocks_folder(path)
-    ours, usual = tokenizer_of(folder), AutoTokenizer.from_pretrained(folder)
+    ours, usual = open_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     text = " a tall\n\n  tt</s> 12345 l ö"
     assert ours(text).input_ids == usual(text).input_ids
     assert ours.decode(ours(text).input_ids) == usual.decode(usual(text).input_ids)

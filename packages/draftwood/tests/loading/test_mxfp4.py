@@ -13,7 +13,7 @@ from draftwood.loading import mxfp4, packed
 from draftwood.loading.hub import load_pretrained
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import formats
-from draftwood.pytorch.loading.skeleton import tokenizer_of
+from draftwood.tokenizer import open_tokenizer
 from families import plainly, some_tokens
 
 PARTS = ("gate_up_proj", "down_proj")
@@ -60,7 +60,7 @@ def test_it_is_the_type_of_choice_and_kept_packed(folder: Path, own_home: Path) 
     assert torch.equal(logits(now), logits(loaded.model))
     exact = logits(NativeModel(mxfp4.open_mxfp4(folder), "bfloat16"))
     assert (logits(now) - exact).norm(dim=1).median() < 0.2 * exact.norm(dim=1).median()
-    assert tokenizer_of(kept).get_vocab() == loaded.tokenizer.get_vocab()
+    assert open_tokenizer(kept).get_vocab() == loaded.tokenizer.get_vocab()
 
 
 def test_in_floats_transformers_makes_them(folder: Path) -> None:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from draftwood.loading import hub
-from draftwood.loading.folders import understood
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
 from draftwood.models.model import Model
@@ -19,9 +17,9 @@ from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks
-from draftwood.pytorch.loading.skeleton import tokenizer_of
 from draftwood.pytorch.models.reading import why_not_lean
 from draftwood.storage.progress import progress, quiet_transformers
+from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,7 +44,7 @@ class LoadedModel:
     """
 
     model: Model
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: AnyTokenizer
     folder: Path
     dtype: str
 
@@ -125,21 +123,13 @@ def _in_parts(
     return LoadedModel(model, read.tokenizer, read.path, f"{label}, {processes} processes")
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str) -> AnyTokenizer:
     """The tokenizer of the model of this name; reads no weights where the files allow it.
 
     Raises:
         ValueError: for an unknown name.
     """
-    from transformers import AutoTokenizer
-
-    described = hub.blocks_of(name)
-    with quiet_transformers():
-        if described is not None:
-            return tokenizer_of(described)
-        folder = hub.folder_of(name)
-        with understood(folder):
-            return AutoTokenizer.from_pretrained(folder)
+    return open_tokenizer(hub.blocks_of(name) or hub.folder_of(name))
 
 
 def _cache_of(cache: str | None, place: torch.device) -> CacheType | None:
@@ -192,10 +182,10 @@ def _packed(
     """The model in a folder with matrices that are packed once, if there is room for them."""
     from draftwood.loading import mxfp4, packed
 
-    def load() -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    def load() -> "tuple[PreTrainedModel, AnyTokenizer]":
         if mxfp4.is_mxfp4(folder):
             with progress(f"loading {name}"), quiet_transformers():
-                return mxfp4.open_mxfp4(folder), tokenizer_of(folder)
+                return mxfp4.open_mxfp4(folder), open_tokenizer(folder)
         loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
         return loaded.model, loaded.tokenizer
 
@@ -214,7 +204,7 @@ def _opened(
     """A model of a folder that is run from what another describes, which has the tokenizer."""
     with progress(f"loading {name}"), quiet_transformers(), ThreadPoolExecutor(1) as pool:
         # a large vocabulary takes as long as packing the matrices
-        tokenizer = pool.submit(tokenizer_of, described)
+        tokenizer = pool.submit(open_tokenizer, described)
         return LoadedModel(run(), tokenizer.result(), folder, dtype)
 
 

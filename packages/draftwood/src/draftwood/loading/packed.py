@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import transformers
-from transformers import PreTrainedTokenizerBase
 
 from draftwood.loading import mxfp4
 from draftwood.loading.folders import check_folder, understood
@@ -32,6 +31,7 @@ from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
 from draftwood.storage.weights import SETTINGS, WEIGHTS
+from draftwood.tokenizer import AnyTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -110,7 +110,7 @@ def packing(folder: Path) -> Packing:
 def packed_folder(
     folder: Path,
     products: Products,
-    load: "Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]",
+    load: "Callable[[], tuple[PreTrainedModel, AnyTokenizer]]",
 ) -> Path:
     """The packed matrices of the model in a folder, made by the first call.
 
@@ -155,7 +155,7 @@ def limit() -> int:
 
 def write_packed(
     model: "PreTrainedModel",
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     products: Products,
     made_from: dict[str, object],
     folder: Path,

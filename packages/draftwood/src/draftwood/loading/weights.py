@@ -9,9 +9,10 @@ from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_sha
 from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
 from draftwood.loading.origin import weights_digest
 from draftwood.models.decoder import Decoder
-from draftwood.pytorch.loading.skeleton import skeleton, tokenizer_of
+from draftwood.pytorch.loading.skeleton import skeleton
 from draftwood.pytorch.models.reading import read_decoder, why_not_lean
 from draftwood.storage.safetensors import read_header
+from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class WeightsFolder:
         headers = map(read_header, sorted(self.path.glob("*.safetensors")))
         return {name: entry["shape"] for header in headers for name, entry in header.items()}
 
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> AnyTokenizer:
         """The tokenizer of the model."""
-        return tokenizer_of(self.path)
+        return open_tokenizer(self.path)
 
 
 def decoder_of(name: str, cannot: str) -> Decoder:

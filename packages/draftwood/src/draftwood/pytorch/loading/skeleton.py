@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftwood.loading.folders import REST, understood
+from draftwood.loading.folders import REST
 from draftwood.native.matrix import Weights
 from draftwood.pytorch.models import experts
 from draftwood.pytorch.models.reading import weights_of
@@ -116,16 +116,6 @@ def large(model: Any) -> dict[str, torch.Tensor]:
         for part, weights in experts.stacked(module).items():
             found[f"{name}.{part}"] = weights
     return found
-
-
-def tokenizer_of(folder: Path) -> Any:
-    """The tokenizer that ``save`` was given."""
-    from transformers import AutoTokenizer, TokenizersBackend
-
-    # other classes parse this file several times to build again what it says
-    kind = TokenizersBackend if (folder / "tokenizer.json").is_file() else AutoTokenizer
-    with understood(folder):
-        return kind.from_pretrained(folder)
 
 
 def module_of(model: nn.Module, name: str) -> str | None:

@@ -1,0 +1,253 @@
+"""Tokenizers of GGUF files, beside those that Transformers makes of the same metadata."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+from small_tokenizers import SPECIAL, byte_level, hard_texts, learned_pieces
+from test_tokenizer import differences, opened
+from tokenizers import pre_tokenizers
+from transformers import TokenizersBackend
+from transformers.models.auto import tokenization_auto
+
+from draftwood.tokenizer import Tokenizer, tokenizer_of_gguf
+from draftwood.tokenizer.gguf import implied_merges
+from draftwood.tokenizer.gguf_splits import SINGLE_DIGITS, SPLITS
+
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+CLASSES = {"gemma3": "gemma3_text"}
+"""Model types of Transformers, where llama.cpp has another name."""
+
+
+def write(
+    path: Path,
+    kind: str,
+    architecture: str,
+    tokens: Sequence[str],
+    types: Sequence[int],
+    merges: Sequence[str] | None = None,
+    scores: Sequence[float] | None = None,
+    **told: Any,
+) -> Path:
+    """A file that holds a tokenizer alone."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_uint32(f"{architecture}.block_count", 1)
+    writer.add_tokenizer_model(kind)
+    writer.add_token_list([*tokens])
+    writer.add_token_types([*types])
+    if merges is not None:
+        writer.add_token_merges([*merges])
+    if scores is not None:
+        writer.add_token_scores([*scores])
+    for key, value in told.items():
+        add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
+        add = writer.add_string if isinstance(value, str) else add
+        add(f"tokenizer.{'' if key == 'chat_template' else 'ggml.'}{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def in_transformers(path: Path, architecture: str) -> Any:
+    """The tokenizer as the classes of Transformers make it, with llama.cpp's way to cut digits."""
+    kind = tokenization_auto.TOKENIZER_MAPPING_NAMES.get(CLASSES.get(architecture, architecture))
+    made: Any = tokenization_auto.tokenizer_class_from_name(kind) if kind else TokenizersBackend
+    found = (made or TokenizersBackend).from_pretrained(path.parent, gguf_file=path.name)
+    pre = gguf.GGUFReader(path).get_field("tokenizer.ggml.pre")
+    if pre is not None and pre.contents() in SINGLE_DIGITS:
+        found.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    return found
+
+
+def byte_level_file(path: Path, architecture: str, **told: Any) -> Path:
+    """A file of byte-level BPE."""
+    learned = json.loads(byte_level())["model"]
+    tokens = ["<|endoftext|>", *SPECIAL[1:], *list(learned["vocab"])[len(SPECIAL) :], "<tool>"]
+    types = [CONTROL] * len(SPECIAL) + [NORMAL] * (len(tokens) - len(SPECIAL) - 1) + [USER_DEFINED]
+    merges = [" ".join(merge) for merge in learned["merges"]]
+    return write(path, "gpt2", architecture, tokens, types, merges, **told)
+
+
+def pieces_file(path: Path, architecture: str, kind: str = "llama", **told: Any) -> Path:
+    """A file of BPE over characters, whose merges follow from scores."""
+    vocabulary, merges = learned_pieces()
+    special = ["<unk>", "<s>", "</s>", "<|end|>", "<bos>", "<eos>", "<pad>", "<mask>"]
+    blanks = ["  ", "   ", "    "] if "gemma" in architecture else []
+    letters = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [*special, *letters, "<tool>", *blanks, *vocabulary]
+    types = [2, *[CONTROL] * 7, *[BYTE] * 256, USER_DEFINED, *[NORMAL] * len(blanks)]
+    types += [NORMAL] * len(vocabulary)
+    draw = random.Random(3)
+    scores = [0.0] * (len(tokens) - len(vocabulary))
+    scores += [-float(draw.randrange(60)) for _ in vocabulary]  # equal ones among them
+    told = {"unknown_token_id": 0, **told}
+    given = [" ".join(merge) for merge in merges] if kind == "gemma4" else None
+    return write(path, kind, architecture, tokens, types, given, scores, **told)
+
+
+def same(path: Path, architecture: str) -> Tokenizer:
+    """Our tokenizer of a file, once it was found to be that of Transformers."""
+    ours, usual = tokenizer_of_gguf(path, architecture), in_transformers(path, architecture)
+    assert differences(ours, usual, hard_texts()) == []
+    chat = [{"role": "user", "content": "hi <s>"}]
+    if ours.chat_template is not None:
+        found = ours.apply_chat_template(chat, tokenize=False)
+        assert found == usual.apply_chat_template(chat, tokenize=False)
+    here, there = (json.loads(each.backend_tokenizer.to_str()) for each in (ours, usual))
+    parts = ("normalizer", "pre_tokenizer", "decoder", "model")
+    assert {name: here[name] for name in parts} == {name: there[name] for name in parts}
+    return ours
+
+
+PRE = [
+    None,
+    "default",
+    "gpt-2",
+    "starcoder",
+    *SINGLE_DIGITS,
+    *(n for each in SPLITS.values() for n in each),
+]
+
+
+@pytest.mark.parametrize("pre", PRE)
+def test_byte_level_files_split_by_their_name(tmp_path: Path, pre: str | None) -> None:
+    told: dict[str, Any] = {} if pre is None else {"pre": pre}
+    path = byte_level_file(
+        tmp_path / "m.gguf", "llama", bos_token_id=1, eos_token_id=2, unknown_token_id=0, **told
+    )
+    same(path, "llama")
+
+
+def test_the_names_are_those_of_transformers() -> None:
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    known = {name: pattern for pattern, names in SPLITS.items() for name in names}
+    assert known == GGUF_PRE_TOKENIZER_SPLITS
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"add_bos_token": True, "chat_template": TEMPLATE},
+        {"add_bos_token": False, "add_eos_token": True, "padding_token_id": 3},
+        {"add_bos_token": True, "add_eos_token": True, "unknown_token_id": 0},
+    ],
+)
+def test_byte_level_files_tell_their_special_tokens(
+    tmp_path: Path, architecture: str, told: dict[str, Any]
+) -> None:
+    path = byte_level_file(
+        tmp_path / "m.gguf", architecture, bos_token_id=1, eos_token_id=2, pre="qwen2", **told
+    )
+    same(path, architecture)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        *[("llama", "llama"), ("gemma", "llama"), ("gemma2", "llama"), ("gemma3", "llama")],
+        *[("phi3", "llama"), ("gemma4", "gemma4"), ("stablelm", "llama")],
+    ],
+)
+@pytest.mark.parametrize("told", [{}, {"add_bos_token": False, "add_eos_token": True}])
+def test_files_of_pieces(
+    tmp_path: Path, architecture: str, kind: str, told: dict[str, Any]
+) -> None:
+    ends = {"bos_token_id": 4, "eos_token_id": 5, "padding_token_id": 6}
+    if "gemma" not in architecture:
+        ends = {"bos_token_id": 1, "eos_token_id": 2}
+    path = pieces_file(
+        tmp_path / "m.gguf", architecture, kind, chat_template=TEMPLATE, **ends, **told
+    )
+    same(path, architecture)
+
+
+def test_merges_follow_from_scores_as_in_transformers() -> None:
+    from transformers.tokenization_utils_base import generate_merges
+
+    draw = random.Random(1)
+    tokens = list(
+        dict.fromkeys("".join(draw.choices("abc", k=draw.randrange(1, 6))) for _ in range(200))
+    )
+    ranks = {token: float(draw.randrange(9)) for token in tokens}
+    wanted = generate_merges({token: number for number, token in enumerate(tokens)}, ranks)
+    assert implied_merges(tokens, ranks) == wanted
+    assert implied_merges(tokens[::-1], ranks) != wanted  # the order counts
+
+
+def test_tokens_in_no_alphabet_of_bytes_are_found_whole(tmp_path: Path) -> None:
+    """DeepSeek's special tokens, and runs of blanks as NeoX has them."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["<｜begin▁of▁sentence｜>", "</s>", *letters, "ĠĠ", "   ", "é"]
+    types = [CONTROL, CONTROL, *[NORMAL] * 257, USER_DEFINED, NORMAL]
+    path = write(
+        *(tmp_path / "m.gguf", "gpt2", "llama", tokens, types, ["Ġ Ġ"]),
+        **{"bos_token_id": 0, "eos_token_id": 1, "add_bos_token": True},
+    )
+    found = tokenizer_of_gguf(path, "llama")
+    assert found.bos_token_id == 0
+    assert found.encode("a<｜begin▁of▁sentence｜>") == [0, tokens.index("a"), 0]
+    assert found.encode("a   ", False) == [tokens.index("a"), tokens.index("   ")]
+    assert found.decode(found.encode("a   é</s>"), True) == "a   é"
+    assert len(found) == len(tokens)  # no token that the model does not have
+    assert max(found.get_vocab().values()) == len(tokens) - 1
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    path = byte_level_file(
+        tmp_path / "m.gguf", "llama", bos_token_id=1, eos_token_id=2, chat_template=TEMPLATE
+    )
+    made = tokenizer_of_gguf(path, "llama")
+    made.save(tmp_path / "kept")
+    again, usual = opened(tmp_path / "kept"), TokenizersBackend.from_pretrained(tmp_path / "kept")
+    assert differences(made, usual, hard_texts(5)) == []
+    assert differences(again, usual, hard_texts(5)) == []
+
+
+def test_other_kinds_are_refused_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", "bert", "bert", ["a"], [NORMAL])
+    with pytest.raises(ValueError, match="of the kind 'bert'; readable are gpt2, llama, gemma4"):
+        tokenizer_of_gguf(path, "bert")
+
+
+@pytest.mark.parametrize("count", [None, 5])
+def test_damaged_files_are_errors_of_a_line(tmp_path: Path, count: int | None) -> None:
+    path = byte_level_file(tmp_path / "m.gguf", "llama", bos_token_id=1, eos_token_id=2)
+    content, draw, failed = path.read_bytes(), random.Random(5), 0
+    for _ in range(150):
+        mutated = bytearray(content)
+        for _ in range(3):
+            place = draw.randrange(16, 400)
+            mutated[place] = draw.randrange(256)
+        path.write_bytes(mutated if count is None else mutated[: draw.randrange(len(mutated))])
+        try:
+            tokenizer_of_gguf(path, "llama")
+        except ValueError as error:
+            assert "\n" not in str(error)
+            failed += 1
+    assert failed > 30
+    path.write_bytes(content)
+    assert len(tokenizer_of_gguf(path, "llama")) > 256
+
+
+def test_a_planted_fault_is_found(tmp_path: Path) -> None:
+    """Negative control: a file that splits otherwise gives other tokens."""
+    told = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+    path = byte_level_file(tmp_path / "m.gguf", "llama", pre="llama-bpe", **told)
+    other = byte_level_file(tmp_path / "o.gguf", "llama", pre="smollm", **told)
+    assert differences(
+        tokenizer_of_gguf(other, "llama"), in_transformers(path, "llama"), hard_texts()
+    )
