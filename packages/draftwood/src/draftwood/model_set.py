@@ -18,14 +18,13 @@ from draftwood.loading.hub import blocks_of, described
 from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import ModelNames
+from draftwood.models.in_memory import ModelInMemory
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.tokenizer.protocol import AnyTokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from draftwood.methods import Listing, Method, MethodSpec
 
 
@@ -66,7 +65,7 @@ class ModelSet:
     @classmethod
     def load(
         cls,
-        names: "ModelNames | str | PreTrainedModel" = DEFAULT_MODEL,
+        names: ModelNames | str | ModelInMemory = DEFAULT_MODEL,
         tokenizer: AnyTokenizer | None = None,
         *,
         overlap: bool | Overlap = False,

@@ -109,6 +109,23 @@ def test_folders_are_read_as_transformers_reads_them(
     assert differences(opened(folder), usual, hard_texts()) == []
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"legacy": True}, {"legacy": False}, {"add_prefix_space": False}]
+)
+@pytest.mark.parametrize("kind", ["pieces", "byte-level"])
+def test_llamas_folders_are_read_as_their_class_reads_them(
+    tmp_path: Path, kind: str, settings: dict[str, Any]
+) -> None:
+    """It puts no blank behind special tokens, where the tokenizer.json has one."""
+    settings = {**NAMED, **settings, "tokenizer_class": "LlamaTokenizerFast"}
+    folder = write(tmp_path, KINDS[kind](), tokenizer_config=settings)
+    as_it_is = opened(folder)
+    write(folder, KINDS[kind](), config={"model_type": "llama"})
+    ours, usual = opened(folder), AutoTokenizer.from_pretrained(folder)
+    assert differences(ours, usual, hard_texts()) == []
+    assert bool(differences(as_it_is, usual, hard_texts())) == (kind == "pieces")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_saved_is_the_same_for_both(tmp_path: Path, kind: str) -> None:
     settings = SETTINGS["of version 4"]["tokenizer_config"] | {"chat_template": "{{ messages }}\n"}
@@ -255,8 +272,9 @@ tokens = found("the dog").input_ids
 assert found.decode(tokens, skip_special_tokens=True) == "the dog"
 chat = [{{"role": "user", "content": "the dog"}}]
 assert found.apply_chat_template(chat, return_dict=False) == tokens[1:]
-from draftwood.text import builder, prompts, stream, datastore
 from draftwood.grammar import compiler, tools
+from draftwood.loading import vocabulary
+from draftwood.text import builder, prompts
 assert prompts.encode_chat(found, chat) == tokens[1:]
 assert prompts.token_ids(found("the dog")) == tokens
 import draftwood.tokenizer.gguf

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
@@ -22,6 +22,7 @@ from draftwood.methods.drafts import Drafts
 from draftwood.methods.trees import require_tree
 from draftwood.model_names import ModelNames
 from draftwood.model_set import ModelSet
+from draftwood.models.in_memory import ModelInMemory
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
@@ -42,14 +43,12 @@ from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from draftwood.grammar.compiler import Compiler
     from draftwood.grammar.tools import Tool, ToolChoice
     from draftwood.learning.learning import Learning
     from draftwood.sources.stored_index import StoredIndex
 
-One = Union[str, Path, TrainedHead, Model, "PreTrainedModel"]
+One = str | Path | TrainedHead | Model | ModelInMemory
 Drafting = One | Sequence[One] | None
 """A draft model or a trained head, by name or in memory, or one of each."""
 
@@ -377,7 +376,7 @@ class LanguageModel(InProcess):
 
 
 def load(
-    model: "str | PreTrainedModel" = DEFAULT_MODEL,
+    model: str | ModelInMemory = DEFAULT_MODEL,
     tokenizer: AnyTokenizer | None = None,
     *,
     method: str | MethodSpec | Method | None = None,

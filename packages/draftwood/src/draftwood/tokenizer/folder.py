@@ -9,11 +9,15 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
+from draftwood.tokenizer.pieces import set_blanks
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.tokenizer.tokenizer import NAMES, SETTINGS, TEMPLATE, TEMPLATES, WHOLE, Tokenizer
 
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 """Files of old folders, whose settings do not tell of added tokens."""
+
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+"""Ways to find an added token, and to decode it."""
 
 
 def open_tokenizer(folder: str | Path) -> AnyTokenizer:
@@ -32,6 +36,8 @@ def open_tokenizer(folder: str | Path) -> AnyTokenizer:
     with _understood(folder):
         backend = tokenizers.Tokenizer.from_file(str(folder / WHOLE))
         settings = _settings(folder)
+        if _is_llamas(folder, settings):
+            _mend_blanks(backend, settings)
         named, extra = _special(settings)
         backend.encode_special_tokens = bool(settings.get("split_special_tokens", False))
         special = {*map(str, named.values()), *map(str, extra)}
@@ -84,6 +90,25 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
+def _is_llamas(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """True if Transformers' class for Llama's tokenizers reads the folder."""
+    name = str(settings.get("tokenizer_class")).removesuffix("Fast")
+    return name == "LlamaTokenizer" and _json(folder / "config.json").get("model_type") == "llama"
+
+
+def _mend_blanks(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Do as that class does: it takes the vocabulary alone from files without bytes.
+
+    Files put a blank behind each special token, where SentencePiece has none.
+    """
+    if "ByteLevel" in str(backend.pre_tokenizer):
+        return
+    backend.normalizer = None  # type: ignore[assignment]
+    has_blank = settings.get("add_prefix_space") in (None, True)
+    always = "always" if settings.get("legacy") else "first"
+    set_blanks(backend, always if has_blank else "never")
+
+
 def _special(
     settings: Mapping[str, Any],
 ) -> tuple[dict[str, str | AddedToken], list[str | AddedToken]]:
@@ -100,7 +125,8 @@ def _special(
 def _token(told: str | Mapping[str, Any]) -> str | AddedToken:
     if isinstance(told, str):
         return told
-    return AddedToken(**{key: each for key, each in told.items() if key not in ("__type", "id")})
+    flags = {key: bool(told[key]) for key in FLAGS if key in told}
+    return AddedToken(told["content"], **flags)
 
 
 def _told(

@@ -23,10 +23,8 @@ from tokenizers import (
 
 from draftwood.tokenizer.gguf_splits import split
 from draftwood.tokenizer.gguf_vocabulary import CONTROL, USER_DEFINED, Vocabulary, read_vocabulary
+from draftwood.tokenizer.pieces import BLANK, set_blanks, to_text
 from draftwood.tokenizer.tokenizer import Tokenizer
-
-BLANK = "\u2581"
-"""Stands for a blank in vocabularies of SentencePiece."""
 
 
 def tokenizer_of_gguf(path: Path, architecture: str) -> Tokenizer:
@@ -86,8 +84,7 @@ def _spelled(token: str) -> str:
 def _pieces(vocabulary: Vocabulary) -> Backend:
     """BPE over characters, with a blank before the text, as Llama's."""
     made = _character_level(vocabulary.told, vocabulary.tokens)
-    made.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, prepend_scheme="first", split=False)
-    made.decoder = decoders.Sequence([*_letters(), decoders.Strip(" ", left=1)])
+    set_blanks(made)
     return made
 
 
@@ -122,12 +119,8 @@ def _gemma4(
     made = _character_level(told, tokens or vocabulary.tokens, "<unk>", ranks)
     made.normalizer = normalizers.Replace(" ", BLANK)
     made.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
-    made.decoder = decoders.Sequence(_letters())
+    made.decoder = decoders.Sequence(to_text())
     return made
-
-
-def _letters() -> list[Any]:
-    return [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
 
 
 def _character_level(
