@@ -6,6 +6,7 @@ from its kind: byte-level BPE (``gpt2``), or BPE over characters with bytes for 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +108,18 @@ def _gemma(vocabulary: Vocabulary) -> Backend:
         for token in vocabulary.tokens
     ]
     ranks = {token: -number for number, token in enumerate(tokens)}
-    return _gemma4(vocabulary, tokens, ranks)
+    return _without_front(vocabulary.told, tokens, ranks)
 
 
-def _gemma4(
-    vocabulary: Vocabulary,
-    tokens: Sequence[str] | None = None,
-    ranks: Mapping[str, float] | None = None,
+def _gemma4(vocabulary: Vocabulary) -> Backend:
+    """The same for a file that has its merges."""
+    return _without_front(vocabulary.told, vocabulary.tokens)
+
+
+def _without_front(
+    told: Mapping[str, Any], tokens: Sequence[str], ranks: Mapping[str, float] | None = None
 ) -> Backend:
-    told = vocabulary.told
-    made = _character_level(told, tokens or vocabulary.tokens, "<unk>", ranks)
+    made = _character_level(told, tokens, "<unk>", ranks)
     made.normalizer = normalizers.Replace(" ", BLANK)
     made.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     made.decoder = decoders.Sequence(to_text())
@@ -153,14 +156,16 @@ def implied_merges(tokens: Sequence[str], ranks: Mapping[str, float]) -> list[tu
     numbers = {token: number for number, token in enumerate(tokens)}
     found: list[tuple[float, int, int, str, str]] = []
     for token, rank in ranks.items():
+        lefts = (token[:end] for end in range(1, len(token)))
         ways = [
-            (token[:end], token[end:])
-            for end in range(1, len(token))
-            if token[:end] in numbers and token[end:] in numbers
+            (left, right)
+            for left in lefts
+            if left in numbers and (right := token[len(left) :]) in numbers
         ]
-        ways.sort(key=lambda way: (numbers[way[0]], numbers[way[1]]))
+        if len(ways) > 1:
+            ways.sort(key=lambda way: (numbers[way[0]], numbers[way[1]]))
         found += [(rank, len(left), len(right), left, right) for left, right in ways]
-    found.sort(key=lambda way: way[:3], reverse=True)
+    found.sort(key=itemgetter(0, 1, 2), reverse=True)
     return [way[3:] for way in found]
 
 
