@@ -18,7 +18,6 @@ from draftwood.loading.hub import blocks_of, described
 from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.model_names import ModelNames
-from draftwood.models.in_memory import ModelInMemory
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.sources.stored_prior import StoredPrior, usual_text
@@ -65,7 +64,7 @@ class ModelSet:
     @classmethod
     def load(
         cls,
-        names: ModelNames | str | ModelInMemory = DEFAULT_MODEL,
+        names: ModelNames | str | object = DEFAULT_MODEL,
         tokenizer: AnyTokenizer | None = None,
         *,
         overlap: bool | Overlap = False,
