@@ -171,7 +171,7 @@ def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -
 
 
 def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, torch.dtype]] = []
+    asked: list[tuple[str, str]] = []
     monkeypatch.setattr(packages, "fetch", lambda *given: asked.append(given))
     monkeypatch.setattr(hub, "check_folder", lambda folder: None)
     builtin = builtins()["tinyllama-1.1b"]
@@ -179,8 +179,8 @@ def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(FileNotFoundError):
         resolve(builtin.name, "float32")
     (builtin.blocks / builtin.file).touch()
-    assert resolve(builtin.name, "float32") == builtin.folder(torch.float32)
-    assert asked == [(builtin.name, torch.float32)]
+    assert resolve(builtin.name, "float32") == builtin.folder("float32")
+    assert asked == [(builtin.name, "float32")]
 
 
 def test_the_command_names_the_type_where_it_matters() -> None:

@@ -31,7 +31,6 @@ from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
-from draftwood.tokenizer import tokenizer_of_gguf
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content, PlacedTensor
@@ -104,6 +103,7 @@ def write_description(path: Path, folder: Path) -> Facts:
     Returns what the folder's manifest says of the weights.
     """
     from draftwood.loading.gguf_reader import read_content
+    from draftwood.tokenizer import tokenizer_of_gguf
 
     parts = parts_of(path)
     with progress(f"reading {path.name} (once)"), readable(path):

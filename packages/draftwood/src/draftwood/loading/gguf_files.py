@@ -16,7 +16,6 @@ from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
-from draftwood.tokenizer import tokenizer_of_gguf
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
@@ -142,6 +141,7 @@ def convert_gguf(path: Path, folder: Path, dtype: FloatType = "bfloat16") -> Fac
     says something that is not understood.
     """
     from draftwood.loading.gguf_reader import read_content
+    from draftwood.tokenizer import tokenizer_of_gguf
 
     parts = parts_of(path)
     with progress(f"converting {path.name} to {dtype} (once)"):

@@ -34,6 +34,7 @@ def convert_llama2c(checkpoint: Path, folder: Path) -> None:
     }
     # Training texts were joined by the begin token alone, so the model ends a story with it.
     ends = {"bos_token_id": 1, "eos_token_id": [1, 2]}
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in {"config.json": config, "generation_config.json": ends}.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     write_arrays(folder / "model.safetensors", weights)

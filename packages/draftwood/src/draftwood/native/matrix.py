@@ -256,10 +256,10 @@ def _code_books(format: str) -> tuple[np.ndarray, np.ndarray]:
 
     Both come from the ``gguf`` package.
     """
-    from gguf import quants
-
     if format not in ("IQ2_XXS", "IQ3_XXS"):
         return np.zeros(1, np.uint8), np.zeros(1, np.uint8)
+    from gguf import quants  # takes long
+
     coded = getattr(quants, format)
     coded.init_grid()
     sizes = np.array(coded.grid_map, dtype=np.float32)
