@@ -91,7 +91,7 @@ def test_every_number_is_the_one_that_transformers_reads(tmp_path: Path, kind: s
 FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = {
     "rows stay in pairs": (
         "llama",
-        lambda patch: patch.setattr(gguf_names, "IN_PAIRS", ()),
+        lambda patch: patch.setattr(gguf_names.Layout, "heads_of", lambda self, name: None),
         ".layers.0.query.weight",
     ),
     "biases stay in pairs": (

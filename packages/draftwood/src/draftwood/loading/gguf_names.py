@@ -6,11 +6,12 @@ pairs, and adds to Gemma's norms the 1 that belongs to them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.models.configuration import Configuration
 
 TOP = {
@@ -51,11 +52,9 @@ OTHERS: dict[str, dict[str, str]] = {
         "post_attention_norm": "post_attention_layernorm",
     },
 }
-"""What an architecture calls otherwise."""
+"""Modules that an architecture names otherwise."""
 WHOLE = {"attn_sinks.weight": "self_attn.sinks"}
 """Tensors of a layer that are no module's weight."""
-IN_PAIRS = ("llama", "smollm3", "granite")
-"""Architectures whose rotary positions turn neighbours in files, and a head's halves here."""
 TENSOR = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<module>\w+)\.(?P<kind>weight|bias)")
 
 
@@ -69,9 +68,9 @@ class Layout:
         norm_shift: what the file's norms have beyond those of Transformers.
     """
 
-    names: Mapping[str, str] = field(default_factory=dict)
-    heads: Mapping[str, int] = field(default_factory=dict)
-    norm_shift: float = 0.0
+    names: Mapping[str, str]
+    heads: Mapping[str, int]
+    norm_shift: float
 
     @classmethod
     def of(cls, architecture: str, config: Configuration) -> "Layout":
@@ -82,7 +81,7 @@ class Layout:
         }
         return cls(
             {**USUAL, **OTHERS.get(architecture, {})},
-            heads if architecture in IN_PAIRS else {},
+            heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
             config.family.norm_shift,
         )
 

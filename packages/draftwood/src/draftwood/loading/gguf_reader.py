@@ -28,7 +28,7 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 @dataclass(eq=False)
 class Content:
-    """What a file says before its numbers.
+    """Header of a file: all that it says before its numbers.
 
     Attributes:
         readers: of its parts.

@@ -59,7 +59,7 @@ def read_model(content: "Content", dtype: FloatType) -> Any:
 
 def _weights(content: "Content", model: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """All tensors under the model's names and in its layout."""
-    layout, found = Layout(content.architecture, model), dict[str, torch.Tensor]()
+    layout, found = TransformersLayout(content.architecture, model), dict[str, torch.Tensor]()
     for _, tensor in content.tensors:
         name, values = layout.place(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
         if name is not None:
@@ -67,7 +67,7 @@ def _weights(content: "Content", model: Any, dtype: torch.dtype) -> dict[str, to
     return found | {name: tensor.to(dtype) for name, tensor in layout.joined.items()}
 
 
-class Layout:
+class TransformersLayout:
     """Names and places of a file's tensors in a model of Transformers.
 
     Attributes:
