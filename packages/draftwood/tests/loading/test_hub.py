@@ -9,7 +9,6 @@ import sys
 from copy import copy
 from pathlib import Path
 
-import gguf
 import huggingface_hub.constants
 import pytest
 import safetensors.torch
@@ -18,10 +17,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.loading import hub, packages
-from draftwood.loading.gguf_files import read_tokenizer
 from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST
+from draftwood.tokenizer import tokenizer_of_gguf
 from gguf_writing import MERGES, TEMPLATE, TOKENS, write_gguf
 
 SOURCE = str(Path(hub.__file__).parents[2])
@@ -172,7 +171,7 @@ def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -
 
 
 def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, torch.dtype]] = []
+    asked: list[tuple[str, str]] = []
     monkeypatch.setattr(packages, "fetch", lambda *given: asked.append(given))
     monkeypatch.setattr(hub, "check_folder", lambda folder: None)
     builtin = builtins()["tinyllama-1.1b"]
@@ -180,8 +179,8 @@ def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(FileNotFoundError):
         resolve(builtin.name, "float32")
     (builtin.blocks / builtin.file).touch()
-    assert resolve(builtin.name, "float32") == builtin.folder(torch.float32)
-    assert asked == [(builtin.name, torch.float32)]
+    assert resolve(builtin.name, "float32") == builtin.folder("float32")
+    assert asked == [(builtin.name, "float32")]
 
 
 def test_the_command_names_the_type_where_it_matters() -> None:
@@ -312,8 +311,7 @@ def test_a_gguf_file_loads_with_tokenizer_and_template(
     plain = copy(loaded.tokenizer)
     plain.chat_template = None
     plain.save_pretrained(gguf_file.parent)
-    reader = gguf.GGUFReader(gguf_file)
-    assert read_tokenizer(gguf_file, reader, "llama").chat_template == TEMPLATE
+    assert tokenizer_of_gguf(gguf_file, "llama").chat_template == TEMPLATE
     assert loaded.tokenizer.decode(loaded.tokenizer(" a tt é").input_ids) == " a tt é"
     assert json.loads((loaded.path / MANIFEST).read_text())["source"] == str(gguf_file)
 

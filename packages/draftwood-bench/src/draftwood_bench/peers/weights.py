@@ -4,7 +4,6 @@ import shutil
 from math import prod
 from pathlib import Path
 
-import torch
 from gguf import GGUFReader
 
 from draftwood.loading import packages
@@ -28,7 +27,7 @@ def gguf_file(model: str, digest: str | None) -> Path:
     if digest != builtin.weights:
         others, cure = (
             "unknown" if digest is None else digest[:12],
-            f"delete {builtin.folder(torch.bfloat16)}",
+            f"delete {builtin.folder('bfloat16')}",
         )
         raise ValueError(
             f"it would run the pinned weights of {model} ({builtin.weights[:12]}) and draftwood"

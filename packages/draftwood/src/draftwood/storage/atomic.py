@@ -9,7 +9,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import metadata
 from pathlib import Path
 
 from draftwood.storage.progress import progress
@@ -222,6 +221,8 @@ def is_intact(folder: Path, name: str) -> bool:
 
 
 def _versions() -> dict[str, str]:
+    from importlib import metadata  # takes long
+
     versions = {"python": platform.python_version()}
     for package in ("draftwood", "torch", "transformers", "gguf", "safetensors", "tokenizers"):
         try:
