@@ -66,6 +66,14 @@ def from_bfloat16(bits: UInt16[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def as_floats(numbers: Any) -> Float[np.ndarray, "..."]:
+    """Give an array, the bits of bfloat16 or a tensor as float32."""
+    array = as_array(numbers)
+    return (
+        from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)
+    )
+
+
 def rounded(numbers: Float[np.ndarray, "..."], dtype: FloatType) -> Float[np.ndarray, "..."]:
     """Round float32 to what a type holds; they stay in float32."""
     if dtype == "float32":

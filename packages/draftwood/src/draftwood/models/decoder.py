@@ -9,7 +9,7 @@ from draftwood.models.families import Routing, Scales
 from draftwood.native.matrix import Blocks, Weights
 
 Numbers = Any
-"""An array, or a tensor; shapes are told where it is named."""
+"""An array, whose uint16 are the bits of bfloat16, or a tensor; shapes are told with each."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+"""Activations of gated networks: Transformers' names, and ours."""
+
 
 @dataclass(frozen=True)
 class Scales:
@@ -74,6 +77,7 @@ class Family:
 
     Attributes:
         title: what its models are called.
+        prefix: of the names of the decoder's tensors.
         norms: of a layer.
         norm_shift: what is added to the weights of norms.
         is_layer_norm: whether norms take off the mean.
@@ -91,6 +95,7 @@ class Family:
 
     title: str
     norms: LayerNorms = LayerNorms()
+    prefix: str = "model."
     norm_shift: float = 0.0
     is_layer_norm: bool = False
     activation: str = "hidden_act"
@@ -196,6 +201,7 @@ FAMILIES: dict[str, Family] = {
     "Gemma3ForConditionalGeneration": replace(
         _GEMMA3,
         title="Gemma 3 with images (text alone)",
+        prefix="model.language_model.",
         scales=lambda config: replace(_gemma3(config), logit_cap=None),
     ),
     "Phi3ForCausalLM": Family(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from draftwood.arrays import ALIGNMENT, address_of, aligned, as_array, like
+from draftwood.arrays import ALIGNMENT, address_of, aligned, as_array, as_floats, like
 from draftwood.native.library import integers, library
 from draftwood.native.structures import CMatrix, CStoredBlocks
 from draftwood.native.threads import threads
@@ -110,7 +110,9 @@ class Blocks:
 
 
 Weights = Any
-"""Weights of a linear layer: [outputs inputs] numbers in an array or a tensor, or ``Blocks``."""
+"""Weights of a linear layer: [outputs inputs] numbers in an array, whose uint16 are the bits of
+bfloat16, or in a tensor, or ``Blocks``.
+"""
 
 
 class Matrix:
@@ -186,7 +188,7 @@ class Matrix:
             matrix, unfilled = cls.of_blocks(weights, bias, products)
             fill(unfilled)
             return matrix
-        offered, floats = library(), np.ascontiguousarray(as_array(weights), np.float32)
+        offered, floats = library(), np.ascontiguousarray(as_floats(weights))
         format = FROM_FLOATS[products]
         address, (outputs, inputs) = address_of(floats), floats.shape
         if format == "Q8_0" and offered.draftwood_fits_int4(address, outputs, inputs, threads()):

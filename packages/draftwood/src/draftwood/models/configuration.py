@@ -1,0 +1,291 @@
+"""Configurations of the native families, read from what a config.json says.
+
+``Configuration`` answers as Transformers' classes do: it knows what a file leaves out, older names
+of rotary parameters, and which layers see a window. A file that asks for something else raises
+``UnknownConfigurationError``, and Transformers may read it.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from draftwood.models.configuration_defaults import CLASSES, ConfigurationClass
+from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
+from draftwood.models.rotary import why_unknown
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+RENAMED = {"attention": FULL}
+SCALED = ("llama3", "yarn", "longrope")
+"""Scalings that go by the length of the first training texts."""
+REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
+"""Keys that change a model in ways that are not known here, unless they say nothing."""
+SAME = ("num_experts", "num_local_experts")
+"""Two names of one number."""
+
+
+class UnknownConfigurationError(ValueError):
+    """A configuration that asks for something that this reader does not know; says what."""
+
+
+class Configuration:
+    """A configuration of a model of one of the ``FAMILIES``, of its text part.
+
+    Every key is an attribute, as in Transformers: those of the file, and the defaults of the class.
+
+    Args:
+        told: the whole content of a config.json.
+
+    Attributes:
+        family: see ``FAMILIES``.
+        architecture: its name there.
+        rope_parameters: with all that Transformers adds; by kinds of layers where they differ.
+        windows: positions that each layer's attention reaches back, itself included; None for all.
+
+    Raises:
+        UnknownConfigurationError: see above.
+    """
+
+    rope_parameters: dict[str, Any]
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        kind = _class_of(told)
+        text = told["text_config"] if kind.part else told
+        text_kind = CLASSES[kind.part or told["model_type"]]
+        values = {**text_kind.values, **_renamed(text_kind, text)}
+        if kind.part:
+            values["tie_word_embeddings"] = _tied(told, values)
+        _require_numbers(values)
+        vars(self).update(values)
+        self.architecture = kind.architecture
+        self.family: Family = FAMILIES[kind.architecture]
+        _complete(self, text_kind)
+        self.windows = _windows(self, text_kind)
+        self.rope_parameters = _rope_parameters(self, text_kind, text)
+        _require_readable(self)
+
+    @property
+    def head_size(self) -> int:
+        """Dimensions of a head of attention."""
+        told = getattr(self, "head_dim", None)
+        return told or self.get("hidden_size") // self.get("num_attention_heads")
+
+    def get(self, name: str) -> Any:
+        """A value by its key."""
+        return getattr(self, name)
+
+
+def why_not_native(told: Mapping[str, Any]) -> str | None:
+    """Say why a configuration cannot be read here; None if it can."""
+    try:
+        Configuration(told)
+    except UnknownConfigurationError as error:
+        return str(error)
+    return None
+
+
+def end_tokens_of(told: Mapping[str, Any], generation: Mapping[str, Any] | None) -> frozenset[int]:
+    """Tokens with which a model ends its text.
+
+    Args:
+        told: the content of its config.json.
+        generation: that of its generation_config.json; None where it has none.
+    """
+    if generation is None:
+        ends = told.get("eos_token_id")
+        text = told.get("text_config")
+        ends = text.get("eos_token_id") if ends is None and isinstance(text, Mapping) else ends
+    else:
+        ends = generation.get("eos_token_id")
+    return frozenset([ends] if isinstance(ends, int) else ends or ())
+
+
+def _class_of(told: Mapping[str, Any]) -> ConfigurationClass:
+    kind = CLASSES.get(str(told.get("model_type")))
+    if kind is None or not kind.architecture:
+        raise UnknownConfigurationError(
+            f"its model_type is {told.get('model_type')!r}, not one of"
+            f" {', '.join(name for name, each in CLASSES.items() if each.architecture)}"
+        )
+    text = told.get("text_config") if kind.part else told
+    if not isinstance(text, Mapping) or text.get("model_type", kind.part) != (
+        kind.part or told["model_type"]
+    ):
+        raise UnknownConfigurationError(f"its text_config is not one of {kind.part}")
+    for name in REFUSED:
+        if told.get(name) or text.get(name):
+            raise UnknownConfigurationError(f"its config.json has {name}")
+    return kind
+
+
+def _renamed(kind: ConfigurationClass, text: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a file, with the class's own name where there are two of one thing."""
+    values = {name: deepcopy(each) for name, each in text.items() if _says(name, each)}
+    own = next((name for name in SAME if name in kind.values), None)
+    for name in SAME:
+        if own is not None and name != own and name in values:
+            values[own] = values.pop(name)
+    return values
+
+
+def _says(name: str, value: object) -> bool:
+    """Leave out a null that classes take for nothing."""
+    return value is not None or name != "rope_parameters"
+
+
+def _tied(told: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Look for one answer in a model with a text part."""
+    found = told.get("tie_word_embeddings", True)
+    if bool(found) != bool(values["tie_word_embeddings"]):
+        raise UnknownConfigurationError("its two tie_word_embeddings contradict each other")
+    return bool(found)
+
+
+_COUNTS = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "max_position_embeddings"),
+)
+
+
+def _require_numbers(values: Mapping[str, Any]) -> None:
+    """Refuse counts that are none, which Transformers explains."""
+    for name in _COUNTS:
+        if type(values.get(name)) is not int or values[name] < 1:
+            raise UnknownConfigurationError(f"its {name} is {values.get(name)!r}")
+    for name in ("num_key_value_heads", "head_dim", "sliding_window"):
+        told = values.get(name)
+        if told is not None and (type(told) is not int or told < 1):
+            raise UnknownConfigurationError(f"its {name} is {told!r}")
+
+
+def _complete(config: Any, kind: ConfigurationClass) -> None:
+    """Do what the class does to its own values when they are all there."""
+    if config.num_key_value_heads is None:
+        config.num_key_value_heads = config.num_attention_heads
+    if "use_sliding_window" in kind.values and "no_rope_layers" not in kind.values:
+        config.sliding_window = config.sliding_window if config.use_sliding_window else None
+    if config.architecture == "GemmaForCausalLM" and config.hidden_act == "gelu":
+        config.hidden_act = "gelu_pytorch_tanh"  # which it means
+    if config.architecture == "Cohere2ForCausalLM":
+        config.head_dim = config.hidden_size // config.num_attention_heads
+    if kind.values.get("no_rope_layers", 0) is None and config.no_rope_layers is None:
+        every = config.no_rope_layer_interval
+        config.no_rope_layers = [int((i + 1) % every != 0) for i in _layers(config)]
+    if getattr(config, "layer_types", None) is None and kind.layer_types is not None:
+        config.layer_types = kind.layer_types(config)
+    told = getattr(config, "layer_types", None)
+    if told is not None:
+        config.layer_types = [RENAMED.get(each, each) for each in told]
+        if set(config.layer_types) - {FULL, SLIDING} or len(told) != config.num_hidden_layers:
+            raise UnknownConfigurationError(f"its layer_types are {told}")
+
+
+def _layers(config: Any) -> range:
+    return range(config.num_hidden_layers)
+
+
+def _windows(config: Any, kind: ConfigurationClass) -> list[int | None]:
+    """The window of each layer; classes that make none ignore what a file says of them."""
+    window, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    if not kind.makes_windows:
+        return [None for _ in _layers(config)]
+    return [window if types is None or types[i] == SLIDING else None for i in _layers(config)]
+
+
+def _rope_parameters(
+    config: Any, kind: ConfigurationClass, text: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The parameters of rotary positions under their newer names, and with their defaults."""
+    told = text.get("rope_parameters")
+    told = deepcopy(dict(config.rope_parameters or {}) if told is None else dict(told))
+    scaling = text.get("rope_scaling")
+    if kind.local_theta is not None:
+        return _by_kinds_of_layers(config, kind, text, told)
+    told = deepcopy(dict(scaling)) if scaling else told
+    if set(told) & {FULL, SLIDING}:
+        raise UnknownConfigurationError("its parameters of rotary positions differ by layers")
+    told.setdefault("rope_theta", text.get("rope_theta", kind.theta))
+    if (partial := text.get("partial_rotary_factor", kind.partial)) is not None:
+        told.setdefault("partial_rotary_factor", partial)
+    told.setdefault("rope_type", told.get("type", "default"))
+    if config.architecture == "Phi3ForCausalLM" and told["rope_type"] in ("su", "yarn"):
+        told["rope_type"] = "longrope"
+    if told["rope_type"] in SCALED:
+        before = getattr(config, "original_max_position_embeddings", None)
+        usual = told.get("original_max_position_embeddings", config.max_position_embeddings)
+        told["original_max_position_embeddings"] = usual if before is None else before
+    return told
+
+
+def _by_kinds_of_layers(
+    config: Any, kind: ConfigurationClass, text: Mapping[str, Any], told: dict[str, Any]
+) -> dict[str, Any]:
+    """The same where layers with a window go by a table of their own (Gemma 3)."""
+    if set(told) - {FULL, SLIDING} or "partial_rotary_factor" in text:
+        raise UnknownConfigurationError("its parameters of rotary positions are for all layers")
+    bases = {FULL: ("rope_theta", kind.theta), SLIDING: ("rope_local_base_freq", kind.local_theta)}
+    found = {}
+    for layers, (name, usual) in bases.items():
+        own = dict(told.get(layers) or {})
+        own |= (text.get("rope_scaling") or {}) if layers == FULL else {}
+        own.setdefault("rope_theta", text.get(name, usual))
+        own.setdefault("rope_type", own.get("type", "default"))
+        if own["rope_type"] in SCALED:
+            own.setdefault("original_max_position_embeddings", config.max_position_embeddings)
+        if own["rope_type"] == "yarn":
+            own["truncate"] = True  # Transformers looks for it elsewhere
+        found[layers] = own
+    return found
+
+
+def rotary_parameters(config: Configuration, name: str) -> dict[str, Any]:
+    """The parameters of one of the tables, which a family names."""
+    told = config.rope_parameters
+    return told[name.removesuffix("_")] if name else told
+
+
+def rotary_names(config: Configuration) -> list[str]:
+    """The tables of rotary frequencies that layers go by, each once; at least one."""
+    named = [config.family.rotary(config, layer) for layer in _layers(config)]
+    return list(dict.fromkeys(name for name in named if name is not None)) or [""]
+
+
+def _require_readable(config: Configuration) -> None:
+    """Refuse what the native path, or this reader, does not know."""
+    reason = config.family.why_not(config)
+    act = config.get(config.family.activation)
+    if reason is None and act not in ACTIVATIONS:
+        reason = f"its activation is {act}, not one of {', '.join(ACTIVATIONS)}"
+    if reason is None and config.head_size % 2:
+        reason = f"its heads have {config.head_size} dimensions"
+    for name in rotary_names(config):
+        reason = reason or _why_not_rotary(config, rotary_parameters(config, name))
+    if reason is not None:
+        raise UnknownConfigurationError(reason)
+
+
+def _why_not_rotary(config: Configuration, parameters: Mapping[str, Any]) -> str | None:
+    reason, kind = why_unknown(parameters), parameters["rope_type"]
+    if reason is not None:
+        return reason
+    partial = parameters.get("partial_rotary_factor", 1.0)
+    is_phi3 = config.architecture == "Phi3ForCausalLM"
+    if partial != 1.0 and not (is_phi3 or config.architecture == "StableLmForCausalLM"):
+        return f"its partial_rotary_factor is {partial}"
+    if is_phi3 and kind not in ("default", "longrope"):
+        return f"its rotary positions are scaled as {kind!r}"
+    pairs = int(config.head_size * partial) // 2
+    lengths = [len(each) for each in _factors(parameters)]
+    return (
+        f"it has {lengths} factors for {pairs} rotary frequencies"
+        if _differ(lengths, pairs)
+        else None
+    )
+
+
+def _factors(parameters: Mapping[str, Any]) -> Sequence[Sequence[float]]:
+    names = ("short_factor", "long_factor")
+    return [parameters[name] for name in names if isinstance(parameters.get(name), list)]
+
+
+def _differ(lengths: Sequence[int], pairs: int) -> bool:
+    return any(length != pairs for length in lengths)

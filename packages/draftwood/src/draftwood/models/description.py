@@ -1,0 +1,262 @@
+"""Read a decoder from a configuration and arrays, without PyTorch and Transformers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from draftwood.arrays import FloatType, as_floats, rounded
+from draftwood.models.configuration import Configuration, rotary_names, rotary_parameters
+from draftwood.models.decoder import (
+    Decoder,
+    Expert,
+    Experts,
+    Layer,
+    Norm,
+    Projection,
+    Rotary,
+    Sizes,
+)
+from draftwood.models.families import ACTIVATIONS, Family, Scales
+from draftwood.models.rotary import rotary_of
+from draftwood.models.shapes import Shape, tensor_shapes
+from draftwood.native.matrix import Blocks, Weights
+
+PARTS = ("gate", "up", "down")
+"""Matrices of an expert."""
+FLOAT_TYPES: dict[str, FloatType] = {"uint16": "bfloat16", "float16": "float16"}
+"""By the types of arrays; all others are float32."""
+
+
+def describe(config: Mapping[str, Any], tensor: Callable[[str], Any]) -> Decoder:
+    """Read the parts of a model.
+
+    Args:
+        config: the content of its config.json.
+        tensor: gives a tensor by Transformers' name: an array, whose uint16 are the bits of
+            bfloat16, or ``Blocks``; None where there is none. Experts are asked for part by part,
+            as ``model.layers.0.mlp.experts.gate.weight``: [experts outputs inputs], or all below
+            each other, or a list of one for each.
+
+    Raises:
+        UnknownConfigurationError: for a configuration that asks for something not known here.
+        ValueError: for tensors that are missing, or of other shapes than the configuration asks
+            for.
+    """
+    read = Configuration(config)
+    return _Reader(read, tensor, shapes_of(read)).decoder()
+
+
+def shapes_of(config: Configuration) -> dict[str, Shape]:
+    """The shapes of all tensors of a model, by their names."""
+    told = vars(config) | {
+        "architectures": [_OF_TEXT.get(config.architecture, config.architecture)]
+    }
+    prefix = config.family.prefix
+    return {
+        name if name.startswith("lm_head") else prefix + name.removeprefix("model."): shape
+        for name, shape in tensor_shapes(told).items()
+    }
+
+
+_OF_TEXT = {"Gemma3ForConditionalGeneration": "Gemma3ForCausalLM"}
+
+
+def float_type(numbers: Any) -> FloatType:
+    """The type of an array's numbers; float32 for blocks."""
+    return (
+        "float32" if isinstance(numbers, Blocks) else FLOAT_TYPES.get(str(numbers.dtype), "float32")
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the parts of one model as its family has them."""
+
+    config: Configuration
+    tensor: Callable[[str], Any]
+    shapes: Mapping[str, Shape]
+
+    @property
+    def family(self) -> Family:
+        return self.config.family
+
+    def decoder(self) -> Decoder:
+        names, prefix = rotary_names(self.config), self.family.prefix
+        rotaries = tuple(self._rotary(name) for name in names)
+        embedding = self._read(f"{prefix}embed_tokens.weight")
+        sizes = self._sizes(2 * len(rotaries[0].frequencies))
+        count = self.config.get("num_hidden_layers")
+        norm = self._norm(f"{prefix}norm")
+        assert norm is not None
+        is_tied = "lm_head.weight" not in self.shapes
+        return Decoder(
+            sizes=sizes,
+            scales=self._scales(norm.saved if isinstance(embedding, Blocks) else embedding),
+            embedding=embedding,
+            layers=tuple(self._layer(index, sizes, names) for index in range(count)),
+            norm=norm,
+            lm_head=Projection(embedding, None) if is_tied else self._projection("lm_head"),
+            rotaries=rotaries,
+        )
+
+    def _rotary(self, name: str) -> Rotary:
+        longest = self.config.get("max_position_embeddings")
+        return rotary_of(rotary_parameters(self.config, name), self.config.head_size, longest)
+
+    def _sizes(self, rotary_dim: int) -> Sizes:
+        config, head_dim = self.config, self.config.head_size
+        query_norm = self.shapes.get(f"{self.family.prefix}layers.0.self_attn.q_norm.weight")
+        return Sizes(
+            hidden=config.get("hidden_size"),
+            intermediate_size=config.get("intermediate_size"),
+            heads=config.get("num_attention_heads"),
+            num_kv_heads=config.get("num_key_value_heads"),
+            head_dim=head_dim,
+            rotary_dim=rotary_dim,
+            is_layer_norm=self.family.is_layer_norm,
+            norms_whole_vectors=query_norm is not None and query_norm[0] > head_dim,
+            is_parallel=bool(self.family.is_parallel(config)),
+            activation=ACTIVATIONS[config.get(self.family.activation)],
+            epsilon=float(
+                config.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
+            ),
+        )
+
+    def _scales(self, numbers: Any) -> Scales:
+        """The family's, of which one is rounded to the type of the model's numbers."""
+        scales = self.family.scales(self.config)
+        scale = rounded(np.array([scales.embedding], np.float32), float_type(numbers))
+        return replace(scales, embedding=float(scale[0]))
+
+    def _layer(self, index: int, sizes: Sizes, rotaries: list[str]) -> Layer:
+        at, names = f"{self.family.prefix}layers.{index}.", self.family.norms
+        query, key, value = self._query_key_value(f"{at}self_attn.", sizes)
+        experts = self._experts(f"{at}mlp.") if self._has_experts(at) else None
+        gate, up, down = (None, None, None) if experts else self._network(f"{at}mlp.")
+        mlp_norm = names.attention if sizes.is_parallel else names.mlp
+        rotary = self.family.rotary(self.config, index)
+        return Layer(
+            attention_norm=self._norm_of(at, names.attention),
+            query=query,
+            key=key,
+            value=value,
+            query_norm=self._norm(f"{at}self_attn.q_norm"),
+            key_norm=self._norm(f"{at}self_attn.k_norm"),
+            output=self._projection(f"{at}self_attn.o_proj"),
+            after_attention_norm=self._norm_of(at, names.after_attention),
+            mlp_norm=self._norm_of(at, mlp_norm),
+            gate=gate,
+            up=up,
+            down=down,
+            experts=experts,
+            after_mlp_norm=self._norm_of(at, names.after_mlp),
+            sinks=self._floats(f"{at}self_attn.sinks"),
+            window=self.config.windows[index],
+            rotary=None if rotary is None else rotaries.index(rotary),
+        )
+
+    def _has_experts(self, at: str) -> bool:
+        return f"{at}mlp.experts.gate.weight" in self.shapes
+
+    def _read(self, name: str) -> Any:
+        """A tensor that the configuration asks for."""
+        found, wanted = self.tensor(name), self.shapes[name]
+        if found is None:
+            raise ValueError(f"1 tensors are missing, the first is {name}")
+        shape = (len(found), *found[0].shape) if isinstance(found, list) else tuple(found.shape)
+        if shape != wanted and shape != _flat(wanted):
+            raise ValueError(f"its tensor {other_shape(name, shape, wanted)}")
+        return found
+
+    def _floats(self, name: str) -> Any:
+        return as_floats(self._read(name)) if name in self.shapes else None
+
+    def _norm_of(self, at: str, name: str | None) -> Norm | None:
+        return None if name is None else self._norm(at + name)
+
+    def _norm(self, name: str) -> Norm | None:
+        if f"{name}.weight" not in self.shapes:
+            return None
+        saved = self._read(f"{name}.weight")
+        weight = as_floats(saved) + np.float32(self.family.norm_shift)
+        return Norm(weight, self._floats(f"{name}.bias"), saved)
+
+    def _projection(self, name: str) -> Projection:
+        return Projection(self._read(f"{name}.weight"), self._floats(f"{name}.bias"))
+
+    def _query_key_value(self, at: str, sizes: Sizes) -> list[Projection]:
+        """All three, also where one tensor holds them below each other."""
+        shared = sizes.num_kv_heads * sizes.head_dim
+        parts = [self._projection(at + name) for name in self.family.query_key_value]
+        if len(parts) == 1:
+            parts = parts[0].split([sizes.heads * sizes.head_dim, shared, shared])
+        if self.family.is_interleaved:
+            parts[:2] = [part.reordered(halves(part.weight, sizes)) for part in parts[:2]]
+        return parts
+
+    def _network(self, at: str) -> tuple[Projection, Projection, Projection]:
+        """The gate and what it gates, also where one tensor holds both below each other."""
+        parts = [self._projection(at + name) for name in self.family.gate_up]
+        half = parts[0].weight.shape[0] // 2
+        gate, up = parts if len(parts) == 2 else parts[0].split([half, half])
+        return gate, up, self._projection(f"{at}down_proj")
+
+    def _experts(self, at: str) -> Experts:
+        routing = self.family.routing(self.config)
+        assert routing is not None  # or the table lacks an entry
+        router = self._projection(f"{at}{self.family.router}")
+        weights = [self._read(f"{at}experts.{part}.weight") for part in PARTS]
+        biases = [self._floats(f"{at}experts.{part}.bias") for part in PARTS]
+        count = len(router.weight)
+        return Experts(
+            router=as_floats(router.weight),
+            router_bias=router.bias,
+            networks=tuple(
+                Expert(
+                    *(
+                        Projection(_of_expert(weight, expert, count), _at(bias, expert))
+                        for weight, bias in zip(weights, biases, strict=True)
+                    )
+                )
+                for expert in range(count)
+            ),
+            routing=routing,
+        )
+
+
+def halves(weights: Weights, sizes: Sizes) -> Int[np.ndarray, " outputs"]:
+    """The outputs of queries or keys as rotary positions turn them here.
+
+    Where those turn neighbours, these become the two halves of a head, in queries and keys alike;
+    products of the two stay what they were.
+    """
+    heads = np.arange(weights.shape[0]).reshape(-1, sizes.head_dim)
+    turned = sizes.rotary_dim
+    pairs = heads[:, :turned].reshape(len(heads), -1, 2).swapaxes(1, 2)
+    return np.concatenate([pairs.reshape(len(heads), -1), heads[:, turned:]], 1).flatten()
+
+
+def other_shape(name: str, stored: Shape, by_configuration: Shape) -> str:
+    """Message for a tensor of another shape than the model's."""
+    sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
+    return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
+
+
+def _of_expert(weights: Any, expert: int, count: int) -> Weights:
+    """One of several in a list, behind each other, or below each other."""
+    if isinstance(weights, list) or len(weights.shape) == 3:
+        return weights[expert]
+    outputs = weights.shape[0] // count
+    return weights[expert * outputs : (expert + 1) * outputs]
+
+
+def _at(biases: Any, expert: int) -> Any:
+    return None if biases is None else biases[expert]
+
+
+def _flat(shape: Shape) -> Shape:
+    """Shape of several matrices below each other."""
+    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
