@@ -11,7 +11,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from draftwood.loading.gguf_files import QuickReader, gguf_folder
+from draftwood.loading.gguf_files import gguf_folder
+from draftwood.loading.gguf_reader import QuickReader
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest

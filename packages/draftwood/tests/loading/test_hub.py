@@ -9,7 +9,6 @@ import sys
 from copy import copy
 from pathlib import Path
 
-import gguf
 import huggingface_hub.constants
 import pytest
 import safetensors.torch
@@ -18,10 +17,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.loading import hub, packages
-from draftwood.loading.gguf_files import read_tokenizer
 from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST
+from draftwood.tokenizer import tokenizer_of_gguf
 from gguf_writing import MERGES, TEMPLATE, TOKENS, write_gguf
 
 SOURCE = str(Path(hub.__file__).parents[2])
@@ -312,8 +311,7 @@ def test_a_gguf_file_loads_with_tokenizer_and_template(
     plain = copy(loaded.tokenizer)
     plain.chat_template = None
     plain.save_pretrained(gguf_file.parent)
-    reader = gguf.GGUFReader(gguf_file)
-    assert read_tokenizer(gguf_file, reader, "llama").chat_template == TEMPLATE
+    assert tokenizer_of_gguf(gguf_file, "llama").chat_template == TEMPLATE
     assert loaded.tokenizer.decode(loaded.tokenizer(" a tt é").input_ids) == " a tt é"
     assert json.loads((loaded.path / MANIFEST).read_text())["source"] == str(gguf_file)
 

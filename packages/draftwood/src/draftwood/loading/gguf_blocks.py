@@ -6,44 +6,40 @@ path, which never makes floats of them.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from draftwood.arrays import as_array
+from draftwood.loading.folders import REST
 from draftwood.loading.gguf_files import (
-    FLOATS,
-    Layout,
     NotInBlocksError,
-    opened,
     parts_of,
-    quantisation_of,
-    read_tokenizer,
     readable,
     stored_folder,
+    write_settings,
 )
-from draftwood.loading.gguf_metadata import FACTORS, read_metadata
-from draftwood.loading.kept_decoder import keep, read_kept
+from draftwood.models.configuration import Configuration, end_tokens_of, why_not_native
 from draftwood.models.decoder_model import DescribedModel
+from draftwood.models.description import describe
+from draftwood.models.model import Cpu
 from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
-from draftwood.pytorch.loading import skeleton
-from draftwood.pytorch.models.reading import why_other_shape
 from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
-from draftwood.storage.progress import progress, quiet_transformers
+from draftwood.storage.progress import progress
+from draftwood.storage.safetensors import write_arrays
+from draftwood.tokenizer import tokenizer_of_gguf
 
 if TYPE_CHECKING:
-    from gguf import ReaderTensor
+    from draftwood.loading.gguf_reader import Content, PlacedTensor
 
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 1
+READING = 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class StoredMatrix:
     """Location of a matrix in its GGUF file.
 
     Attributes:
-        module: of the Transformers model, or one of the matrices of experts, all of them below each
+        module: by Transformers' name, or one of the matrices of experts, all of them below each
             other, as ``model.layers.0.mlp.experts.gate``.
         format: llama.cpp's name, such as Q4_K.
         part: number of the file.
@@ -70,6 +66,17 @@ class StoredMatrix:
     inputs: int
     order: str | None
 
+    @property
+    def end(self) -> int:
+        """Bytes of the file up to the end of this matrix."""
+        return self.offset + self.rows * self.row_bytes
+
+    def blocks(self, file: np.ndarray, orders: Mapping[str, np.ndarray]) -> Blocks:
+        """The matrix in its mapped file."""
+        stored = file[self.offset : self.end].reshape(self.rows, self.row_bytes)
+        order = None if self.order is None else orders[self.order].astype(np.int64)
+        return Blocks(self.format, stored, self.inputs, order)
+
 
 def blocks_folder(path: Path) -> Path:
     """The folder that describes the GGUF file at `path`, made by the first call.
@@ -83,7 +90,7 @@ def blocks_folder(path: Path) -> Path:
     folder = stored_folder(path, f"-blocks{READING}")
     if folder.is_dir():
         return folder
-    return publish(folder, str(path), lambda partial: describe(path, partial))
+    return publish(folder, str(path), lambda partial: write_description(path, partial))
 
 
 def is_blocks_folder(folder: Path) -> bool:
@@ -91,50 +98,22 @@ def is_blocks_folder(folder: Path) -> bool:
     return (folder / PLACES).is_file()
 
 
-def describe(path: Path, folder: Path) -> Facts:
-    """Write into `folder` all that a model needs besides the matrices of its file.
+def write_description(path: Path, folder: Path) -> Facts:
+    """Write into ``folder`` all that a model needs besides the matrices of its file.
 
     Returns what the folder's manifest says of the weights.
     """
-    from gguf import dequantize
-    from transformers import AutoConfig
-
-    from draftwood.loading.gguf_settings import configuration
+    from draftwood.loading.gguf_reader import read_content
 
     parts = parts_of(path)
-    with progress(f"reading {path.name} (once)"), quiet_transformers(), readable(path):
-        readers = opened(parts)
-        metadata = read_metadata(readers)
-        config = AutoConfig.for_model(**configuration(metadata))
-        model = skeleton.skeleton(config)
-        _require_native(model, (each for reader in readers for each in reader.tensors))
-        matrices, small = list[StoredMatrix](), dict[str, torch.Tensor]()
-        layout, shapes = Layout(metadata.architecture, model), skeleton.shapes_of(model)
-        for part, tensor in (
-            (part, each) for part, reader in enumerate(readers) for each in reader.tensors
-        ):
-            if tensor.name in FACTORS:
-                continue
-            _require_shape(shapes, layout, tensor)
-            if len(tensor.shape) == 3 and (name := layout.name_of(tensor.name)) in shapes:
-                matrices.append(_stored(name.removesuffix(".weight"), tensor, part, False))
-                continue
-            if len(tensor.shape) == 2 and not layout.is_part(tensor.name):
-                module, order = _ordered(layout, model, tensor)
-                if module is not None:
-                    matrices.append(_stored(module, tensor, part, order is not None))
-                    if order is not None:
-                        small[ORDER + module] = order
-                    continue
-            name, values = layout.place(tensor.name, dequantize(tensor.data, tensor.tensor_type))
-            if name is not None:
-                small[name] = torch.from_numpy(np.array(values, dtype=np.float32))
-        for name, values in layout.joined.items():
-            skeleton.require_shape(name, tuple(values.shape), shapes[name])
-        small |= layout.joined
-        tokenizer = read_tokenizer(parts[0], readers[0], config.model_type)
-        skeleton.require_all(model, {*small, *(f"{each.module}.weight" for each in matrices)})
-    skeleton.save(model, tokenizer, small, folder)
+    with progress(f"reading {path.name} (once)"), readable(path):
+        content = read_content(parts)
+        _require_native(content)
+        matrices, small = _told_apart(content)
+        tokenizer = tokenizer_of_gguf(parts[0], content.architecture)
+    write_settings(content.config, folder)
+    tokenizer.save(folder)
+    write_arrays(folder / REST, small)
     # a file within the folder may move with it
     told = [part.name if part.parent == folder else str(part) for part in parts]
     places = {
@@ -144,7 +123,32 @@ def describe(path: Path, folder: Path) -> Facts:
     }
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
     # the digest of gigabytes is taken when it is asked for
-    return {"quantisation": quantisation_of(readers), "weights": None}
+    return {"quantisation": content.quantisation, "weights": None}
+
+
+def _told_apart(content: "Content") -> tuple[list[StoredMatrix], dict[str, np.ndarray]]:
+    """Matrices, which stay in the file, and the values of all other tensors.
+
+    Among these are the orders of rows of matrices.
+    """
+    from draftwood.loading.gguf_names import halves
+    from draftwood.loading.gguf_reader import floats, placed
+
+    layout, router = content.layout, f"mlp.{content.native.family.router}.weight"
+    matrices, small = list[StoredMatrix](), dict[str, np.ndarray]()
+    for each in placed(content):
+        is_weight = each.name.endswith(".weight") and not each.name.endswith(router)
+        if not is_weight or len(each.stored.shape) < 2:
+            small[each.name] = floats(each.stored, layout)
+            continue
+        module, heads = each.name.removesuffix(".weight"), layout.heads_of(each.stored.name)
+        rows = int(each.stored.shape[1])
+        order = np.arange(rows) if heads is None else halves(rows, heads)
+        is_ordered = not np.array_equal(order, np.arange(rows))
+        if is_ordered:
+            small[ORDER + module] = order.astype(np.int32)
+        matrices.append(_stored(module, each, is_ordered))
+    return matrices, small
 
 
 def matrix_shapes(folder: Path) -> dict[str, tuple[int, int]]:
@@ -172,32 +176,52 @@ def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
     paths, matrices = _read_places(folder)
     files = [_mapped(path) for path in paths]
     for each in matrices:
-        end = each.offset + each.rows * each.row_bytes
-        if end > len(files[each.part]):
+        if each.end > len(files[each.part]):
             raise ValueError(
                 f"{paths[each.part]} was cut short since it was first read: the matrix of"
-                f" {each.module} goes to byte {end} of {len(files[each.part])}; fetch it again"
+                f" {each.module} goes to byte {each.end} of {len(files[each.part])}; fetch it again"
             )
     require_unchanged(folder)
     sizes = [
         Matrix.sizes(kept_as(each.format, products), each.rows, each.inputs) for each in matrices
     ]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
-    kept = read_kept(folder, files)
-    if kept is not None:
-        return kept
-    small = skeleton.small_tensors(folder)
-    orders = {name: small.pop(name) for name in [*small] if name.startswith(ORDER)}
-    found = dict[str, Blocks]()
-    for each in matrices:
-        end = each.offset + each.rows * each.row_bytes
-        stored = files[each.part][each.offset : end]
-        order = None if each.order is None else as_array(orders[each.order]).astype(np.int64)
-        shape = (each.rows, each.row_bytes)
-        found[each.module] = Blocks(each.format, stored.reshape(shape), each.inputs, order)
-    model = DescribedModel.of(skeleton.open_skeleton(folder, small, found))
-    keep(model, folder, files)
-    return model
+    small = _small_tensors(folder)
+    tensors = small | {
+        f"{each.module}.weight": each.blocks(files[each.part], small) for each in matrices
+    }
+    return _described(folder, tensors)
+
+
+def _small_tensors(folder: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(folder / REST)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{folder / REST} cannot be read ({error}); delete that folder and load again"
+        ) from None
+
+
+def _described(folder: Path, tensors: Mapping[str, Any]) -> DescribedModel:
+    """The model of these tensors with the settings of a folder.
+
+    Raises:
+        ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
+    """
+    told, generation = (
+        json.loads((folder / name).read_text(encoding="utf-8"))
+        for name in ("config.json", "generation_config.json")
+    )
+    return DescribedModel(
+        decoder=describe(told, tensors.get),
+        config=Configuration(told),
+        end_tokens=end_tokens_of(told, generation),
+        dtype="float32",
+        device=Cpu(),
+    )
 
 
 def require_unchanged(folder: Path) -> None:
@@ -260,32 +284,13 @@ def _mapped(file: Path) -> np.ndarray:
         ) from error
 
 
-def _ordered(
-    layout: Layout, model: Any, tensor: "ReaderTensor"
-) -> tuple[str | None, torch.Tensor | None]:
-    """The linear layer that a matrix belongs to, and the file's row of each of its outputs.
-
-    What Transformers does to the values of a tensor is done to the numbers of its rows. No layer
-    where it belongs to something else, no rows where they are in order.
-    """
-    rows = int(tensor.shape[1])
-    numbers = np.arange(rows, dtype=np.float32)[:, None].repeat(2, axis=1)
-    name, values = layout.place(tensor.name, numbers)
-    module = None if name is None else skeleton.module_of(model, name)
-    if module is None:
-        return None, None
-    if values.shape != (rows, 2) or not np.array_equal(np.sort(values, axis=0), numbers):
-        raise NotInBlocksError(f"its tensor {tensor.name} is not used as it is stored")
-    order = torch.from_numpy(values[:, 0].astype(np.int32))
-    return module, None if torch.equal(order, torch.arange(rows, dtype=torch.int32)) else order
-
-
-def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) -> StoredMatrix:
+def _stored(module: str, placed: "PlacedTensor", is_ordered: bool) -> StoredMatrix:
+    tensor = placed.stored
     inputs, rows = int(tensor.shape[0]), prod(int(size) for size in tensor.shape[1:])
     return StoredMatrix(
         module,
         tensor.tensor_type.name,
-        part,
+        placed.part,
         int(tensor.data_offset),
         rows,
         int(tensor.n_bytes) // rows,
@@ -294,25 +299,17 @@ def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) ->
     )
 
 
-def _require_native(model: Any, tensors: Iterable["ReaderTensor"]) -> None:
+def _require_native(content: "Content") -> None:
     """Raise NotInBlocksError unless the native path runs this model with these matrices."""
-    reason = why_other_shape(model)
+    from draftwood.loading.gguf_reader import FLOATS
+
+    reason = why_not_native(content.config)
     if reason is not None:
         raise NotInBlocksError(f"the native path does not run it: {reason}")
     readable_formats = {*block_formats(), *(name for name in FLOATS if name != "F64")}
-    formats = {each.tensor_type.name for each in tensors if len(each.shape) > 1}
-    if strange := sorted(formats - readable_formats):
+    matrices = (each for _, each in content.tensors if len(each.shape) > 1)
+    if strange := sorted({each.tensor_type.name for each in matrices} - readable_formats):
         raise NotInBlocksError(
             f"its matrices are stored as {', '.join(strange)}; used as they are"
             f" {', '.join(sorted(readable_formats))}"
         )
-
-
-def _require_shape(
-    shapes: Mapping[str, skeleton.Shape], layout: Layout, tensor: "ReaderTensor"
-) -> None:
-    """Raise ValueError for a tensor of another shape than the model's."""
-    name = layout.name_of(tensor.name)
-    shape = tuple(int(size) for size in reversed(tensor.shape))
-    if name is not None and name in shapes:
-        skeleton.require_shape(tensor.name, shape, shapes[name])

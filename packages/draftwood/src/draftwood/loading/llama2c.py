@@ -3,14 +3,18 @@
 They are read and rewritten as a Transformers folder in float32.
 """
 
+import json
 import struct
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.storage.safetensors import write_arrays
+
+Numbers = Float[np.ndarray, "..."]
 HEADER = struct.Struct("<7i")
 
 
@@ -21,23 +25,22 @@ def convert_llama2c(checkpoint: Path, folder: Path) -> None:
 
     Raises ValueError when the file is not a whole llama2.c checkpoint.
     """
-    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
-
     sizes, weights = read_llama2c(checkpoint)
-    config = LlamaConfig(
-        **sizes, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2, dtype="float32"
-    )
-    with torch.device("meta"):
-        model = LlamaForCausalLM(config)
-    model.load_state_dict(weights, strict=not config.tie_word_embeddings, assign=True)
-    model.tie_weights()
+    config: dict[str, Any] = {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32"},
+        **sizes,
+        **{"hidden_act": "silu", "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    }
     # Training texts were joined by the begin token alone, so the model ends a story with it.
-    model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=[1, 2])
-    model.save_pretrained(folder)
+    ends = {"bos_token_id": 1, "eos_token_id": [1, 2]}
+    for name, content in {"config.json": config, "generation_config.json": ends}.items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_arrays(folder / "model.safetensors", weights)
 
 
-def read_llama2c(checkpoint: Path) -> tuple[dict, dict[str, Tensor]]:
-    """The arguments for LlamaConfig and the weights under the names of LlamaForCausalLM."""
+def read_llama2c(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    """The sizes of the model by Transformers' keys, and its weights by the names of a Llama."""
     data = (
         np.memmap(checkpoint, dtype=np.uint8, mode="r")
         if checkpoint.stat().st_size
@@ -67,12 +70,11 @@ def read_llama2c(checkpoint: Path) -> tuple[dict, dict[str, Tensor]]:
         raise ValueError(
             f"{checkpoint} has {data.size} bytes, its header promises {needed}; fetch it again"
         )
-    values = torch.from_numpy(
-        np.frombuffer(data[HEADER.size : needed].tobytes(), dtype="<f4").copy()
-    )
-    pieces = values.split([int(np.prod(shape)) for shape in shapes.values()])
+    values = np.frombuffer(data[HEADER.size : needed].tobytes(), dtype="<f4")
+    ends = accumulate((int(np.prod(shape)) for shape in shapes.values()), initial=0)
     tensors = {
-        name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+        name: values[begin:end].reshape(shape)
+        for (name, shape), (begin, end) in zip(shapes.items(), pairwise(ends), strict=True)
     }
     sizes = {
         "hidden_size": dim,
@@ -109,7 +111,7 @@ def _shapes(
     return shapes if tied else {**shapes, "output": (vocab, dim)}
 
 
-def _rename(tensors: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, Tensor]:
+def _rename(tensors: dict[str, Numbers], heads: int, kv_heads: int) -> dict[str, Numbers]:
     weights = {
         "model.embed_tokens.weight": tensors["embedding"],
         "model.norm.weight": tensors["final_norm"],
@@ -131,14 +133,16 @@ def _rename(tensors: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, 
         for layer, tensor in enumerate(tensors[source]):
             if source in ("q", "k"):
                 tensor = _halves_from_pairs(tensor, heads if source == "q" else kv_heads)
-            weights[f"model.layers.{layer}.{name}.weight"] = tensor.contiguous()
+            weights[f"model.layers.{layer}.{name}.weight"] = np.ascontiguousarray(tensor)
     return weights
 
 
-def _halves_from_pairs(weight: Float[Tensor, "rows dim"], heads: int) -> Float[Tensor, "rows dim"]:
+def _halves_from_pairs(
+    weight: Float[np.ndarray, "rows dim"], heads: int
+) -> Float[np.ndarray, "rows dim"]:
     """Reorder the rows of each head.
 
     llama2.c rotates neighbours (0, 1), Transformers rotates (0, head // 2).
     """
     rows, dim = weight.shape
-    return weight.view(heads, rows // heads // 2, 2, dim).transpose(1, 2).reshape(rows, dim)
+    return weight.reshape(heads, -1, 2, dim).swapaxes(1, 2).reshape(rows, dim)

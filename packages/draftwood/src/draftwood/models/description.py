@@ -21,7 +21,7 @@ from draftwood.models.decoder import (
 )
 from draftwood.models.families import ACTIVATIONS, Family, Scales
 from draftwood.models.rotary import rotary_of
-from draftwood.models.shapes import Shape, tensor_shapes
+from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
 PARTS = ("gate", "up", "down")
@@ -46,22 +46,7 @@ def describe(config: Mapping[str, Any], tensor: Callable[[str], Any]) -> Decoder
             for.
     """
     read = Configuration(config)
-    return _Reader(read, tensor, shapes_of(read)).decoder()
-
-
-def shapes_of(config: Configuration) -> dict[str, Shape]:
-    """The shapes of all tensors of a model, by their names."""
-    told = vars(config) | {
-        "architectures": [_OF_TEXT.get(config.architecture, config.architecture)]
-    }
-    prefix = config.family.prefix
-    return {
-        name if name.startswith("lm_head") else prefix + name.removeprefix("model."): shape
-        for name, shape in tensor_shapes(told).items()
-    }
-
-
-_OF_TEXT = {"Gemma3ForConditionalGeneration": "Gemma3ForCausalLM"}
+    return _Reader(read, tensor, tensor_shapes(read)).decoder()
 
 
 def float_type(numbers: Any) -> FloatType:
@@ -165,10 +150,10 @@ class _Reader:
         """A tensor that the configuration asks for."""
         found, wanted = self.tensor(name), self.shapes[name]
         if found is None:
-            raise ValueError(f"1 tensors are missing, the first is {name}")
+            require_none([name])
         shape = (len(found), *found[0].shape) if isinstance(found, list) else tuple(found.shape)
         if shape != wanted and shape != _flat(wanted):
-            raise ValueError(f"its tensor {other_shape(name, shape, wanted)}")
+            require_shape(name, shape, wanted)
         return found
 
     def _floats(self, name: str) -> Any:
@@ -237,12 +222,6 @@ def halves(weights: Weights, sizes: Sizes) -> Int[np.ndarray, " outputs"]:
     turned = sizes.rotary_dim
     pairs = heads[:, :turned].reshape(len(heads), -1, 2).swapaxes(1, 2)
     return np.concatenate([pairs.reshape(len(heads), -1), heads[:, turned:]], 1).flatten()
-
-
-def other_shape(name: str, stored: Shape, by_configuration: Shape) -> str:
-    """Message for a tensor of another shape than the model's."""
-    sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
-    return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
 def _of_expert(weights: Any, expert: int, count: int) -> Weights:

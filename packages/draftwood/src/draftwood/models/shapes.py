@@ -1,18 +1,17 @@
 """Shapes of a model's tensors by its configuration, for the families that run natively."""
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Sequence
 
-from draftwood.models.families import FAMILIES, Family
+from draftwood.models.configuration import Configuration
 
 Shape = tuple[int, ...]
 
-BIASED_INPUTS = {"Qwen2ForCausalLM": True, "StableLmForCausalLM": "use_qkv_bias"}
-"""Classes whose queries, keys and values may have biases where attention's output has none: the
-setting that says so, or True where they always do.
-"""
-NORMED_HEADS = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Gemma3ForCausalLM")
+BIASED_INPUTS = ("Qwen2ForCausalLM",)
+"""Classes whose queries, keys and values always have biases."""
+NORMED_HEADS = (
+    *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
+    *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+)
 """Classes that norm queries and keys head by head."""
 NORMED_WHOLE = ("Olmo2ForCausalLM", "OlmoeForCausalLM")
 """Classes that norm queries and keys across all heads."""
@@ -21,108 +20,110 @@ WITH_SINKS = ("GptOssForCausalLM",)
 """Classes whose attention has sinks, and whose experts and router have biases."""
 
 
-def tensor_shapes(config: Mapping[str, Any]) -> dict[str, Shape]:
+def tensor_shapes(config: Configuration) -> dict[str, Shape]:
     """Give the shapes of all tensors, by their names in Transformers' state dictionary.
 
     Weights of experts are told part by part, as ``model.layers.0.mlp.experts.gate.weight``
     [experts outputs inputs], and their biases likewise. A tied output head is left out.
-
-    Args:
-        config: of the text part, as config.json has it; ``architectures`` names its class.
-
-    Raises:
-        KeyError: for a class that is none of the ``FAMILIES``, and for settings that are missing.
     """
-    name, hidden = config["architectures"][0], config["hidden_size"]
-    family, norm = FAMILIES[name], _norm("model.norm", hidden, name)
-    shapes: dict[str, Shape] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
-    for layer in range(config["num_hidden_layers"]):
+    hidden, vocab = config.get("hidden_size"), config.get("vocab_size")
+    prefix = config.family.prefix
+    shapes: dict[str, Shape] = {f"{prefix}embed_tokens.weight": (vocab, hidden)}
+    for layer in range(config.get("num_hidden_layers")):
         network = _experts if _is_mixture(config, layer) else _network
-        parts = _attention(config, family) | network(config, family) | _norms(config, family)
-        shapes |= {f"model.layers.{layer}.{part}": shape for part, shape in parts.items()}
-    tied = (
-        {} if config["tie_word_embeddings"] else {"lm_head.weight": (config["vocab_size"], hidden)}
-    )
-    return shapes | norm | tied
+        parts = _attention(config) | network(config) | _norms(config)
+        shapes |= {f"{prefix}layers.{layer}.{part}": shape for part, shape in parts.items()}
+    if not config.get("tie_word_embeddings"):
+        shapes["lm_head.weight"] = (vocab, hidden)
+    return shapes | _norm(f"{prefix}norm", config)
 
 
-def _attention(config: Mapping[str, Any], family: Family) -> dict[str, Shape]:
-    name, hidden, heads = (
-        config["architectures"][0],
-        config["hidden_size"],
-        config["num_attention_heads"],
-    )
-    head_dim = config.get("head_dim") or hidden // heads
-    query, shared = heads * head_dim, (config.get("num_key_value_heads") or heads) * head_dim
-    outputs = (query, shared, shared)
-    if len(family.query_key_value) == 1:
-        outputs = (sum(outputs),)
-    biased = bool(config.get("attention_bias"))
-    told = BIASED_INPUTS.get(name, "attention_bias")
-    biased_inputs = told is True or bool(config.get(told))
-    shapes = _linear("self_attn.o_proj", hidden, query, biased)
-    for part, size in zip(family.query_key_value, outputs, strict=True):
-        shapes |= _linear(f"self_attn.{part}", size, hidden, biased_inputs)
-    if name in (*NORMED_HEADS, *NORMED_WHOLE):
-        whole = name in NORMED_WHOLE
-        shapes |= {"self_attn.q_norm.weight": (query if whole else head_dim,)}
-        shapes |= {"self_attn.k_norm.weight": (shared if whole else head_dim,)}
+def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
+    """Raise ValueError for a tensor of another shape than the model's."""
+    if shape != wanted:
+        raise ValueError(f"its tensor {other_shape(name, shape, wanted)}")
+
+
+def require_none(missing: Sequence[str]) -> None:
+    """Raise ValueError where tensors are missing."""
+    if missing:
+        raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
+
+
+def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int]) -> str:
+    """Message for a tensor of another shape than the model's."""
+    sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
+    return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
+
+
+def _attention(config: Configuration) -> dict[str, Shape]:
+    name, names = config.architecture, config.family.query_key_value
+    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    query = heads * config.head_size
+    shared = config.get("num_key_value_heads") * config.head_size
+    outputs = (query, shared, shared) if len(names) == 3 else (query + 2 * shared,)
+    has_bias = bool(getattr(config, "attention_bias", False))
+    inputs_have = name in BIASED_INPUTS or bool(getattr(config, "use_qkv_bias", has_bias))
+    shapes = _linear("self_attn.o_proj", query, hidden, has_bias)
+    for part, size in zip(names, outputs, strict=True):
+        shapes |= _linear(f"self_attn.{part}", hidden, size, inputs_have)
+    whole = name in NORMED_WHOLE
+    if whole or name in NORMED_HEADS:
+        shapes["self_attn.q_norm.weight"] = (query if whole else config.head_size,)
+        shapes["self_attn.k_norm.weight"] = (shared if whole else config.head_size,)
     return shapes | ({"self_attn.sinks": (heads,)} if name in WITH_SINKS else {})
 
 
-def _network(config: Mapping[str, Any], family: Family) -> dict[str, Shape]:
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    biased, outputs = bool(config.get("mlp_bias")), 2 * inner // len(family.gate_up)
-    shapes = _linear("mlp.down_proj", hidden, inner, biased)
-    for part in family.gate_up:
-        shapes |= _linear(f"mlp.{part}", outputs, hidden, biased)
+def _network(config: Configuration) -> dict[str, Shape]:
+    hidden, inner = config.get("hidden_size"), config.get("intermediate_size")
+    has_bias, names = bool(getattr(config, "mlp_bias", False)), config.family.gate_up
+    shapes = _linear("mlp.down_proj", inner, hidden, has_bias)
+    for part in names:
+        shapes |= _linear(f"mlp.{part}", hidden, 2 * inner // len(names), has_bias)
     return shapes
 
 
-def _experts(config: Mapping[str, Any], family: Family) -> dict[str, Shape]:
-    biased = config["architectures"][0] in WITH_SINKS
-    hidden, count = config["hidden_size"], _count(config)
-    inner = config.get("moe_intermediate_size") or config["intermediate_size"]
-    shapes = _linear(f"mlp.{family.router}", count, hidden, biased)
-    sizes = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
-    for part, (outputs, inputs) in sizes.items():
-        of = _linear(f"mlp.experts.{part}", outputs, inputs, biased)
-        shapes |= {name: (count, *shape) for name, shape in of.items()}
+def _experts(config: Configuration) -> dict[str, Shape]:
+    has_bias = config.architecture in WITH_SINKS
+    hidden, count = config.get("hidden_size"), _count(config)
+    inner = getattr(config, "moe_intermediate_size", config.get("intermediate_size"))
+    shapes = _linear(f"mlp.{config.family.router}", hidden, count, has_bias)
+    for part, sizes in {
+        "gate": (hidden, inner),
+        "up": (hidden, inner),
+        "down": (inner, hidden),
+    }.items():
+        own = _linear(f"mlp.experts.{part}", *sizes, has_bias)
+        shapes |= {name: (count, *shape) for name, shape in own.items()}
     return shapes
 
 
-def _count(config: Mapping[str, Any]) -> int:
-    return config.get("num_local_experts") or config.get("num_experts") or 0
+def _count(config: Configuration) -> int:
+    """Number of experts; 0 for none."""
+    return getattr(config, "num_local_experts", getattr(config, "num_experts", 0))
 
 
-def _is_mixture(config: Mapping[str, Any], layer: int) -> bool:
+def _is_mixture(config: Configuration, layer: int) -> bool:
     """True if a layer has experts; some layers of Qwen3 may have a network in their place."""
-    dense = layer in (config.get("mlp_only_layers") or ())
-    turn = (layer + 1) % (config.get("decoder_sparse_step") or 1) == 0
-    return bool(_count(config)) and not dense and turn
+    dense = layer in (getattr(config, "mlp_only_layers", None) or ())
+    turn = (layer + 1) % getattr(config, "decoder_sparse_step", 1) == 0
+    return _count(config) > 0 and turn and not dense
 
 
-def _norms(config: Mapping[str, Any], family: Family) -> dict[str, Shape]:
-    norms = family.norms
-    parallel = family.is_parallel(SimpleNamespace(**config))
-    named = (
-        norms.attention,
-        None if parallel else norms.mlp,
-        norms.after_attention,
-        norms.after_mlp,
-    )
+def _norms(config: Configuration) -> dict[str, Shape]:
+    norms, family = config.family.norms, config.family
+    mlp = None if family.is_parallel(config) else norms.mlp
     shapes = dict[str, Shape]()
-    for name in named:
-        if name is not None:
-            shapes |= _norm(name, config["hidden_size"], config["architectures"][0])
+    for name in (norms.attention, mlp, norms.after_attention, norms.after_mlp):
+        shapes |= {} if name is None else _norm(name, config)
     return shapes
 
 
-def _norm(module: str, size: int, name: str) -> dict[str, Shape]:
-    biased = name in NORMS_WITH_BIAS
-    return {f"{module}.weight": (size,)} | ({f"{module}.bias": (size,)} if biased else {})
+def _norm(module: str, config: Configuration) -> dict[str, Shape]:
+    kinds = ("weight", "bias") if config.architecture in NORMS_WITH_BIAS else ("weight",)
+    return {f"{module}.{kind}": (config.get("hidden_size"),) for kind in kinds}
 
 
-def _linear(module: str, outputs: int, inputs: int, biased: bool) -> dict[str, Shape]:
+def _linear(module: str, inputs: int, outputs: int, has_bias: bool) -> dict[str, Shape]:
     weight = {f"{module}.weight": (outputs, inputs)}
-    return weight | ({f"{module}.bias": (outputs,)} if biased else {})
+    return weight | ({f"{module}.bias": (outputs,)} if has_bias else {})

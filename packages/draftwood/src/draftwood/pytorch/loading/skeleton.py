@@ -5,7 +5,7 @@ The rest of such a model is in a small folder: configuration, tokenizer, and all
 matrices of products.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from draftwood.loading.folders import REST, understood
+from draftwood.models.shapes import Shape, require_none, require_shape
+from draftwood.models.shapes import other_shape as other_shape
 from draftwood.native.matrix import Weights
 from draftwood.pytorch.models import experts
 from draftwood.pytorch.models.reading import weights_of
-
-Shape = tuple[int, ...]
 
 
 def skeleton(config: Any, dtype: torch.dtype = torch.float32) -> Any:
@@ -150,30 +150,12 @@ def shapes_of(model: Any) -> dict[str, Shape]:
     return shapes
 
 
-def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
-    """Raise ValueError for a tensor of another shape than the model's."""
-    if shape != wanted:
-        raise ValueError(f"its tensor {other_shape(name, shape, wanted)}")
-
-
 def require_all(model: Any, names: Iterable[str]) -> None:
     """Raise ValueError where the model has tensors that are not among these."""
     tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set[str]()
     stored = {*names} | tied
     missing = [name for name in shapes_of(model) if name not in stored]
     require_none(missing)
-
-
-def require_none(missing: Sequence[str]) -> None:
-    """Raise ValueError where tensors are missing."""
-    if missing:
-        raise ValueError(f"{len(missing)} tensors are missing, the first is {missing[0]}")
-
-
-def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int]) -> str:
-    """Message for a tensor of another shape than the model's."""
-    sizes = [" x ".join(map(str, shape)) for shape in (stored, by_configuration)]
-    return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
 def _flat(shape: Shape) -> Shape:
