@@ -4,12 +4,8 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from draftwood.native.formats import CACHES, INTEGERS
-
-if TYPE_CHECKING:
-    import torch
 
 BUILTIN_NAMES = (
     *("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m"),
@@ -48,7 +44,7 @@ def require_model(name: str, others: Sequence[str] = ()) -> None:
     require_repository(name)
 
 
-def require_dtype(dtype: "str | torch.dtype | None") -> None:
+def require_dtype(dtype: object) -> None:
     """Refuse the name of a type that weights cannot have.
 
     Raises:
@@ -73,7 +69,7 @@ def require_cache(cache: str | None) -> None:
         )
 
 
-def require_device(device: "str | torch.device | None") -> None:
+def require_device(device: object) -> None:
     """Refuse what names no device of PyTorch, nor of a package that adds one; whether there is one
     here is not asked.
 
