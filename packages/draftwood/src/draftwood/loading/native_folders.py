@@ -138,8 +138,9 @@ def _untied(
     """Believe a file that has an output head of its own, whatever its configuration says."""
     if not config.get("tie_word_embeddings"):
         return told
-    found = StoredTensors(arrays, config)
-    head, embedding = found("lm_head.weight"), found(f"{config.family.prefix}embed_tokens.weight")
+    found = StoredTensors(arrays, config).arrays
+    names = ("lm_head.weight", f"{config.family.prefix}embed_tokens.weight")
+    head, embedding = map(found.get, names)
     if head is None or embedding is None or np.array_equal(head, embedding):
         return told
     if "text_config" in told:
