@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_packed import kept_in, load, logits, own_home, saved  # noqa: F401  (a fixture)
 
-from draftwood.loading import mxfp4, packed
+from draftwood.loading import packed
 from draftwood.loading.hub import load_pretrained
+from draftwood.loading.native_folders import read_folder
 from draftwood.models.native import NativeModel
 from draftwood.native.matrix import formats
 from draftwood.tokenizer import open_tokenizer
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_model_is_that_of_transformers(folder: Path) -> None:
     usual = load_pretrained(str(folder), device="cpu").model.float()
     said = plainly(usual, text := some_tokens(20, seed=3))
-    model = NativeModel(mxfp4.open_mxfp4(folder).float(), "float32")
+    model = NativeModel(read_folder(folder).model, "float32", "float32")
     found = model.start().extend(text).logits
     assert (found - said).abs().max() < 1e-4 * max(1.0, float(said.abs().max()))
 
@@ -56,9 +57,9 @@ def test_it_is_the_type_of_choice_and_kept_packed(folder: Path, own_home: Path) 
     (kept,) = kept_in(own_home)
     assert (kept / packed.MATRICES).stat().st_size <= packed.packing(folder).size("int8") + 64 * 99
     assert torch.equal(logits(load(folder, "int8").model), logits(loaded.model))
-    now = NativeModel(mxfp4.open_mxfp4(folder), "int8")
+    now = NativeModel(read_folder(folder).model, "int8")
     assert torch.equal(logits(now), logits(loaded.model))
-    exact = logits(NativeModel(mxfp4.open_mxfp4(folder), "bfloat16"))
+    exact = logits(NativeModel(read_folder(folder).model, "bfloat16"))
     assert (logits(now) - exact).norm(dim=1).median() < 0.2 * exact.norm(dim=1).median()
     assert open_tokenizer(kept).get_vocab() == loaded.tokenizer.get_vocab()
 

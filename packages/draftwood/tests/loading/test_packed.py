@@ -96,8 +96,8 @@ def _ends(model: object) -> list[np.ndarray]:
 def test_of_experts_nothing_is_kept_twice(tmp_path: Path, own_home: Path) -> None:
     load(saved(tmp_path / "m", "gpt-oss"), "int8")
     small = safetensors.torch.load_file(kept_in(own_home)[0] / "small.safetensors")
-    of_experts = {name.split(".")[-1] for name in small if ".experts." in name}
-    assert of_experts == {"gate_up_proj_bias", "down_proj_bias"}
+    of_experts = {name.split("experts.")[-1] for name in small if ".experts." in name}
+    assert of_experts == {"gate.bias", "up.bias", "down.bias"}
 
 
 def test_four_bits_are_half_of_eight_and_another_model(tmp_path: Path) -> None:

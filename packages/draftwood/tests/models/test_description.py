@@ -1,9 +1,8 @@
 """A decoder read from a configuration and arrays is the one read from Transformers, bit by bit."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from draftwood.arrays import as_floats, bits_of
+from draftwood.arrays import as_floats
 from draftwood.models.configuration import (
     Configuration,
     UnknownConfigurationError,
@@ -25,38 +24,15 @@ from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
-from draftwood.models.rotary import RUN, power
+from draftwood.models.rotary import RUN, power, rotary_of
 from draftwood.native.matrix import Blocks
 from draftwood.pytorch.loading.skeleton import skeleton
-from draftwood.pytorch.models import experts
+from draftwood.pytorch.loading.tensors import ModelTensors
 from draftwood.pytorch.models.reading import read_decoder
 from families import FAMILIES, GROUPED, LEAN, ROUTED, hf_model, random_model, some_tokens
 
 NATIVE = (*LEAN, *ROUTED, "gemma3-images")
 VECTORS = torch.backends.cpu.get_cpu_capability() == "AVX512"
-
-
-def arrays_of(model: Any) -> Callable[[str], Any]:
-    """The tensors of a model as ``describe`` asks for them."""
-    state, mixtures = model.state_dict(), experts.mixtures(model)
-
-    def tensor(name: str) -> Any:
-        at, _, rest = name.partition(".experts.")
-        if rest:
-            module, (part, kind) = mixtures[f"{at}.experts"], rest.split(".")
-            if kind == "weight":
-                return array_of(experts.stacked(module)[part])
-            if part == "down":
-                return array_of(module.down_proj_bias)
-            return array_of(experts.split(module, module.gate_up_proj_bias)[part == "up"])
-        return array_of(state[name]) if name in state else None
-
-    return tensor
-
-
-def array_of(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.detach()
-    return bits_of(tensor) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 def told(model: Any) -> dict[str, Any]:
@@ -85,7 +61,7 @@ def differences(ours: Any, theirs: Any, at: str = "") -> Iterator[str]:
 
 
 def described(model: Any) -> Decoder:
-    return describe(told(model), arrays_of(model))
+    return describe(told(model), ModelTensors(model))
 
 
 @pytest.mark.parametrize("family", NATIVE)
@@ -95,3 +71,189 @@ def test_every_part_is_that_of_transformers(family: str, dtype: torch.dtype) -> 
     for parameter in model.parameters():  # tables of frequencies are float32 in every type
         parameter.data = parameter.data.to(dtype)
     assert list(differences(described(model), read_decoder(model))) == []
+
+
+@pytest.mark.parametrize("family", NATIVE)
+def test_logits_are_the_same_to_the_bit(family: str) -> None:
+    model = hf_model(family)
+    config = Configuration(told(model))
+    ours = NativeModel(DescribedModel(described(model), config, frozenset(), "float32", Cpu()))
+    text = some_tokens(20, seed=3)
+    found, wanted = (each.start().extend(text).rows for each in (ours, NativeModel(model)))
+    assert found.tobytes() == wanted.tobytes()
+    assert ours.context_length == NativeModel(model).context_length
+    assert ours.vocab_size == NativeModel(model).vocab_size
+
+
+CHANGED = {
+    "rms_norm_eps": ("llama", 1e-3),
+    "hidden_act": ("llama", "gelu_pytorch_tanh"),
+    "sliding_window": ("mistral-window", None),
+    "layer_types": ("cohere2", ["full_attention"] * 4),
+    "final_logit_softcapping": ("gemma2", None),
+    "attention_multiplier": ("granite", 1.0),
+    "num_experts_per_tok": ("olmoe", 1),
+    "norm_topk_prob": ("qwen3-experts", True),
+    "no_rope_layers": ("smollm3", [1, 1, 1, 1]),
+    "use_parallel_residual": ("stablelm-parallel", False),
+    "swiglu_limit": ("gpt-oss", 7.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_planted_difference_is_found(name: str) -> None:
+    family, value = CHANGED[name]
+    model: Any = hf_model(family)
+    state = ModelTensors(model)
+
+    def tensor(name: str) -> Any:
+        found = state(name)
+        return np.zeros(32, np.float32) if found is None else found
+
+    ours = describe(told(model) | {name: value}, tensor)
+    assert list(differences(ours, read_decoder(model)))
+
+
+def test_a_planted_bit_is_found() -> None:
+    model: Any = hf_model("llama")
+    ours, theirs = described(model), read_decoder(model)
+    frequencies = np.nextafter(ours.rotaries[0].frequencies, np.float32(2))
+    planted = replace(ours, rotaries=(replace(ours.rotaries[0], frequencies=frequencies),))
+    assert list(differences(planted, theirs)) == [".rotaries.0.frequencies"]
+
+
+BASE = {"rope_theta": 10000.0}
+SCALINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 2.0},
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 32},
+    "yarn-told": {
+        "factor": 4.0,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+        "mscale": 0.8,
+        "mscale_all_dim": 0.5,
+        "truncate": False,
+    },
+    "yarn-magnitude": {"factor": 4.0, "attention_factor": 1.3},
+    "longrope": {"short_factor": [1.0, 1.1] * 32, "long_factor": [1.0, 3.0] * 32},
+    "longrope-told": {
+        "short_factor": [1.5] * 64,
+        "long_factor": [2.0] * 64,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+    },
+}
+
+
+def configured(**settings: Any) -> dict[str, Any]:
+    """A configuration of a Llama model with heads of 128 dimensions."""
+    return {"model_type": "llama", **GROUPED, "head_dim": 128, **settings}
+
+
+def of_transformers(config: dict[str, Any]) -> tuple[Any, Any]:
+    """Transformers' configuration and table of rotary frequencies of a file's content."""
+    made = AutoConfig.for_model(**config)
+    return made, skeleton(made).get_decoder().rotary_emb
+
+
+@pytest.mark.skipif(not VECTORS, reason="PyTorch computes powers with other bits on this CPU")
+@pytest.mark.parametrize("base", [10000.0, 500000.0, 1000000, 123456.7])
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("spelling", ["rope_parameters", "rope_scaling", "older"])
+def test_each_scaling_of_rotary_positions(scaling: str, base: float, spelling: str) -> None:
+    kind = scaling.partition("-")[0]
+    key, name = ("rope_scaling", "type") if spelling == "older" else (spelling, "rope_type")
+    parameters = {name: kind, **SCALINGS[scaling]}
+    config = configured(**{key: parameters, "rope_theta": base})
+    theirs, tables = of_transformers(json.loads(json.dumps(config)))
+    read = Configuration(config)
+    rotary = rotary_of(read.rope_parameters, read.head_size, read.get("max_position_embeddings"))
+    assert rotary.frequencies.tobytes() == tables.original_inv_freq.numpy().tobytes()
+    assert rotary.scale == tables.attention_scaling
+    assert context_length(read) == context_length(theirs)
+
+
+def test_powers_have_the_bits_that_pytorch_gives() -> None:
+    draw = np.random.default_rng(0)
+    for base in (100.0, 10000.0, 150000.0, 1e6, 8e6, *draw.uniform(2, 1e7, 200)):
+        for pairs in (5, 16, 32, 40, 64, 128):
+            exponents = np.arange(pairs, dtype=np.float32) / np.float32(pairs)
+            wanted = (base ** torch.from_numpy(exponents)).numpy()
+            found = power(base, exponents)
+            whole = pairs // RUN * RUN
+            if VECTORS:
+                assert found[:whole].tobytes() == wanted[:whole].tobytes()
+            np.testing.assert_array_max_ulp(found, wanted, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "scaled as 'spiral'"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "lack factor"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "twist": 1}}, "twist, unknown to"),
+        ({"rope_parameters": {"sliding_attention": BASE}}, "differ by layers"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+        ({"rope_theta": None}, "lack rope_theta"),
+        ({"model_type": "gpt2"}, "model_type is 'gpt2', not one of llama"),
+        ({"model_type": None}, "model_type is None"),
+        ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "what comes after"),
+        ({"hidden_act": "relu"}, "its activation is relu"),
+        ({"num_hidden_layers": "3"}, "num_hidden_layers is '3'"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"quantization_config": {"quant_method": "awq"}}, "has quantization_config"),
+        ({"per_layer_config": {"0": {"hidden_act": "gelu"}}}, "has per_layer_config"),
+        ({"layer_types": ["linear_attention"] * 4}, "its layer_types are"),
+        ({"model_type": "cohere", "use_qk_norm": True}, "a weight for each head"),
+        ({"model_type": "olmoe", "clip_qkv": 8.0}, "clips queries"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_a_reason(settings: dict[str, Any], reason: str) -> None:
+    config = configured(**settings)
+    assert reason in (why_not_native(config) or "")
+    with pytest.raises(UnknownConfigurationError):
+        describe(config, lambda name: None)
+    assert why_not_native(configured()) is None
+
+
+def test_tensors_that_are_missing_or_of_other_shapes_are_named() -> None:
+    model: Any = hf_model("llama")
+    tensor, name = ModelTensors(model), "model.layers.1.mlp.down_proj.weight"
+    with pytest.raises(ValueError, match=rf"1 tensors are missing, the first is {name}"):
+        describe(told(model), lambda asked: None if asked == name else tensor(asked))
+    with pytest.raises(ValueError, match=rf"{name} is 31 x 48, and 32 x 48 by its"):
+        describe(told(model), lambda asked: tensor(asked)[1:] if asked == name else tensor(asked))
+
+
+@pytest.mark.parametrize("model_type", [name for name in CLASSES if not CLASSES[name].part])
+def test_defaults_are_those_of_the_classes_of_transformers(model_type: str) -> None:
+    """A release of Transformers that changes one has to be read anew."""
+    theirs = AutoConfig.for_model(model_type)
+    ours = Configuration({"model_type": model_type})
+    usual = theirs.hidden_size // theirs.num_attention_heads
+    assert ours.head_size == (getattr(theirs, "head_dim", None) or usual)
+    for name in CLASSES[model_type].values.keys() - {"head_dim"}:
+        assert getattr(ours, name) == getattr(theirs, name, None), name
+    kinds = getattr(theirs, "layer_types", None)
+    assert getattr(ours, "layer_types", None) == kinds
+    found = ours.rope_parameters
+    if CLASSES[model_type].local_theta is None:
+        assert found == {**theirs.rope_parameters}
+    else:
+        assert {key: {**each} for key, each in theirs.rope_parameters.items()} == found
+
+
+def test_end_tokens_are_read_as_transformers_does() -> None:
+    assert end_tokens_of({"eos_token_id": 2}, None) == {2}
+    assert end_tokens_of({"eos_token_id": 2}, {"eos_token_id": [3, 4]}) == {3, 4}
+    assert end_tokens_of({"eos_token_id": 2}, {}) == frozenset()
+    assert end_tokens_of({"text_config": {"eos_token_id": 7}}, None) == {7}
+    assert end_tokens_of({}, None) == frozenset()

@@ -11,14 +11,12 @@ fills missing tensors with random numbers, and ignores unknown ones.
 import importlib.util
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
+from draftwood.optional import torch_needed
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
 from draftwood.storage.weights import WEIGHTS
@@ -96,15 +94,19 @@ def understood(folder: Path) -> Iterator[None]:
         raise ValueError(f"Transformers cannot load the model in {folder}: {reason}") from error
 
 
-def weight_bytes(folder: Path, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a folder's weights in memory, in this type or as they are stored."""
+BYTES: dict[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def weight_bytes(folder: Path, dtype: str | None = None) -> int:
+    """Bytes of a folder's weights in memory, in this type or, in another than ours, as stored."""
     total = 0
     for path in (path for pattern in WEIGHTS for path in folder.glob(pattern)):
-        if dtype is None or path.suffix != ".safetensors":
+        size = BYTES.get(dtype or "")
+        if size is None or path.suffix != ".safetensors":
             total += path.stat().st_size
         else:
             shapes = (each["shape"] for each in read_header(path).values())
-            total += sum(map(math.prod, shapes)) * dtype.itemsize
+            total += sum(map(math.prod, shapes)) * size
     return total
 
 
@@ -199,7 +201,13 @@ def require_agreement(folder: Path) -> None:
         _require_sizes(folder, told if isinstance(told, dict) else config, files)
 
 
-def require_all_used(model: Any, unused: Iterable[str], folder: Path) -> None:
+def require_all_used(
+    folder: Path,
+    unused: Iterable[str],
+    linear: Collection[str],
+    lists: Mapping[str, int],
+    extra: int = 0,
+) -> None:
     """Raise ValueError if a file has unused tensors that would change the model's output.
 
     These are layers beyond those of the configuration, and what lies beside the weight of a linear
@@ -207,15 +215,18 @@ def require_all_used(model: Any, unused: Iterable[str], folder: Path) -> None:
 
     Args:
         unused: names of tensors that the model has no place for.
+        linear: names of the model's linear layers.
+        lists: how many layers each of its lists has, by name.
+        extra: layers behind them that other programs draft with.
     """
     for name in sorted(unused):
         above, _, own = name.rpartition(".")
-        if type(_part(model, above)) is nn.Linear:
+        if above in linear:
             raise ValueError(
                 f"the model in {folder} has {name}, and by its config.json there is no {own}; put"
                 " back the config.json that belongs to the weights"
             )
-        count = _layers_above(model, name)
+        count = _layers_above(name, lists, extra)
         if count is not None:
             raise ValueError(
                 f"the model in {folder} has {name}, and its config.json asks for {count} layers;"
@@ -223,25 +234,16 @@ def require_all_used(model: Any, unused: Iterable[str], folder: Path) -> None:
             )
 
 
-def _layers_above(model: Any, name: str) -> int | None:
+def _layers_above(name: str, lists: Mapping[str, int], extra: int) -> int | None:
     """Number of layers in the list that a tensor's name indexes beyond its end; None if it does
     not.
     """
-    extra = getattr(model.config.get_text_config(), "num_nextn_predict_layers", None) or 0
     parts = name.split(".")
     for place, part in enumerate(parts):
-        if part.isdecimal():
-            found = _part(model, ".".join(parts[:place]))
-            if isinstance(found, nn.ModuleList) and int(part) >= len(found) + extra:
-                return len(found)
+        count = lists.get(".".join(parts[:place])) if part.isdecimal() else None
+        if count is not None and int(part) >= count + extra:
+            return count
     return None
-
-
-def _part(model: nn.Module, name: str) -> nn.Module | None:
-    try:
-        return model.get_submodule(name)
-    except AttributeError:
-        return None
 
 
 def require_no_adapter(folder: Path) -> None:
@@ -277,9 +279,12 @@ def _others(folder: Path) -> Iterable[Path]:
 def _require_known(folder: Path, told: object) -> None:
     if told is None:
         return
+    method = told.get("quant_method") if isinstance(told, Mapping) else None
+    if method == "mxfp4":
+        return
+    torch_needed("a model whose weights are quantised by its config.json")
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 
-    method = told.get("quant_method") if isinstance(told, Mapping) else None
     older = isinstance(told, Mapping) and any(f"load_in_{bits}bit" in told for bits in (4, 8))
     if not older and (not isinstance(method, str) or method not in KNOWN):
         raise ValueError(

@@ -8,19 +8,11 @@ is used from there without any network.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from draftwood.loading.folders import (
-    check_folder,
-    require_all_used,
-    understood,
-    verify,
-    weight_bytes,
-)
+from draftwood.loading.devices import device_of
+from draftwood.loading.folders import check_folder, verify
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -40,17 +32,20 @@ from draftwood.loading.names import (
     require_dtype,
     unknown,
 )
+from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
-from draftwood.pytorch.loading.skeleton import other_shape
+from draftwood.optional import torch_needed
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
-from draftwood.storage.memory import require_memory
-from draftwood.storage.progress import progress, quiet_downloads, quiet_transformers
+from draftwood.storage.progress import quiet_downloads
 from draftwood.storage.weights import SETTINGS
 
+if TYPE_CHECKING:
+    from draftwood.pytorch.loading.pretrained import Pretrained
+
 __all__ = [
-    "Pretrained",
     "builtin_names",
+    "device_of",
     "fetched",
     "folder_of",
     "home",
@@ -60,20 +55,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class Pretrained:
-    """A causal language model of Transformers in eval mode, and its tokenizer.
-
-    It says where both came from.
-    """
-
-    model: Any
-    tokenizer: Any
-    name: str  # as the caller wrote it
-    path: Path  # the folder the weights were read from
-
-
-def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
+def resolve(name: str, dtype: Any = None) -> Path:
     """Find, or fetch, the weights that `name` means.
 
     Gives a model folder, or the path of a `.gguf` file. A built-in name means the same pinned file
@@ -94,7 +76,7 @@ def resolve(name: str, dtype: str | torch.dtype | None = None) -> Path:
     if name in BUILTIN_NAMES:
         from draftwood.loading import packages
 
-        folder = packages.folder_at_hand(name, stored_dtype(_dtype(dtype)))
+        folder = packages.folder_at_hand(name, stored_dtype(floats_of(dtype) or "auto"))
         check_folder(folder)
         return folder
     if is_hub_id(name):
@@ -115,12 +97,12 @@ def described(name: str) -> Path:
     return blocks_of(name) or folder_of(name)
 
 
-def folder_of(name: str, dtype: str | torch.dtype | None = None) -> Path:
+def folder_of(name: str, dtype: Any = None) -> Path:
     """The folder that a model of this name and dtype is read from.
 
     GGUF files are converted. Raises as `resolve`.
     """
-    stored = stored_dtype(_dtype(dtype))
+    stored = stored_dtype(floats_of(dtype) or "auto")
     path = resolve(name, dtype)
     if path.is_dir():
         return path
@@ -155,7 +137,7 @@ def blocks_of(name: str) -> Path | None:
 
 def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
     """Warn once: later loads find the folder."""
-    types = (torch.bfloat16, torch.float32)
+    types = ("bfloat16", "float32")
     if path.is_file() and not any(is_converted(path, dtype) for dtype in types):
         warnings.warn(
             f"{path} is converted to floats first, which takes long and much room on the disk, and"
@@ -164,33 +146,30 @@ def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
         )
 
 
-def fetched(name: str, dtype: str | torch.dtype | None = None) -> Path:
+def fetched(name: str, dtype: Any = None) -> Path:
     """As `folder_of`; built-in models that are not fetched by themselves are fetched too."""
     if name in BUILTIN_NAMES and not Path(name).exists():
         from draftwood.loading import packages
 
         if as_stored(dtype) and packages.builtins()[name].quantisation is not None:
             return packages.fetch_blocks(name)
-        packages.fetch(name, stored_dtype(_dtype(dtype)))
+        packages.fetch(name, stored_dtype(floats_of(dtype) or "auto"))
     return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
 
 
-def integers_of(dtype: str | torch.dtype | None) -> Products | None:
+def integers_of(dtype: Any) -> Products | None:
     """The products of integers that a type of weights means; None for floats."""
-    if dtype is torch.int8:
-        return "int8"
-    return next((products for products in INTEGERS if dtype == products), None)
+    name = str(dtype).removeprefix("torch.")
+    return next((products for products in INTEGERS if name == products), None)
 
 
-def as_stored(dtype: str | torch.dtype | None) -> bool:
+def as_stored(dtype: Any) -> bool:
     """True if weights of this type are taken from a quantised file as they are, on a CPU."""
-    return dtype in (None, "float32", torch.float32) or integers_of(dtype) == "int8"
+    return str(dtype).removeprefix("torch.") in ("None", "float32", "int8")
 
 
-def load_pretrained(
-    name: str, *, dtype: str | torch.dtype | None = None, device: str | torch.device | None = None
-) -> Pretrained:
-    """Load the model and the tokenizer that `name` means, see `resolve`.
+def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> "Pretrained":
+    """Load the model of Transformers and the tokenizer that `name` means, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
     bfloat16 for GGUF files; in float32 these have the very numbers of the file. `device` defaults
@@ -202,12 +181,8 @@ def load_pretrained(
 
 
 def read_folder(
-    name: str,
-    folder: Path,
-    dtype: str | torch.dtype | None,
-    place: torch.device,
-    split: Mapping[str, Any] | None = None,
-) -> Pretrained:
+    name: str, folder: Path, dtype: Any, place: Device, split: Mapping[str, Any] | None = None
+) -> "Pretrained":
     """The same of a folder that was found already.
 
     Args:
@@ -215,68 +190,25 @@ def read_folder(
 
     Raises:
         MemoryError: where the weights do not fit into memory.
+        ModuleNotFoundError: without PyTorch.
     """
-    wanted = _dtype(dtype)
-    if split is None:
-        stored = wanted if isinstance(wanted, torch.dtype) else None
-        require_memory(weight_bytes(folder, stored), name)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    torch_needed(f"the model {name}")
+    from draftwood.pytorch.loading import pretrained
 
-    more = dict(split or {})
-    from draftwood.loading.mxfp4 import is_mxfp4
-
-    if place.type == "cpu" and is_mxfp4(folder):
-        from transformers.utils.quantization_config import Mxfp4Config
-
-        more["quantization_config"] = Mxfp4Config(dequantize=True)
-    with progress(f"loading {name}"), quiet_transformers(), understood(folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        answer: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True, **more
-        )
-    model, report = answer
-    for name, stored, by_configuration in sorted(report["mismatched_keys"]):
-        raise ValueError(
-            f"the model in {folder} cannot be loaded: its tensor"
-            f" {other_shape(name, stored, by_configuration)}; fetch it again"
-        )
-    # Transformers would only warn and fill these with random numbers
-    missing = sorted(report["missing_keys"])
-    if missing:
-        cure = "fetch it again, or name one that was saved as a causal language model"
-        raise ValueError(
-            f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; {cure}"
-        )
-    require_all_used(model, report["unexpected_keys"], folder)
-    return Pretrained((model if split else model.to(place)).eval(), tokenizer, name, folder)
+    return pretrained.read_folder(name, folder, floats_of(dtype) or "auto", place, split)
 
 
-def _dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
-    """Translate a type for Transformers. Integer products read weights in their default type."""
+def floats_of(dtype: Any) -> str | None:
+    """The name of a type of floats; None for the one that weights have, as for integer products.
+
+    Raises:
+        ValueError: for what is no type of weights.
+    """
     if dtype is None or integers_of(dtype) is not None:
-        return "auto"
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    require_dtype(dtype)
-    return dtype if dtype == "auto" else getattr(torch, dtype)
-
-
-def device_of(device: str | torch.device | None) -> torch.device:
-    """Resolve a device: by default CUDA if there is one, else the CPU.
-
-    Raises ValueError for one that cannot be had.
-    """
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=device).device
-    # torch has no type of its own for this
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].split(":")[0]
-        raise ValueError(
-            f"there is no device {str(device)!r} to run on ({reason}); leave device out to take the"
-            " best"
-        ) from None
+        return None
+    name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
+    require_dtype(name)
+    return None if name == "auto" else name
 
 
 def _hub_folder(repository: str, weights: bool = True) -> Path:

@@ -3,28 +3,22 @@
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
-import torch
-
-from draftwood.loading import hub
+from draftwood.loading import hub, mxfp4, native_folders
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
 from draftwood.loading.names import require_cache
-from draftwood.models.model import Model
+from draftwood.loading.native_folders import NativeFolder
+from draftwood.models.model import Cpu, Device, Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks
-from draftwood.pytorch.models.reading import why_not_lean
-from draftwood.storage.progress import progress, quiet_transformers
+from draftwood.optional import torch_needed
+from draftwood.storage.progress import progress
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from draftwood.loading import packed
 
 SLOWER = 4
 """Whole requests of 32 tokens in PyTorch took 4.1 to 4.6 times as long as in C++: smollm2-135m as
@@ -51,8 +45,8 @@ class LoadedModel:
 
 def load_model(
     name: str,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    dtype: Any = None,
+    device: Any = None,
     cache: str | None = None,
     processes: int = 1,
 ) -> LoadedModel:
@@ -87,33 +81,88 @@ def load_model(
     in_place = _in_place(name, dtype, place, stored)
     if in_place is not None:
         return in_place
-    from draftwood.loading import mxfp4, packed
+    folder = hub.folder_of(name, dtype)
+    products = integers or _usual_products(folder, dtype, place)
+    floats = None if products else hub.floats_of(dtype)
+    reason = _why_not_native(folder, floats, place)
+    if products is None and reason is None:
+        return _in_floats(name, folder, floats, stored)
+    if products is None:
+        return _in_pytorch(name, folder, floats, place, stored, reason)
+    if reason is not None and (other := _why_other_model(name, folder)) is not None:
+        if integers is not None:
+            raise ValueError(_on_native_path(integers, other))
+        return _in_pytorch(name, folder, None, place, stored, other)
+    return _packed(name, folder, products, stored, reason)
+
+
+def _why_not_native(folder: Path, floats: str | None, place: Device) -> str | None:
+    """Say why the model in a folder needs PyTorch; None if it does not.
+
+    Args:
+        floats: type of its floats; None for the one that they have.
+    """
+    if place.type != "cpu":
+        return f"it is to run on {place}"
+    if not available():
+        return "there is no compiled library, and no compiler"
+    return native_folders.why_not(folder, floats)
+
+
+def _why_other_model(name: str, folder: Path) -> str | None:
+    """Say why a model that this library cannot read is not for the native path; None if it is."""
+    torch_needed(f"the model {name}")
+    from draftwood.pytorch.loading.pretrained import why_other_model
+
+    return why_other_model(folder)
+
+
+def _usual_products(folder: Path, dtype: object, place: Device) -> Products | None:
+    """The products of weights that were quantised before, where no type is told."""
     from draftwood.loading.origin import quantisation
 
-    folder = hub.folder_of(name, dtype)
     quantised = mxfp4.is_mxfp4(folder) or quantisation(folder) is not None
-    usual = dtype is None and has_int8(place) and quantised
-    if integers is not None or stored is not None or usual:
-        packing = packed.packing(folder)
-        if packing.why_not is None and (integers is not None or usual):
-            return _packed(name, folder, integers or "int8", stored, packing)
-        if integers is not None and packing.why_not is not None:
-            raise ValueError(_on_native_path(integers, packing.why_not))
-        if stored is not None and packing.why_not is not None:
-            raise ValueError(_cache_on_native_path(stored, packing.why_not))
-    hf_model = hub.read_folder(name, folder, dtype, place)
-    label = str(hf_model.model.dtype).removeprefix("torch.")
-    model = model_for(hf_model.model, cache=stored)
-    return LoadedModel(model, hf_model.tokenizer, folder, _label(label, stored))
+    return "int8" if dtype is None and has_int8(place) and quantised else None
+
+
+def _in_floats(name: str, folder: Path, floats: str | None, cache: CacheType | None) -> LoadedModel:
+    """A model that runs natively, as floats."""
+
+    def run() -> NativeModel:
+        return NativeModel(native_folders.read_folder(folder, floats).model, cache=cache)
+
+    loaded = _opened(name, folder, folder, "", run)
+    assert isinstance(loaded.model, NativeModel)
+    return replace(loaded, dtype=_label(loaded.model.dtype, cache))
+
+
+def _in_pytorch(
+    name: str,
+    folder: Path,
+    floats: str | None,
+    place: Device,
+    cache: CacheType | None,
+    reason: str | None,
+) -> LoadedModel:
+    """A model that Transformers reads."""
+    if cache is not None and (other := _why_other_model(name, folder)) is not None:
+        raise ValueError(_cache_on_native_path(cache, other))
+    torch_needed(f"the model {name} ({reason})")
+    read = hub.read_folder(name, folder, floats, place)
+    label = str(read.model.dtype).removeprefix("torch.")
+    return LoadedModel(
+        model_for(read.model, cache=cache), read.tokenizer, folder, _label(label, cache)
+    )
 
 
 def _in_parts(
     name: str,
     processes: int,
-    dtype: str | torch.dtype | None,
-    device: str | torch.device | None,
+    dtype: Any,
+    device: Any,
     cache: str | None,
 ) -> LoadedModel:
+    torch_needed("a model in several processes")
     from draftwood.pytorch.loading.parallel import load_parallel  # takes seconds to import
 
     if cache is not None:
@@ -132,7 +181,7 @@ def load_tokenizer(name: str) -> AnyTokenizer:
     return open_tokenizer(hub.blocks_of(name) or hub.folder_of(name))
 
 
-def _cache_of(cache: str | None, place: torch.device) -> CacheType | None:
+def _cache_of(cache: str | None, place: Device) -> CacheType | None:
     if cache is None:
         return None
     require_cache(cache)
@@ -150,11 +199,9 @@ def _label(dtype: str, cache: CacheType | None) -> str:
     return dtype if cache is None else f"{dtype}+{cache}{CACHE_MARK}"
 
 
-def _in_place(
-    name: str, dtype: str | torch.dtype | None, place: torch.device, cache: CacheType | None
-) -> LoadedModel | None:
+def _in_place(name: str, dtype: Any, place: Device, cache: CacheType | None) -> LoadedModel | None:
     """The model of a GGUF file with the blocks that the file has; None where that cannot be."""
-    is_float = dtype in ("float32", torch.float32)
+    is_float = hub.floats_of(dtype) == "float32"
     if place.type != "cpu" or not hub.as_stored(dtype):
         return None
     if not (available() if is_float else has_int8(place)):
@@ -173,28 +220,30 @@ def _in_place(
 
 
 def _packed(
-    name: str,
-    folder: Path,
-    products: Products,
-    cache: CacheType | None,
-    packing: "packed.Packing",
+    name: str, folder: Path, products: Products, cache: CacheType | None, reason: str | None
 ) -> LoadedModel:
-    """The model in a folder with matrices that are packed once, if there is room for them."""
-    from draftwood.loading import mxfp4, packed
+    """The model in a folder with matrices that are packed once, if there is room for them.
 
-    def load() -> "tuple[PreTrainedModel, AnyTokenizer]":
-        if mxfp4.is_mxfp4(folder):
-            with progress(f"loading {name}"), quiet_transformers():
-                return mxfp4.open_mxfp4(folder), open_tokenizer(folder)
-        loaded = hub.read_folder(name, folder, products, torch.device("cpu"))
-        return loaded.model, loaded.tokenizer
+    Args:
+        reason: why Transformers has to read it; None if it need not.
+    """
+    from draftwood.loading import packed
 
-    if packing.size(products) > packed.limit():
-        hf_model, tokenizer = load()
-        model = NativeModel(hf_model, products, cache=cache)
-        return LoadedModel(model, tokenizer, folder, _label(products, cache))
+    def load() -> tuple[NativeFolder, AnyTokenizer]:
+        if reason is None:
+            with progress(f"loading {name}"):
+                return native_folders.read_folder(folder), open_tokenizer(folder)
+        read = hub.read_folder(name, folder, None, Cpu())
+        from draftwood.pytorch.loading.pretrained import native_folder
+
+        return native_folder(read), read.tokenizer
+
+    label, packing = _label(products, cache), packed.packing(folder)
+    if packing.why_not is not None or packing.size(products) > packed.limit():
+        loaded, tokenizer = load()
+        model = NativeModel(loaded.model, products, cache=cache)
+        return LoadedModel(model, tokenizer, folder, label)
     kept = packed.packed_folder(folder, products, load)
-    label = _label(products, cache)
     return _opened(name, folder, kept, label, lambda: packed.open_packed(kept, cache))
 
 
@@ -202,14 +251,14 @@ def _opened(
     name: str, folder: Path, described: Path, dtype: str, run: Callable[[], Model]
 ) -> LoadedModel:
     """A model of a folder that is run from what another describes, which has the tokenizer."""
-    with progress(f"loading {name}"), quiet_transformers(), ThreadPoolExecutor(1) as pool:
+    with progress(f"loading {name}"), ThreadPoolExecutor(1) as pool:
         # a large vocabulary takes as long as packing the matrices
         tokenizer = pool.submit(open_tokenizer, described)
         return LoadedModel(run(), tokenizer.result(), folder, dtype)
 
 
 def model_for(
-    hf_model: "PreTrainedModel", integers: Products | None = None, cache: CacheType | None = None
+    hf_model: Any, integers: Products | None = None, cache: CacheType | None = None
 ) -> Model:
     """The fastest way to run a Transformers model.
 
@@ -220,6 +269,7 @@ def model_for(
             compiler, and for models that cannot run trees.
     """
     from draftwood.pytorch.lean.model import LeanModel
+    from draftwood.pytorch.models.reading import why_not_lean
 
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:

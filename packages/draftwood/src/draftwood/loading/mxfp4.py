@@ -5,21 +5,13 @@ Transformers gives each matrix of experts codes and scales of its own (``down_pr
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from draftwood.loading.folders import understood, weight_bytes
 from draftwood.native.matrix import Blocks
-from draftwood.pytorch.loading import skeleton
-from draftwood.pytorch.models.experts import DOWN, GATE_UP, mixtures
-from draftwood.storage.memory import require_memory
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 FORMAT, IN_BLOCK = "MXFP4", 32
 CODES, SCALES = "_blocks", "_scales"
@@ -60,51 +52,27 @@ def is_mxfp4(folder: Path) -> bool:
         return False
 
 
-def open_mxfp4(folder: Path) -> "PreTrainedModel":
-    """The model in such a folder; the native path alone runs it.
+def joined(arrays: Mapping[str, np.ndarray], name: str) -> ScalesApart:
+    """The matrices of all experts, below each other.
+
+    Args:
+        arrays: by their names in a folder, in bytes.
 
     Raises:
-        ValueError: for tensors that are missing, or of other shapes than the configuration asks
-            for.
-        MemoryError: where the weights do not fit into memory.
+        ValueError: for tensors that are missing, or do not fit together.
     """
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, GenerationConfig
-
-    require_memory(weight_bytes(folder), str(folder))
-    with understood(folder):
-        config: Any = AutoConfig.from_pretrained(folder)
-        del config.quantization_config  # the model is made without weights
-        model = skeleton.skeleton(config, torch.bfloat16)
-        if (folder / "generation_config.json").is_file():
-            model.generation_config = GenerationConfig.from_pretrained(folder)
-        tensors = dict[str, torch.Tensor]()
-        for path in sorted(folder.glob("*.safetensors")):
-            tensors |= load_file(path)
-        matrices = dict[str, Blocks]()
-        for name in mixtures(model):
-            gate_up = _taken(tensors, f"{name}.{GATE_UP}")
-            matrices[f"{name}.gate"] = gate_up[::2]
-            matrices[f"{name}.up"] = gate_up[1::2]
-            matrices[f"{name}.down"] = _taken(tensors, f"{name}.{DOWN}")
-        skeleton.fill(model, tensors, matrices)
-    return model
-
-
-def _taken(tensors: dict[str, torch.Tensor], name: str) -> ScalesApart:
-    """Take the matrices of all experts, below each other, out of the tensors."""
-    codes, scales = (tensors.pop(f"{name}{ending}", None) for ending in (CODES, SCALES))
+    codes, scales = (arrays.get(f"{name}{ending}") for ending in (CODES, SCALES))
     if codes is None or scales is None:
         raise ValueError(f"its tensors {name}{CODES} and {name}{SCALES} are missing")
     if codes.shape != (*scales.shape, IN_BLOCK // 2):
         raise ValueError(
             f"its tensors {name}{CODES} and {name}{SCALES} do not fit together:"
-            f" {tuple(codes.shape)} and {tuple(scales.shape)}"
+            f" {codes.shape} and {scales.shape}"
         )
     rows, blocks = codes.shape[0] * codes.shape[1], codes.shape[2]
     return ScalesApart(
         FORMAT,
-        codes.reshape(rows, -1).numpy(),
+        codes.reshape(rows, -1),
         blocks * IN_BLOCK,
-        scales=scales.reshape(rows, blocks).numpy(),
+        scales=scales.reshape(rows, blocks),
     )

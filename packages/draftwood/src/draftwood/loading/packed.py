@@ -14,31 +14,42 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
-import transformers
 
 from draftwood.loading import mxfp4
-from draftwood.loading.folders import check_folder, understood
+from draftwood.loading.folders import REST, check_folder
+from draftwood.loading.native_folders import (
+    CONFIG,
+    GENERATION,
+    NativeFolder,
+    generation_of,
+    told_of,
+)
+from draftwood.models.configuration import (
+    Configuration,
+    UnknownConfigurationError,
+    end_tokens_of,
+)
 from draftwood.models.decoder import Projection
+from draftwood.models.decoder_model import DescribedModel
+from draftwood.models.description import describe
+from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
+from draftwood.models.shapes import Shape, tensor_shapes
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
-from draftwood.pytorch.loading import skeleton
-from draftwood.pytorch.models.reading import why_other_shape
 from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
+from draftwood.storage.safetensors import map_arrays, write_arrays
 from draftwood.storage.weights import SETTINGS, WEIGHTS
 from draftwood.tokenizer import AnyTokenizer
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 PLACES, MATRICES = "packed.json", "matrices.bin"
 # raised whenever a folder is written differently, so that those of earlier versions are made again
-WRITING = 1
+WRITING = 2
 USUAL_GIGABYTES = 20.0
 
 
@@ -85,32 +96,36 @@ class Packing:
 
 
 def packing(folder: Path) -> Packing:
-    """Examine whether and how the model in a folder can be packed; reads no weights.
-
-    Raises:
-        ValueError: for a configuration that Transformers does not understand.
-    """
-    with understood(folder):
-        model = skeleton.skeleton(transformers.AutoConfig.from_pretrained(folder))
-    if (reason := why_other_shape(model)) is not None:
-        return Packing(reason, {})
-    weights = list(skeleton.large(model).values())
-    if model.config.tie_word_embeddings:
-        weights.append(model.get_input_embeddings().weight)
+    """Examine whether and how the model in a folder can be packed; reads no weights."""
+    try:
+        config = Configuration(told_of(folder))
+    except UnknownConfigurationError as error:
+        return Packing(str(error), {})
     format = mxfp4.FORMAT if mxfp4.is_mxfp4(folder) else None
     shapes: dict[str | None, list[tuple[int, int]]] = {None: []}
-    for each in weights:
-        if each.ndim == 2:
-            shapes[None].append((each.shape[0], each.shape[1]))
-        else:
-            shapes.setdefault(format, []).extend([(each.shape[1], each.shape[2])] * len(each))
+    for shape in matrix_shapes(config).values():
+        kind = format if len(shape) == 3 else None
+        count = shape[0] if len(shape) == 3 else 1
+        shapes.setdefault(kind, []).extend([(shape[-2], shape[-1])] * count)
+    if config.get("tie_word_embeddings"):
+        shapes[None].append((config.get("vocab_size"), config.get("hidden_size")))
     return Packing(None, shapes)
+
+
+def matrix_shapes(config: Configuration) -> dict[str, Shape]:
+    """The shapes of the tensors that are packed, by their names."""
+    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight")
+    return {
+        name: shape
+        for name, shape in tensor_shapes(config).items()
+        if len(shape) > 1 and name.endswith(".weight") and not name.endswith(others)
+    }
 
 
 def packed_folder(
     folder: Path,
     products: Products,
-    load: "Callable[[], tuple[PreTrainedModel, AnyTokenizer]]",
+    load: Callable[[], tuple[NativeFolder, AnyTokenizer]],
 ) -> Path:
     """The packed matrices of the model in a folder, made by the first call.
 
@@ -154,7 +169,7 @@ def limit() -> int:
 
 
 def write_packed(
-    model: "PreTrainedModel",
+    loaded: NativeFolder,
     tokenizer: AnyTokenizer,
     products: Products,
     made_from: dict[str, object],
@@ -178,18 +193,39 @@ def write_packed(
             matrices[place] = each
             return _matrix(nowhere, each, part)  # no memory of its own; it is never multiplied
 
-        NativeModel(model, products, packer=pack)
-    left_out = {f"{name}.weight" for name in skeleton.large(model)}
-    if model.config.tie_word_embeddings:
-        left_out.add("lm_head.weight")
-    names = skeleton.shapes_of(model).keys() - left_out
-    small = {name: tensor for name, tensor in model.state_dict().items() if name in names}
-    skeleton.save(model, tokenizer, small, folder)
+        NativeModel(loaded.model, products, packer=pack)
+    _write_rest(loaded, folder)
+    tokenizer.save_pretrained(folder)
     places = {
         "made_from": made_from,
         "matrices": {place: asdict(each) for place, each in matrices.items()},
     }
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_rest(loaded: NativeFolder, folder: Path) -> None:
+    """Write settings, and the tensors that are not packed."""
+    config = Configuration(loaded.told)
+    names = tensor_shapes(config).keys() - matrix_shapes(config).keys()
+    write_arrays(folder / REST, {name: loaded.tensors(name) for name in sorted(names)})
+    settings = {CONFIG: loaded.told, GENERATION: loaded.generation}
+    for name, content in settings.items():
+        if content is not None:
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+class Unread:
+    """A matrix of which the shape alone is known, in the place of one that is packed."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def __getitem__(self, chosen: Any) -> "Unread":
+        if isinstance(chosen, int):
+            return Unread(self.shape[1:])
+        rows = range(self.shape[0])
+        count = len(rows[chosen]) if isinstance(chosen, slice) else len(chosen)
+        return Unread((count, *self.shape[1:]))
 
 
 def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
@@ -203,7 +239,6 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
     places = json.loads((kept / PLACES).read_text(encoding="utf-8"))
     matrices = {place: KeptMatrix(**each) for place, each in places["matrices"].items()}
     require_memory((kept / MATRICES).stat().st_size, str(kept))
-    model = skeleton.open_skeleton(kept, skeleton.small_tensors(kept))
     file = _mapped(kept)
 
     def take(place: str, part: Projection) -> Matrix:
@@ -215,7 +250,17 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
             )
         return _matrix(file, each, part)
 
-    return NativeModel(model, places["made_from"]["products"], packer=take, cache=cache)
+    products = places["made_from"]["products"]
+    return NativeModel(_described(kept), products, packer=take, cache=cache)
+
+
+def _described(kept: Path) -> DescribedModel:
+    told, small = told_of(kept), map_arrays(kept / REST)
+    config = Configuration(told)
+    packed = {name: Unread(shape) for name, shape in matrix_shapes(config).items()}
+    decoder = describe(told, {**small, **packed}.get)
+    ends = end_tokens_of(told, generation_of(kept))
+    return DescribedModel(decoder, config, ends, told["dtype"], Cpu())
 
 
 def _mapped(kept: Path) -> np.ndarray:

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draftwood.loading.folders import understood
+from draftwood.loading import native_folders
 from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_shapes, open_blocks
 from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
 from draftwood.loading.origin import weights_digest
 from draftwood.models.decoder import Decoder
-from draftwood.pytorch.loading.skeleton import skeleton
-from draftwood.pytorch.models.reading import read_decoder, why_not_lean
+from draftwood.optional import torch_needed
 from draftwood.storage.safetensors import read_header
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
@@ -77,7 +76,16 @@ def decoder_of(name: str, cannot: str) -> Decoder:
     folder = blocks_of(name)
     if folder is not None:
         return open_blocks(folder).decoder
+    found = folder_of(name)
+    if native_folders.why_not(found) is None:
+        return native_folders.read_folder(found).model.decoder
+    return _decoder_of_transformers(name, cannot)
+
+
+def _decoder_of_transformers(name: str, cannot: str) -> Decoder:
     hf_model: Any = load_pretrained(name, device="cpu").model
+    from draftwood.pytorch.models.reading import read_decoder, why_not_lean
+
     reason = why_not_lean(hf_model)
     if reason is not None:
         raise ValueError(f"{cannot} {name}: {reason}")
@@ -90,8 +98,7 @@ def skeleton_of(name: str) -> Any:
     Raises:
         ValueError: where the name or the configuration says nothing.
     """
-    from transformers import AutoConfig
+    torch_needed("a model without weights")
+    from draftwood.pytorch.loading.pretrained import skeleton_of_folder
 
-    folder = described(name)
-    with understood(folder):
-        return skeleton(AutoConfig.from_pretrained(folder))
+    return skeleton_of_folder(described(name))

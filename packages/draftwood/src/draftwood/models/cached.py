@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.pool import Pool
 from draftwood.models.context import context_length
 from draftwood.models.model import (
     Ability,
@@ -19,10 +19,7 @@ from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
 
-if TYPE_CHECKING:
-    from draftwood.pytorch.models.pool import CachePool
-
-P = TypeVar("P", "CachePool", BlockPool)
+P = TypeVar("P", bound=Pool)
 
 
 class CachedModel(InProcess, ABC, Generic[P]):

@@ -74,9 +74,10 @@ def _values(sizes: tuple[int, ...], **further: Any) -> dict[str, Any]:
         *("vocab_size", "hidden_size", "intermediate_size"),
         *("num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
     )
-    usual = {"num_key_value_heads": None, "hidden_act": "silu", "tie_word_embeddings": False}
-    told = dict(zip(names, sizes, strict=True)) | {"rope_parameters": None}
-    return told | usual | {"rms_norm_eps": 1e-6} | further
+    usual = {"num_key_value_heads": None, "tie_word_embeddings": False, "rope_parameters": None}
+    act = {} if "hidden_activation" in further else {"hidden_act": "silu"}
+    epsilon = {} if "layer_norm_eps" in further else {"rms_norm_eps": 1e-6}
+    return dict(zip(names, sizes, strict=True)) | usual | act | epsilon | further
 
 
 _WINDOWS: dict[str, Any] = {"sliding_window": 4096, "use_sliding_window": False}
@@ -152,7 +153,8 @@ CLASSES: dict[str, ConfigurationClass] = {
     ),
     "gemma3_text": ConfigurationClass(
         "Gemma3ForCausalLM",
-        _values((262208, 2304, 9216, 26, 8, 131072), **_GEMMA2, **dict.fromkeys(_CAPS)),
+        _values((262208, 2304, 9216, 26, 8, 131072), **_GEMMA2, **dict.fromkeys(_CAPS))
+        | {"use_bidirectional_attention": False},
         theta=1_000_000.0,
         local_theta=10_000.0,
         layer_types=_every(6),
@@ -218,7 +220,7 @@ CLASSES: dict[str, ConfigurationClass] = {
             num_experts_per_tok=8,
             num_experts=128,
             norm_topk_prob=False,
-            mlp_only_layers=None,
+            mlp_only_layers=[],
         ),
         makes_windows=True,
     ),

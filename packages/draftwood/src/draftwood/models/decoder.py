@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
+from draftwood.arrays import as_floats
 from draftwood.models.families import Routing, Scales
 from draftwood.native.matrix import Blocks, Weights
 
@@ -64,7 +67,9 @@ class Projection:
     @property
     def floats(self) -> Numbers:
         """The weights as floats, which those of a file's blocks are made for this."""
-        return self.weight.floats() if isinstance(self.weight, Blocks) else self.weight
+        if isinstance(self.weight, Blocks):
+            return self.weight.floats()
+        return as_floats(self.weight) if isinstance(self.weight, np.ndarray) else self.weight
 
     def split(self, sizes: Sequence[int]) -> list["Projection"]:
         """Parts with so many of the outputs, from the first on."""

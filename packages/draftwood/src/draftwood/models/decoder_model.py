@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from draftwood.arrays import FloatType
@@ -11,9 +11,6 @@ from draftwood.models.cached import CachedModel, P
 from draftwood.models.decoder import Decoder
 from draftwood.models.model import Ability, Device, ModelOutput
 from draftwood.models.parts import SequenceInput
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 CONFIG = ("vocab_size", "max_position_embeddings", "rope_parameters")
 """Names that are read from a configuration, as far as they are there."""
@@ -38,8 +35,8 @@ class DescribedModel:
     head: Callable[[], Any] = lambda: None
 
     @classmethod
-    def of(cls, hf_model: "PreTrainedModel | DescribedModel") -> "DescribedModel":
-        """The description of a model, or the one that is given.
+    def of(cls, hf_model: Any) -> "DescribedModel":
+        """The description of a model of Transformers, or the one that is given.
 
         Raises:
             ValueError: as ``read_decoder``.
@@ -55,7 +52,7 @@ class DescribedModel:
             end_tokens(hf_model),
             str(hf_model.dtype).removeprefix("torch."),  # type: ignore[arg-type]
             hf_model.device,
-            ref(hf_model.get_output_embeddings()),  # type: ignore[arg-type]
+            ref(hf_model.get_output_embeddings()),
         )
 
 

@@ -21,8 +21,6 @@ from draftwood.arrays import as_array
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from draftwood.native.step import NativeStep, StepCaller
 
 Keep = Literal["all", "last", "none"]
@@ -159,14 +157,14 @@ class ModelOutput:
         return as_array(self.given)
 
     @property
-    def logits(self) -> "Float[Tensor, 'rows vocab']":
-        """The logits as a tensor, for who goes on in PyTorch."""
+    def logits(self) -> Any:
+        """The logits as a tensor [rows vocab], for who goes on in PyTorch."""
         from draftwood.pytorch.tensors import as_tensor
 
         return as_tensor(self.given)
 
-    def states(self, layer: int) -> "Float[Tensor, 'nodes dim']":
-        """The hidden states of a layer as a tensor, likewise."""
+    def states(self, layer: int) -> Any:
+        """The hidden states of a layer as a tensor [nodes dim], likewise."""
         from draftwood.pytorch.tensors import as_tensor
 
         return as_tensor(self.hidden[layer])

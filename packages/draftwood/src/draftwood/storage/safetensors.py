@@ -1,4 +1,4 @@
-"""Read the header of a safetensors file without its numbers, and write arrays into one."""
+"""Read the header of a safetensors file without its numbers, map its arrays, and write some."""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ import numpy as np
 
 TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int32": "I32", "int64": "I64"}
 """Names of NumPy's types in such a file; arrays of uint16 are the bits of bfloat16."""
+STORED = {stored: name for name, stored in TYPES.items()} | {"F64": "float64", "U8": "uint8"}
+"""NumPy's types of what is read."""
 
 
 def write_arrays(
@@ -33,6 +35,37 @@ def write_arrays(
         file.write(len(told).to_bytes(8, "little") + told)
         for name in names:
             file.write(np.ascontiguousarray(arrays[name]).data)
+
+
+def map_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Map the arrays of a file by name; those of bfloat16 are the bits of it, in uint16.
+
+    Arrays of other types than ``STORED`` are bytes.
+
+    Raises:
+        ValueError: as ``read_header``.
+    """
+    header = read_header(path)
+    with path.open("rb") as file:
+        begin = 8 + int.from_bytes(file.read(8), "little")
+    content = _mapped(path)
+    return {name: _placed(content[begin:], each) for name, each in header.items()}
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        return np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError:  # some file systems map nothing
+        return np.fromfile(path, dtype=np.uint8)
+
+
+def _placed(content: np.ndarray, told: dict[str, Any]) -> np.ndarray:
+    first, end = told["data_offsets"]
+    stored = np.asarray(content[first:end])
+    if told["dtype"] not in STORED:
+        return stored
+    array = stored.view(STORED[told["dtype"]]).reshape(told["shape"])
+    return array if array.flags.aligned else array.copy()
 
 
 def read_header(path: Path) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.arrays import FloatType, address_of, as_array, from_bfloat16, like, rounded
+from draftwood.arrays import FloatType, address_of, as_array, as_floats, like, rounded
 from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.native.weights import NativeWeights
 from draftwood.models.tokens import require_part
@@ -41,7 +41,7 @@ class NativeEmbeddingsAndHead:
         found = (
             embedding.outputs(chosen)
             if isinstance(embedding, Matrix)
-            else _floats(embedding[chosen])
+            else as_floats(embedding[chosen])
         )
         scale = np.float32(self.own.embedding_scale)
         return like(rounded(rounded(found, self.dtype) * scale, self.dtype), tokens)
@@ -73,7 +73,7 @@ class NativeEmbeddingsAndHead:
         """
         own, norm = self.own, self.own.norm
         floats = own.embedding.floats() if isinstance(own.embedding, Matrix) else own.embedding
-        embedding = self._handed_out(_floats(floats))
+        embedding = self._handed_out(floats)
         head = embedding if own.is_tied else self._untied(self.head())
         saved, bias = self._handed_out(norm.saved), self._handed_out(norm.bias)
         return EmbeddingsAndHeadWeights(embedding, saved, bias, head, as_array(own.head_bias))
@@ -83,8 +83,4 @@ class NativeEmbeddingsAndHead:
         return self._handed_out(self.own.lm_head.floats() if weight is None else weight)
 
     def _handed_out(self, numbers: Any) -> Any:
-        return None if numbers is None else rounded(as_array(numbers), self.dtype)
-
-
-def _floats(numbers: np.ndarray) -> Float[np.ndarray, "..."]:
-    return from_bfloat16(numbers) if numbers.dtype == np.uint16 else numbers
+        return None if numbers is None else rounded(as_floats(numbers), self.dtype)

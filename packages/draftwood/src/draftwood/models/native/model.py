@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -23,9 +23,6 @@ from draftwood.native import library, structures
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
 from draftwood.native.threads import threads
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 
 def has_int8(device: Device) -> bool:
@@ -53,7 +50,8 @@ class NativeModel(DecoderModel[BlockPool]):
     Greedy texts with drafts therefore equal plain ones in every type.
 
     Args:
-        hf_model: a model of one of the ``FAMILIES``, on the CPU, or what was read of one.
+        hf_model: a model of Transformers of one of the ``FAMILIES``, on the CPU, or a
+            ``DescribedModel``.
         products: how matrices are stored and multiplied; None takes bfloat16 for models in
             bfloat16, else float32. In ``int8`` 32 weights share a scale, and so do 32 activations
             of a row; weights that lie on 16 even steps anyway, since a file of 4-bit weights is
@@ -80,7 +78,7 @@ class NativeModel(DecoderModel[BlockPool]):
 
     def __init__(
         self,
-        hf_model: "PreTrainedModel | DescribedModel",
+        hf_model: Any,
         products: Products | None = None,
         dtype: FloatType | None = None,
         packer: Packer | None = None,

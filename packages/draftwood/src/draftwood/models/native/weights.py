@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import address_of, as_array, bits_of
+from draftwood.arrays import address_of, as_array, as_floats, bits_of
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.families import Scales
 from draftwood.native import structures
@@ -182,7 +182,7 @@ class NativeWeights:
         """
         if not isinstance(decoder.embedding, Blocks):
             return (
-                as_array(decoder.embedding)
+                as_floats(decoder.embedding)
                 if half_type == "float32"
                 else bits_of(decoder.embedding)
             )
@@ -202,12 +202,10 @@ class NativeWeights:
 
 def _is_tied(decoder: Decoder) -> bool:
     embedding, head = decoder.embedding, decoder.lm_head.weight
-    if head is embedding or Blocks in (type(embedding), type(head)):
-        return head is embedding
-    first, second = (
-        each if isinstance(each, np.ndarray) else each.data_ptr() for each in (embedding, head)
-    )
-    return first is second if isinstance(first, np.ndarray) else first == second
+    if head is embedding:
+        return True
+    addresses = [getattr(each, "data_ptr", None) for each in (embedding, head)]
+    return None not in addresses and addresses[0]() == addresses[1]()  # type: ignore[misc]
 
 
 def _usual_scale(sizes: Sizes) -> float:
