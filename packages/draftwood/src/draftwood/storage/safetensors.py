@@ -1,8 +1,38 @@
-"""Read the header of a safetensors file, without its numbers."""
+"""Read the header of a safetensors file without its numbers, and write arrays into one."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int32": "I32", "int64": "I64"}
+"""Names of NumPy's types in such a file; arrays of uint16 are the bits of bfloat16."""
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays by name; those of the largest entries come first, so that all are aligned.
+
+    Args:
+        arrays: of the ``TYPES``.
+        metadata: texts beside them; PyTorch's mark where left out, which Transformers asks for.
+    """
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
+    end = 0
+    for name in names:
+        begin, end, each = end, end + arrays[name].nbytes, arrays[name]
+        place = {"shape": list(each.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": TYPES[each.dtype.name], **place}
+    told = json.dumps(header, separators=(",", ":")).encode()
+    told += b" " * (-len(told) % 8)
+    with path.open("wb") as file:
+        file.write(len(told).to_bytes(8, "little") + told)
+        for name in names:
+            file.write(np.ascontiguousarray(arrays[name]).data)
 
 
 def read_header(path: Path) -> dict[str, dict[str, Any]]:
