@@ -17,10 +17,10 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, Sequence, generate
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.layers import HeadCache, causal
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -125,7 +125,7 @@ class Reference:
 
     def __init__(self, drafter: Eagle) -> None:
         self.drafter = drafter
-        self.head: EagleHead = drafter.head
+        self.head: EagleHead = drafter.placed.network
 
     def after(self, tokens: list[int], root: int, path: list[int]) -> Tensor:
         config, target = self.head.config, self.drafter.target
@@ -142,7 +142,7 @@ class Reference:
             seen = causal(len(following), len(places) and int(places[0]), config.window)
             fed, read = self.head(embedded, states, places, cache.attend(seen))
             states, following = fed[-1:], path[last : last + 1]
-        return self.drafter.vocabulary.logits(read[-1:]).softmax(-1)[0]
+        return self.drafter.placed.logits(read[-1:]).softmax(-1)[0]
 
 
 def begin(drafter: Eagle) -> tuple[DraftRequest, Any]:

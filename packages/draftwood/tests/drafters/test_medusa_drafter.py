@@ -97,12 +97,12 @@ def say(draft: DraftSession, session: Any, tree: DraftTree, path: Any) -> None:
 
 def law(drafter: Medusa, text: list[int], root: int, path: list[int]) -> Tensor:
     """Distribution of the head after a text, the root and drafted tokens, from scratch."""
-    head, target = drafter.head, drafter.target
+    head, target = drafter.placed.network, drafter.target
     layer = head.config.reads[0]
     state = target.start().extend(text, hidden=(layer,)).states(layer)[-1].float()
     read = [root, *path][: head.config.tokens(len(path))]
     embedded = target.embeddings_and_head.embed(torch.tensor(read, dtype=torch.long)).float()
-    return drafter.vocabulary.logits(head(len(path), state, embedded)[None]).softmax(-1)[0]
+    return drafter.placed.logits(head(len(path), state, embedded)[None]).softmax(-1)[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,7 @@
-"""Read the header of a safetensors file without its numbers, and write arrays into one."""
+"""Read and write safetensors files: their headers, and their numbers as NumPy arrays."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 
 TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int32": "I32", "int64": "I64"}
 """Names of NumPy's types in such a file; arrays of uint16 are the bits of bfloat16."""
+READ = {name: dtype for dtype, name in TYPES.items()}
+"""Types of arrays by their names in a file."""
 
 
 def write_arrays(
@@ -51,6 +54,34 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
             f"{path} is not a whole safetensors file ({error}); fetch the file again"
         ) from None
     return header
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of a file, by name; numbers in bfloat16 come as their bits in uint16.
+
+    Raises:
+        ValueError: as ``read_header``, for types that NumPy lacks, and for arrays that do not lie
+            one behind the other.
+    """
+    header, found = read_header(path), dict[str, np.ndarray]()
+    end = max((each["data_offsets"][1] for each in header.values()), default=0)
+    with path.open("rb") as file:
+        file.seek(path.stat().st_size - end)
+        place = 0
+        for name, each in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
+            count = math.prod(each["shape"])
+            dtype = np.dtype(READ.get(each["dtype"], "V0"))
+            if (
+                each["data_offsets"] != [place, place + count * dtype.itemsize]
+                or not dtype.itemsize
+            ):
+                raise ValueError(
+                    f"{path} is not a whole safetensors file (its header does not tell what {name}"
+                    " is); fetch the file again"
+                )
+            found[name] = np.fromfile(file, dtype, count).reshape(each["shape"])
+            place += found[name].nbytes
+    return found
 
 
 def is_cut_short(path: Path) -> bool:
