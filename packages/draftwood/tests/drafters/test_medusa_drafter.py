@@ -142,7 +142,7 @@ def test_only_hydra_drafts_by_what_it_drafted(target: Model, kind: str) -> None:
 def test_nodes_of_several_levels_are_answered_in_their_order(target: Model) -> None:
     draft: Any = begin(made("hydra", target, Widths((1,))), PROMPT)
     tree = DraftTree.of([9, 4, 6, 8, 10], [-1, 0, 1, 0, 3])
-    rows = draft._score(tree, 1)
+    rows = draft.score(tree, 1)
     for node, row in enumerate(rows, 1):
         path = [tree.token_list[each] for each in tree.path_to(node)]
         wanted = law(draft.drafter, PROMPT, 9, path)

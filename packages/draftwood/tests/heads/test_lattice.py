@@ -15,7 +15,7 @@ from draftwood.heads.prefix_search import (
     likeliest_prefixes,
     released_paths,
 )
-from draftwood.pytorch.heads.pairwise import PairwiseTerm
+from draftwood.pytorch.heads.layers import PairwiseTerm
 from draftwood.tree import DraftTree
 from reference import prefix_search
 

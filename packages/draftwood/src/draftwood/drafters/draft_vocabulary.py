@@ -199,10 +199,11 @@ class TrainedDrafter(Drafter):
             require_ability(target, ability, self.name)
         known = all(0 <= layer <= target.layers for layer in config.reads)
         if config.sizes.hidden != target.hidden_size or not known:
-            layers = f" at layers {list(config.reads)}" if config.reads else ""
+            at = f" at layers {list(config.reads)}" if config.reads else ""
             raise ValueError(
-                f"the drafter reads states of {config.sizes.hidden} entries{layers}, the target has"
-                f" {target.hidden_size} at layers 0..{target.layers}; take a drafter of this model"
+                f"the drafter reads {'states' if at else 'embeddings'} of {config.sizes.hidden}"
+                f" entries{at}, the target has {target.hidden_size} at layers 0..{target.layers};"
+                " take a drafter of this model"
             )
         return config
 

@@ -9,11 +9,12 @@ from jaxtyping import Float
 
 from draftwood.arrays import as_array
 from draftwood.heads import packed
+from draftwood.heads.trained import HeadWeights
 from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
 
 if TYPE_CHECKING:
-    from draftwood.heads.trained import HeadWeights, TrainedHead
+    from draftwood.heads.trained import TrainedHead
     from draftwood.models.model import Model
 
 GROUP = "draftwood.learners"

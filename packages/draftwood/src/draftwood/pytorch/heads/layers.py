@@ -5,7 +5,7 @@ Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,6 +43,7 @@ def rotated(
     return turned.to(heads.dtype)
 
 
+@runtime_checkable
 class AttentionRule(Protocol):
     """Attention of a layer's queries over the keys that a rule lets them see."""
 

@@ -1,4 +1,4 @@
-"""Networks of trained heads: made anew, or around weights."""
+"""Networks of trained heads: new ones, and around weights."""
 
 from collections.abc import Mapping
 from importlib import import_module
