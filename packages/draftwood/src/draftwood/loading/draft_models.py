@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.models.model import Model
@@ -31,7 +33,7 @@ class ModelAtHand:
 
 def load_target(
     target: Any,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase | None,
     processes: int = 1,
     cache: str | None = None,
     **how: Any,
@@ -63,7 +65,7 @@ def load_target(
 
 def load_draft_model(
     draft_model: Any,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     cache: str | None = None,
     **how: Any,
 ) -> ModelAtHand:

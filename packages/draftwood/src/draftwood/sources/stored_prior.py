@@ -4,13 +4,16 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from draftwood.models.model import Model
 from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 QUESTION, ANSWER = (
     "Explain it to me, please.",
@@ -94,7 +97,7 @@ class StoredPrior:
         return table
 
 
-def usual_text(tokenizer: Any) -> list[int]:
+def usual_text(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """The beginning of a text such as the model usually writes.
 
     It is an answer in a chat where the model can chat.
