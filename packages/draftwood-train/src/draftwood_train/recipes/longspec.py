@@ -157,7 +157,7 @@ def cache_seen(
 
 
 def _states(
-    head: nn.Module,
+    head: Any,
     rows: PackedRows,
     target: TargetWeights,
     positions: Int[Tensor, "rows places"],

@@ -88,7 +88,7 @@ class S2dRecipe:
 
 
 def nested_states(
-    head: nn.Module, rows: PackedRows, target: TargetWeights
+    head: Any, rows: PackedRows, target: TargetWeights
 ) -> list[Float[Tensor, "rows places dim"]]:
     """States that the output head reads, of each size from the smallest on."""
     attend = Unrolled(rows.segments, head.config.window)

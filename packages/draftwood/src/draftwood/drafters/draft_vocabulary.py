@@ -195,8 +195,9 @@ class TrainedDrafter(Drafter):
                 the states that the head reads, an embedding or an output head.
         """
         config, target = require_kind(self.trained.config, wanted, self.name), self.target
-        for ability in (("hidden",) if config.reads else ()) + ("embeddings_and_head",):
-            require_ability(target, ability, self.name)
+        if config.reads:
+            require_ability(target, "hidden", self.name)
+        require_ability(target, "embeddings_and_head", self.name)
         known = all(0 <= layer <= target.layers for layer in config.reads)
         if config.sizes.hidden != target.hidden_size or not known:
             at = f" at layers {list(config.reads)}" if config.reads else ""

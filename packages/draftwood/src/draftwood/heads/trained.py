@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -114,19 +114,6 @@ HeadWeights = Mapping[str, np.ndarray]
 """Weights in float32, by the names of a network's ``state_dict()``."""
 
 
-class Network(Protocol):
-    """Network of a head in PyTorch, as training makes it."""
-
-    @property
-    def config(self) -> Any:
-        """Settings of the head."""
-        ...
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Weights by their names."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class TrainedHead:
     """Contents of a drafter's folder.
@@ -144,15 +131,15 @@ class TrainedHead:
     target: TargetFingerprint
 
     @classmethod
-    def of(cls, network: Network, draft_tokens: Any, target: Model, name: str) -> "TrainedHead":
-        """A network's head for a loaded model by this name."""
+    def of(cls, network: Any, draft_tokens: Any, target: Model, name: str) -> "TrainedHead":
+        """The head of a network in PyTorch, for a loaded model by this name."""
         return cls.with_fingerprint(network, draft_tokens, TargetFingerprint.of(target, name))
 
     @classmethod
     def with_fingerprint(
-        cls, network: Network, draft_tokens: Any, target: TargetFingerprint
+        cls, network: Any, draft_tokens: Any, target: TargetFingerprint
     ) -> "TrainedHead":
-        """A network's head; the weights share memory with it where they are in float32.
+        """The head of a network in PyTorch, whose memory the weights share if they are in float32.
 
         Args:
             draft_tokens: as array or tensor.
