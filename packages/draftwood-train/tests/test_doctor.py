@@ -182,9 +182,7 @@ def test_a_head_with_the_wrong_layers_in_its_folder_is_named(case: Case) -> None
     head = learnt(blind, case.texts, reads=(3,))  # which so knows the states alone
     moved = EagleHead(replace(head.config, reads=(5,)))
     moved.load_state_dict(head.state_dict())
-    right, wrong = (
-        replace(case.trained, head=each.eval().requires_grad_(False)) for each in (head, moved)
-    )
+    right, wrong = (with_network(case.trained, each) for each in (head, moved))
     found = examined(case, trained=wrong, weights=blind)
     assert "layer" in faults(found)
     assert any(

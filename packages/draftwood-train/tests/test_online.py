@@ -188,7 +188,7 @@ def test_numbers_that_are_none_end_in_one_line(
 
 
 def test_other_kinds_of_heads_are_refused(target: NativeModel) -> None:
-    with pytest.raises(ValueError, match="EAGLE heads, not a CtcHead"):
+    with pytest.raises(ValueError, match="EAGLE heads, not the kind 'ctc'"):
         a_learner(target, tiny_ctc(target))
 
 

@@ -91,12 +91,12 @@ def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) ->
     own = torch.randn(32, 32)
     changed(tmp_path / "out", {"lm_head.weight": own})
     found = read(tmp_path / "out", target, "tiny")
-    assert found.config == replace(trained.config, own_head=32)  # type: ignore[type-var]
+    assert found.config == replace(trained.config, own_head=32)
     again = folder.load(folder.save(tmp_path / "kept", found, ""))
-    vocabulary = Eagle(again, target).vocabulary
+    logits = Eagle(again, target).placed.logits
     states = torch.randn(2, 32)
     wanted = states @ own.bfloat16().float().T
-    torch.testing.assert_close(vocabulary.logits(states), wanted)
+    torch.testing.assert_close(logits(states), wanted)
     export(tmp_path / "back", again, target, "nowhere")
     kept = load_file(tmp_path / "back" / "model.safetensors")["lm_head.weight"]
     assert torch.equal(kept, own.bfloat16())
