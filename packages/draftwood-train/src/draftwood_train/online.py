@@ -20,7 +20,7 @@ from draftwood.pytorch.heads.networks import filled
 from draftwood.pytorch.tensors import as_tensor
 
 Weights = Mapping[str, np.ndarray]
-"""Of a head, by their names."""
+"""Weights of a head, by their names."""
 Pause = Callable[[], None]
 Place = tuple[WatchedText, int]
 """A text, and the first row that counts of a window of it."""

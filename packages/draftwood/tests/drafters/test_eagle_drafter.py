@@ -3,7 +3,7 @@ anew, and cannot change a text.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +28,7 @@ from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
 from draftwood.shapes.shape import Expand, Shape
 from draftwood.testing import TableModel, check_drafter, tiny_llama
-from draftwood.testing.heads import tiny_eagle
+from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection
 
@@ -314,8 +314,8 @@ def test_what_does_not_fit_is_refused(target: Model) -> None:
         methods.build("eagle", LeanModel(tiny_llama(1, layers=4)), head=trained)
     with pytest.raises(ValueError, match="needs a model that gives hidden states"):
         Eagle(trained, TableModel(torch.zeros(64, 64)))
-    with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'Linear'"):
-        Eagle(replace(trained, head=torch.nn.Linear(1, 1)), target)
+    with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'lm'"):
+        Eagle(tiny_lm(target), target)
 
 
 def test_methods_take_shapes(target: Model) -> None:
