@@ -69,7 +69,6 @@ class StoredHead:
         arrays = read_arrays(path)
         tokens = arrays.pop(DRAFT_TOKENS).astype(np.int64)
         weights = {name: _widened(each) for name, each in arrays.items()}
-        _require_shapes(path, {name: each.shape for name, each in weights.items()}, self.config)
         _require_numbers(weights, str(path))
         _require_vocabulary(tokens, self.target, str(path))
         return TrainedHead(self.config, weights, tokens, self.target)
