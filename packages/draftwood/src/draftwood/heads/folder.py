@@ -4,6 +4,7 @@ The target's embedding and output head are not stored.
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from draftwood.heads.places import (
 from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import replace_folder
-from draftwood.storage.safetensors import read_arrays, read_header, write_arrays
+from draftwood.storage.safetensors import map_arrays, read_header, write_arrays
 
 __all__ = [
     "StoredHead",
@@ -65,8 +66,8 @@ class StoredHead:
             ValueError: for weights with NaN or infinity, and a broken draft vocabulary.
         """
         path = self.folder / WEIGHTS
-        _require_types(path)
-        arrays = read_arrays(path)
+        _require_whole(path)
+        arrays = map_arrays(path)
         tokens = arrays.pop(DRAFT_TOKENS).astype(np.int64)
         weights = {name: _widened(each) for name, each in arrays.items()}
         _require_numbers(weights, str(path))
@@ -227,16 +228,26 @@ def _fingerprint(values: Mapping[str, Any]) -> TargetFingerprint:
     return fingerprint
 
 
-def _require_types(path: Path) -> None:
-    """Raise ValueError unless a file's weights are floats, and its draft tokens whole numbers."""
-    for name, each in read_header(path).items():
-        if each["dtype"] not in (
-            ("I32", "I64") if name == DRAFT_TOKENS else ("BF16", "F16", "F32")
-        ):
+SIZES = {"BF16": 2, "F16": 2, "F32": 4}
+"""Bytes of a weight by the types in which files have them."""
+SIZES_OF_TOKENS = {"I32": 4, "I64": 8}
+
+
+def _require_whole(path: Path) -> None:
+    """Raise ValueError unless a file's arrays lie one behind the other, in types of a head."""
+    place = 0
+    for name, each in sorted(read_header(path).items(), key=lambda it: it[1]["data_offsets"]):
+        size = (SIZES_OF_TOKENS if name == DRAFT_TOKENS else SIZES).get(each["dtype"])
+        if size is None:
             raise ValueError(f"{path} is not whole ({name} is {each['dtype']}); copy it again")
+        end = place + size * math.prod(each["shape"])
+        if each["data_offsets"] != [place, end]:
+            raise ValueError(f"{path} is not whole ({name} lies elsewhere); copy it again")
+        place = end
 
 
 def _widened(stored: np.ndarray) -> np.ndarray:
+    """Floats in memory of their own."""
     return from_bfloat16(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
 
 

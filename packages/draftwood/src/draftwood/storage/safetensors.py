@@ -1,7 +1,6 @@
-"""Read and write safetensors files: their headers, and their numbers as NumPy arrays."""
+"""Read the header of a safetensors file without its numbers, map its arrays, and write some."""
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import numpy as np
 
 TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int32": "I32", "int64": "I64"}
 """Names of NumPy's types in such a file; arrays of uint16 are the bits of bfloat16."""
-READ = {name: dtype for dtype, name in TYPES.items()}
-"""Types of arrays by their names in a file."""
+STORED = {stored: name for name, stored in TYPES.items()} | {"F64": "float64", "U8": "uint8"}
+"""NumPy's types of what is read."""
 
 
 def write_arrays(
@@ -38,6 +37,37 @@ def write_arrays(
             file.write(np.ascontiguousarray(arrays[name]).data)
 
 
+def map_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Map the arrays of a file by name; those of bfloat16 are the bits of it, in uint16.
+
+    Arrays of other types than ``STORED`` are bytes.
+
+    Raises:
+        ValueError: as ``read_header``.
+    """
+    header = read_header(path)
+    with path.open("rb") as file:
+        begin = 8 + int.from_bytes(file.read(8), "little")
+    content = _mapped(path)
+    return {name: _placed(content[begin:], each) for name, each in header.items()}
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        return np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError:  # some file systems map nothing
+        return np.fromfile(path, dtype=np.uint8)
+
+
+def _placed(content: np.ndarray, told: dict[str, Any]) -> np.ndarray:
+    first, end = told["data_offsets"]
+    stored = np.asarray(content[first:end])
+    if told["dtype"] not in STORED:
+        return stored
+    array = stored.view(STORED[told["dtype"]]).reshape(told["shape"])
+    return array if array.flags.aligned else array.copy()
+
+
 def read_header(path: Path) -> dict[str, dict[str, Any]]:
     """Read type, shape and place of each tensor in a file, by name.
 
@@ -54,34 +84,6 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
             f"{path} is not a whole safetensors file ({error}); fetch the file again"
         ) from None
     return header
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read all arrays of a file, by name; numbers in bfloat16 come as their bits in uint16.
-
-    Raises:
-        ValueError: as ``read_header``, for types that NumPy lacks, and for arrays that do not lie
-            one behind the other.
-    """
-    header, found = read_header(path), dict[str, np.ndarray]()
-    end = max((each["data_offsets"][1] for each in header.values()), default=0)
-    with path.open("rb") as file:
-        file.seek(path.stat().st_size - end)
-        place = 0
-        for name, each in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
-            count = math.prod(each["shape"])
-            dtype = np.dtype(READ.get(each["dtype"], "V0"))
-            if (
-                each["data_offsets"] != [place, place + count * dtype.itemsize]
-                or not dtype.itemsize
-            ):
-                raise ValueError(
-                    f"{path} is not a whole safetensors file (its header does not tell what {name}"
-                    " is); fetch the file again"
-                )
-            found[name] = np.fromfile(file, dtype, count).reshape(each["shape"])
-            place += found[name].nbytes
-    return found
 
 
 def is_cut_short(path: Path) -> bool:
