@@ -5,8 +5,10 @@ from typing import Any
 
 import torch
 
-from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.layers import HeadCache, HeadSizes
+from draftwood.heads.ctc import CtcConfig
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads.ctc import CtcHead
+from draftwood.pytorch.heads.layers import HeadCache
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 CONFIG = CtcConfig(SIZES, frames=5, reads=(4,))

@@ -6,14 +6,14 @@ from ctypes import c_float, c_int64
 import torch
 from torch import Tensor
 
-from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.layers import HeadSizes
+from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.packed import native_eagle
 from draftwood.native import library, structures
-from draftwood.native.formats import Products
+from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
+from draftwood.pytorch.heads.eagle import EagleHead
 
 TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 ODD = HeadSizes(hidden=40, intermediate_size=56, heads=3, num_kv_heads=1, head_dim=18)
@@ -60,9 +60,8 @@ def a_native(
     if embedding is None:
         embedding = some(VOCABULARY, config.sizes.hidden, seed=4)
     tokens = some_draft_tokens(embedding.shape[0])
-    return native_eagle(
-        head, draft_tokens=tokens, lm_rows=rows, embedding=embedding, products=products
-    )
+    given = {"draft_tokens": tokens, "lm_rows": rows, "embedding": embedding}
+    return native_eagle(config, head.state_dict(), products=products, **given)
 
 
 def features_of(config: EagleConfig, rows: int, seed: int = 5) -> Tensor:

@@ -226,7 +226,7 @@ def test_a_text_goes_on_without_a_broken_drafter(
     target, given = LeanModel(tiny_llama(0, layers=4)), dict[str, Any]()
     if method in HEADS:
         given["head"] = HEADS[method](target)
-        overflow(given["head"].head, value)
+        overflow(given["head"].network, value)
     else:
         draft = tiny_llama(1)
         overflow(draft.model.layers, value)
@@ -254,7 +254,7 @@ def test_a_text_goes_on_without_a_native_head(
     target = NativeModel(tiny_llama(0, layers=4))
     head = HEADS[method.removesuffix("-rsd")](target)
     if torn == "weights":
-        overflow(head.head, value)
+        overflow(head.network, value)
     told = methods.build(method, target, head=head)
     if torn == "states":
         start = type(told.drafter).start
@@ -316,7 +316,7 @@ def test_a_broken_head_leaves_the_other_sources_of_auto_as_they_are(temperature:
     for value in (None, torch.nan):
         trained = None if value is None else tiny_eagle(target)
         if trained is not None:
-            overflow(trained.head, torch.nan)
+            overflow(trained.network, torch.nan)
         told = methods.build("auto", target, head=trained)
         options = Options(Sampling(temperature), 60, seed=3)
         steps = list(generate(target, told.drafter, told.verifier, [1, 5, 7, 3, 5, 7], options))

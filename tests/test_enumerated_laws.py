@@ -335,7 +335,7 @@ def test_heads_side_by_side_that_lie_about_their_rows_are_caught(off: Written) -
     model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
     heads = tiny_medusa(model, [0, 1, 2])
     with torch.no_grad():
-        for weight in heads.head.parameters():
+        for weight in heads.network.parameters():
             weight.mul_(8.0)  # rows that are flat would look alike
     drafter = LyingMedusa(heads, model, Widths((1, 1)))
     assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
@@ -359,7 +359,7 @@ def test_law_of_frames(path: type[LeanModel | NativeModel], off: Written) -> Non
 
 def sure(trained: TrainedHead) -> TrainedHead:
     """Heads whose rows are far from even."""
-    for name, weight in trained.head.named_parameters():
+    for name, weight in trained.network.named_parameters():
         weight.mul_(8.0 if "blocks" in name else 1.0)
     return trained
 

@@ -172,10 +172,7 @@ def specdec_tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def windowed(trained_head: TrainedHead, window: int | None) -> TrainedHead:
     """An EAGLE head that sees so many of its newest rows."""
-    config: Any = trained_head.head.config
-    head = type(trained_head.head)(replace(config, window=window))
-    head.load_state_dict(trained_head.head.state_dict())
-    return replace(trained_head, head=head.eval().requires_grad_(False))
+    return replace(trained_head, config=replace(trained_head.config, window=window))
 
 
 def run_longspec(records: Records, given: argparse.Namespace) -> None:

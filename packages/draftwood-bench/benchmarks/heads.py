@@ -14,7 +14,6 @@ measures PyTorch's form of EAGLE and LM too; its threads spin for a while behind
 import argparse
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
@@ -25,12 +24,14 @@ import draftwood
 from draftwood.drafters import Eagle, Lm
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
-from draftwood.heads.ctc import CtcConfig, CtcHead
+from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.folder import load
-from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.native_side import native_frames, native_medusa
 from draftwood.heads.places import shipped_folders
 from draftwood.heads.trained import TrainedHead
+from draftwood.pytorch.heads.ctc import CtcHead
+from draftwood.pytorch.heads.medusa import MedusaHead
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -94,7 +95,7 @@ class Bench:
 
     def _add_random(self, like: TrainedHead) -> None:
         """Heads of the other kinds, as large as one that is there."""
-        last, sizes = self.target.layers, like.head.config.sizes
+        last, sizes = self.target.layers, like.config.sizes
         kinds = {
             "medusa": (MedusaHead(MedusaConfig(sizes, reads=(last,))), medusa_levels),
             "hydra": (
@@ -104,7 +105,8 @@ class Bench:
             "ctc": (CtcHead(CtcConfig(sizes, frames=FRAMES, reads=(last,))), ctc_levels),
         }
         for name, (head, levels_of) in kinds.items():
-            levels = levels_of(replace(like, head=head.requires_grad_(False)), self.target)
+            trained = TrainedHead.with_fingerprint(head, like.draft_tokens, like.target)
+            levels = levels_of(trained, self.target)
             self.heads[name] = (last,), levels
 
     def round(self) -> None:

@@ -116,7 +116,7 @@ def run_arm(arm: str, plan: Plan) -> dict[str, Any]:
 
 
 def _figures(learning: Learning, texts: list[WatchedText], passes: float) -> dict[str, float]:
-    found = learning.learner.judge(learning.trained.head, texts, lambda: None).mean(0)
+    found = learning.learner.judge(learning.trained.weights, texts, lambda: None).mean(0)
     return {"overlap": found[0], "first token": found[1], "tokens per pass": passes}
 
 

@@ -26,8 +26,9 @@ from benchmarks.self_speculation.paired_counts import (
     spec_bench,
 )
 from draftwood.engine.method import Method
-from draftwood.heads.layers import HeadSizes, attended, causal
+from draftwood.native.formats import HeadSizes
 from draftwood.native.threads import lift_limit, limit_others
+from draftwood.pytorch.heads.layers import attended, causal
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.storage.data_sets import DataFile

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.heads.layers import HeadSizes, attended, causal
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads.layers import attended, causal
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing import distance, outcomes

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwood.heads.dflash import DflashHead
+from draftwood_methods.heads.dflash import DflashHead
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.dflash import (
     DflashRecipe,

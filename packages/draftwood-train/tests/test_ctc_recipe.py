@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.heads.ctc import CtcHead
-from draftwood.heads.lattice import Lattice, PairwiseTerm, Prefix
-from draftwood.heads.layers import HeadSizes
+from draftwood.heads.lattice import Lattice, Prefix
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads.ctc import CtcHead
+from draftwood.pytorch.heads.layers import PairwiseTerm
 from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from data_models import TEMPLATE, target
-from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.layers import HeadSizes
+from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.trained import TrainedHead
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads.eagle import EagleHead
 from draftwood.pytorch.tensors import as_tensor
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.states import in_bytes, states_of
@@ -80,6 +81,10 @@ def learnt(
             loss.backward()
             optimiser.step()
     return head.eval().requires_grad_(False)
+
+
+def with_network(trained: TrainedHead, head: torch.nn.Module) -> TrainedHead:
+    return TrainedHead.with_fingerprint(head, trained.draft_tokens, trained.target)
 
 
 def trained_of(head: torch.nn.Module, tokens: Tensor, lm: LanguageModel) -> TrainedHead:
@@ -177,9 +182,7 @@ def test_a_head_with_the_wrong_layers_in_its_folder_is_named(case: Case) -> None
     head = learnt(blind, case.texts, reads=(3,))  # which so knows the states alone
     moved = EagleHead(replace(head.config, reads=(5,)))
     moved.load_state_dict(head.state_dict())
-    right, wrong = (
-        replace(case.trained, head=each.eval().requires_grad_(False)) for each in (head, moved)
-    )
+    right, wrong = (with_network(case.trained, each) for each in (head, moved))
     found = examined(case, trained=wrong, weights=blind)
     assert "layer" in faults(found)
     assert any(
@@ -190,14 +193,14 @@ def test_a_head_with_the_wrong_layers_in_its_folder_is_named(case: Case) -> None
 
 def test_labels_of_another_place_are_named(case: Case) -> None:
     head = learnt(case.weights, case.texts, late=1)
-    found = examined(case, trained=replace(case.trained, head=head))
+    found = examined(case, trained=with_network(case.trained, head))
     assert "shifted labels" in faults(found)
     assert any("3 places on" in each.says for each in found.findings)
 
 
 def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) -> None:
     tokens = torch.arange(case.lm.model.vocab_size - 6)
-    trained = replace(case.trained, draft_tokens=tokens)
+    trained = replace(case.trained, draft_tokens=tokens.numpy())
     found = examined(
         case, trained=trained, weights=weights_of(case.lm, tokens), promises={"coverage": 1.0}
     )
@@ -205,7 +208,7 @@ def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) ->
         every = torch.cat([text.stored.tokens for text in case.texts])
         counts = torch.bincount(every, minlength=case.lm.model.vocab_size)
         tokens = counts.sort().indices[:-8].sort().values
-        trained = replace(case.trained, draft_tokens=tokens)
+        trained = replace(case.trained, draft_tokens=tokens.numpy())
         found = examined(case, trained=trained, weights=weights_of(case.lm, tokens))
     assert "vocabulary" in faults(found)
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from draftwood.heads.layers import HeadCache, causal
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
@@ -42,7 +42,7 @@ def test_answers_are_drawn_from_the_lm(model: LeanModel) -> None:
     trained = tiny_lm(model, [0, 1, 3])
     drawn, count = torch.Generator().manual_seed(0), 1500
     found = Counter(tuple(answers(trained, model, PROMPT, 2, drawn)) for _ in range(count))
-    head: Any = trained.head
+    head: Any = trained.network
 
     def law(text: list[int]) -> dict[int, float]:
         cache = HeadCache(head.config.layers, head.config.sizes, head.proj.weight)

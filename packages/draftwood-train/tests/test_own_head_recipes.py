@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from draftwood.heads.longspec import LongspecHead
-from draftwood.heads.specdec import SpecdecHead
+from draftwood_methods.heads.longspec import LongspecHead
+from draftwood_methods.heads.specdec import SpecdecHead
 from draftwood_train.recipe import DrafterRecipe, PackedRows, TargetWeights
 from draftwood_train.recipes import longspec as recipes
 from draftwood_train.recipes.longspec import LongspecRecipe, cache_seen, moved, target_cache

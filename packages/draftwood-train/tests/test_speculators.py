@@ -17,9 +17,9 @@ from transformers import PreTrainedTokenizerFast
 
 from draftwood.drafters import Eagle
 from draftwood.heads import folder
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.layers import HeadCache, causal
 from draftwood.heads.trained import TrainedHead
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
@@ -45,11 +45,11 @@ def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) ->
     trained = tiny_eagle(target, **settings)
     export(tmp_path / "out", trained, target, "nowhere")
     found = read(tmp_path / "out", target, "tiny")
-    assert found.head.config == trained.head.config
+    assert found.config == trained.config
     assert found.draft_tokens.tolist() == trained.draft_tokens.tolist()
     assert found.target == trained.target
-    for name, weight in trained.head.state_dict().items():
-        assert torch.equal(found.head.state_dict()[name], weight.bfloat16().float()), name
+    for name, weight in trained.network.state_dict().items():
+        assert torch.equal(found.network.state_dict()[name], weight.bfloat16().float()), name
 
 
 def test_a_whole_vocabulary_needs_no_lists(target: LeanModel, tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_a_head_of_safeailab_is_read(target: LeanModel, tmp_path: Path) -> None:
     flat = {**layer, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32}
     (tmp_path / "config.json").write_text(json.dumps(flat))
     found = read(tmp_path, target, "tiny")
-    assert found.head.config == trained.head.config
+    assert found.config == trained.config
     counted = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 3]}}
     (tmp_path / "config.json").write_text(json.dumps({**flat, **counted}))
-    assert read(tmp_path, target, "tiny").head.config.reads == (1, 2, 4)  # type: ignore[union-attr]
+    assert read(tmp_path, target, "tiny").config.reads == (1, 2, 4)  # type: ignore[union-attr]
 
 
 def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) ->
     own = torch.randn(32, 32)
     changed(tmp_path / "out", {"lm_head.weight": own})
     found = read(tmp_path / "out", target, "tiny")
-    assert found.head.config == replace(trained.head.config, own_head=32)  # type: ignore[type-var]
+    assert found.config == replace(trained.config, own_head=32)
     again = folder.load(folder.save(tmp_path / "kept", found, ""))
-    vocabulary = Eagle(again, target).vocabulary
+    logits = Eagle(again, target).placed.logits
     states = torch.randn(2, 32)
     wanted = states @ own.bfloat16().float().T
-    torch.testing.assert_close(vocabulary.logits(states), wanted)
+    torch.testing.assert_close(logits(states), wanted)
     export(tmp_path / "back", again, target, "nowhere")
     kept = load_file(tmp_path / "back" / "model.safetensors")["lm_head.weight"]
     assert torch.equal(kept, own.bfloat16())
@@ -147,7 +147,7 @@ def test_commands_write_and_read(target: LeanModel, tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert done.output == f"written to {given[1]}\n"
     there, back = (folder.load(tmp_path / name) for name in ("drafter", "back"))
-    assert there.head.config == back.head.config
+    assert there.config == back.config
 
 
 def save_target(place: str) -> None:
@@ -186,7 +186,7 @@ def test_the_package_gives_the_same_logits(
     tiny_llama(0, layers=6).save_pretrained(tmp_path / "target")
     export(tmp_path / "out", tiny_eagle(target, **settings), target, str(tmp_path / "target"))
     read_back: TrainedHead = read(tmp_path / "out", target, "tiny")
-    head = read_back.head
+    head = read_back.network
     assert isinstance(head, EagleHead)
     tokens = torch.arange(3, 51, 4)
     features = torch.randn(len(tokens), len(head.config.reads), 32)

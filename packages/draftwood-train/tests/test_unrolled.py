@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.layers import HeadCache, causal
+from draftwood.heads.eagle import EagleConfig
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 from training_cases import SIZES, packing, target, texts
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from draftwood.heads.layers import HeadSizes
+from draftwood.native.formats import HeadSizes
 from draftwood_train.data.texts import StoredText
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import TargetWeights

@@ -268,8 +268,8 @@ class Measurement:
         from draftwood.shapes import BestFirst
 
         head = load(folder)
-        kind = head.head.config.kind
-        size = sum(each.numel() for each in head.head.parameters())
+        kind = head.config.kind
+        size = sum(each.size for each in head.weights.values())
         facts = {"question": arm.question, "data": arm.tokens, "weights": size}
         for search in arm.searches:
             for nodes, temperature in arm.cells:

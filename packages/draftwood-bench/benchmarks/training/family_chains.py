@@ -59,15 +59,15 @@ class Work:
 
     def watch(self, drafter: Any) -> Any:
         """Count what this drafter runs: a call of its output head, and the layers before it."""
-        vocabulary, head = drafter.vocabulary, drafter.head
-        logits, layers = vocabulary.logits, head.config.layers
+        placed, head = drafter.placed, drafter.placed.network
+        logits, layers = placed.logits, head.config.layers
         is_nested = isinstance(drafter, S2d)
 
         def counted(states: Any) -> Any:
             self.layers += 1 if is_nested else 1 + layers
             return logits(states)
 
-        vocabulary.logits = counted
+        object.__setattr__(placed, "logits", counted)
         if is_nested and head not in self.watched:
             self._watch_parts(head)
         return drafter

@@ -38,16 +38,16 @@ from benchmarks.training.drafters import (
     train,
     training_of,
 )
-from draftwood.heads.ctc import CtcHead
 from draftwood.heads.folder import load
 from draftwood.heads.lattice import Unmerged
-from draftwood.heads.medusa import MedusaHead
 from draftwood.heads.prefix_search import (
     collapsed_alignments,
     likeliest_prefixes,
     released_paths,
 )
 from draftwood.heads.trained import TrainedHead
+from draftwood.pytorch.heads.ctc import CtcHead
+from draftwood.pytorch.heads.medusa import MedusaHead
 from draftwood.tree import DraftTree
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
@@ -200,7 +200,7 @@ def judge(data: Path, work: Path, heads: Sequence[Arm]) -> None:
 def judged_arm(arm: Arm, data: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Records of a head: of each text its places, and the tokens that trees hold there."""
     trained = load(folder)
-    if not foresees(trained.head):
+    if not foresees(trained.network):
         return
     found = list(held_out(arm, data, folder, trained))
     for search, nodes in product(arm.searches, NODES):
@@ -240,7 +240,7 @@ def held_out(
     arm: Arm, data: Path, folder: Path, trained: TrainedHead
 ) -> Iterator[tuple[int, Tensor, list[int], Grow]]:
     """Places of held-out texts: the text, what frames say, what follows, and how trees grow."""
-    training, head = training_of(arm, data, folder), trained.head
+    training, head = training_of(arm, data, folder), trained.network
     target = training.target(trained.draft_tokens)
     packing, before = training.packing("held-out").with_rows(4, None), 0
     for batch in packing.plan(0):

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.training.drafters import statistical
-from draftwood.heads.eagle import EagleHead
 from draftwood.heads.folder import load
+from draftwood.pytorch.heads.eagle import EagleHead
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_train.checkpoints import Checkpoint
 from draftwood_train.judging import RANKS, judged_steps, ranks_of
@@ -131,7 +131,7 @@ def judge(arm: Arm, data: Path, work: Path, minutes: float) -> None:
     facts: dict[str, Any] = {"minutes": minutes, "read": state.tokens, "seconds": state.seconds}
     facts |= {"step": state.step, "best_step": state.best_step}
     target = training.target(head.draft_tokens)
-    network = head.head
+    network = head.network
     assert isinstance(network, EagleHead)
     names = [arm.name, LAST] if arm.name == BASE else [arm.name]
     found = []

@@ -5,14 +5,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import torch
-
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import Drafter, DraftRequest
 from draftwood.drafters.head_drafts import HeadDrafts
-from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.drafters.resources import Resources, needed
-from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
 from draftwood.tree import Draw
 from draftwood_methods.shapes.gated import Gated
@@ -33,32 +29,14 @@ class GatedDrafter(HeadDrafter):
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({(shape or Gated()).draw})
 
-    def prepare(self, hidden: int) -> torch.dtype:
-        """Make the vocabulary, and return the type that the weights are to have.
-
-        Args:
-            hidden: entries of the embeddings that the drafter reads.
-
-        Raises:
-            ValueError: for another shape, and for a target of another width, or without embedding
-                and output head.
-        """
-        target = self.target
+    def prepare(self) -> None:
+        """Bring the head to its target; raises ValueError for another shape."""
         if not isinstance(self.shape, Gated):
             raise ValueError(
                 f"{self.name} draws a chain that it ends itself, no {self.shape.label}; leave the"
                 " tree out, or choose another drafter"
             )
-        require_ability(target, "embeddings_and_head", self.name)
-        if hidden != target.hidden_size:
-            raise ValueError(
-                f"the drafter reads embeddings of {hidden} entries, the target has"
-                f" {target.hidden_size}; take a drafter of this model"
-            )
-        dtype = working_dtype(target)
-        vocabulary = vocabulary_of(self.trained.draft_tokens, target, dtype)
-        object.__setattr__(self, "vocabulary", vocabulary)
-        return dtype
+        _ = self.placed
 
 
 class GatedDrafts(HeadDrafts):

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.arrays import as_array
-from draftwood.heads.layers import DecoderLayer, HeadSizes, RmsNorm, attended
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads import layers as parts
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.validation import positive
@@ -36,8 +37,8 @@ class LoopedDecoder(nn.Module):
         positive("layers and cycles", (layers, cycles))
         self.sizes, self.cycles = sizes, cycles
         self.embedding = nn.Embedding(vocab, sizes.hidden)
-        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(layers))
-        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.layers = nn.ModuleList(parts.DecoderLayer(sizes) for _ in range(layers))
+        self.norm = parts.RmsNorm(sizes.hidden, sizes.epsilon)
 
     def cycle(
         self,
@@ -162,7 +163,7 @@ class Pipeline:
         for row, each in enumerate(self.flying):
             keys, values = self.cache[each.done, layer][:, :, : each.place + 1]
             seen = torch.ones(1, each.place + 1, dtype=torch.bool, device=key.device)
-            mixed.append(attended(query[:, row : row + 1], keys, values, seen))
+            mixed.append(parts.attended(query[:, row : row + 1], keys, values, seen))
         return torch.cat(mixed, dim=1)
 
     def _memory(self, cycle: int, layer: int, like: Tensor, place: int) -> Tensor:

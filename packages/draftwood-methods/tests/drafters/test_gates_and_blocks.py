@@ -36,13 +36,13 @@ ROADS = pytest.mark.parametrize("road", [LeanModel, NativeModel], ids=lambda roa
 
 def sharp(trained: TrainedHead, times: float = 4.0) -> TrainedHead:
     """The head with rows far from even."""
-    trained.head.norm.weight.mul_(times)  # type: ignore[union-attr,operator]
+    trained.network.norm.weight.mul_(times)
     return trained
 
 
 def specdec(model: Model, tokens: list[int], length: int = 2, **more: Any) -> SpecDecPlusPlus:
     head = tiny_lm(model, tokens, acceptance=1)
-    head.head.acceptance.out.weight.mul_(3.0)  # type: ignore[union-attr,operator]
+    head.network.acceptance.out.weight.mul_(3.0)
     return SpecDecPlusPlus(head, model, shape=Gated(length), **more)
 
 
@@ -115,7 +115,7 @@ def test_a_block_that_states_its_rows_without_the_correction_is_caught(
     """Control: it draws from corrected slots, and says that they were not."""
     model = LeanModel(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = dflash(model, [0, 1, 2], Widths((1, 1)))
-    drafter.head.pairwise.after_proj.weight.mul_(30.0)
+    drafter.placed.network.pairwise.after_proj.weight.mul_(30.0)
     start = Dflash.start
 
     def lying(own: Dflash, request: DraftRequest) -> DraftSession:
@@ -126,7 +126,7 @@ def test_a_block_that_states_its_rows_without_the_correction_is_caught(
             tree = propose(root, context)
             if len(tree) < 3 or tree.probs is None:
                 return tree
-            plain = drafter.vocabulary.logits(session.slots[1:2])
+            plain = drafter.placed.logits(session.slots[1:2])
             row = Sampling(0.9).probs(drafter.vocabulary.widened(np.asarray(plain)))
             return replace(tree, probs=np.concatenate([tree.probs[:1], row]), rows=None)
 
@@ -231,13 +231,13 @@ def test_a_chain_of_nested_lms_ends_and_deepens_where_it_says() -> None:
     model = LeanModel(tiny_llama(0, layers=2))
     head = sharp(tiny_s2d(model))
     used = list[int]()
-    part = head.head.part  # type: ignore[operator]
+    part = head.network.part
 
     def counted(number: int, rows: Any, *more: Any) -> Any:
         used.append(number)
         return part(number, rows, *more)
 
-    head.head.part = counted  # type: ignore[assignment]
+    head.network.part = counted
 
     def drafted(**settings: Any) -> int:
         used.clear()
@@ -277,7 +277,7 @@ def test_a_row_that_stopped_early_is_taken_along() -> None:
 def test_specdec_stops_once_a_rejection_is_likely() -> None:
     model = LeanModel(tiny_llama(0, layers=2))
     head = tiny_lm(model, acceptance=1)
-    acceptance: Any = head.head.acceptance
+    acceptance: Any = head.network.acceptance
     acceptance.out.weight.zero_()
 
     def drafted(chance: float, threshold: float) -> int:

@@ -44,7 +44,7 @@ def lively(trained: TrainedHead) -> TrainedHead:
     """A random head that holds different things likely after different texts."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(5)
-        for weight in trained.head.parameters():
+        for weight in trained.network.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
     return trained
 
@@ -187,8 +187,10 @@ def test_specdec_drafts_all_places_in_one_call_and_no_deeper(
 ) -> None:
     drafter = specdec(target, Widths((1,) * 5), places=3)
     assert isinstance(drafter, Specdec)
-    calls, draft = [], drafter.head.draft
-    monkeypatch.setattr(drafter.head, "draft", lambda *given: calls.append(1) or draft(*given))
+    calls, draft = [], drafter.placed.network.draft
+    monkeypatch.setattr(
+        drafter.placed.network, "draft", lambda *given: calls.append(1) or draft(*given)
+    )
     options = Options(Sampling(0.0), 20, seed=3)
     steps = list(generate(target, drafter, Match(), PROMPT, options))
     drafted = [step for step in steps if step.drafted]

@@ -119,11 +119,11 @@ def judged(
     trained: TrainedHead, held_out: Texts, target: TargetWeights, most: int
 ) -> list[KindFigures]:
     """Figures of each kind by name, and their mean."""
-    recipe, found = recipe_of(trained.head), list[KindFigures]()
+    recipe, found = recipe_of(trained.config), list[KindFigures]()
     for kind in sorted(set(held_out.kinds)):
         texts = held_out.of_kind(kind)[:most]
         places, sums = 0, dict[str, float]()
-        for each in _judged_rows(recipe, trained.head, texts, target):
+        for each in _judged_rows(recipe, trained.network, texts, target):
             places += each.places
             for name, value in each.figures.items():
                 sums[name] = sums.get(name, 0.0) + value
@@ -145,11 +145,11 @@ def mean_of(kinds: Sequence[KindFigures]) -> KindFigures:
     return KindFigures(MEAN, *counts, **means)  # type: ignore[arg-type]
 
 
-def recipe_of(head: nn.Module) -> DrafterRecipe:
+def recipe_of(config: Any) -> DrafterRecipe:
     """The recipe of a head's kind; all that judging asks of it is how many frames there are."""
-    config: Any = head.config
     recipe: Any = recipe_class(config.kind)
-    return recipe(frames=config.frames) if hasattr(config, "frames") else recipe()
+    frames = getattr(config, "frames", None)
+    return recipe() if frames is None else recipe(frames=frames)
 
 
 def _judged_rows(

@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.drafters.head_rows import LmText, vocabulary_of, working_dtype
 from draftwood.heads.kinds import require_kind
-from draftwood.heads.lm import LmHead
+from draftwood.heads.lm import LmConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
+from draftwood.pytorch.heads.placed import placed
+from draftwood.pytorch.heads.texts import LmText
 from draftwood.tree import DraftTree
 from draftwood_train.data.dataset import Dataset, Split, Texts
 from draftwood_train.data.states import states_of
@@ -145,9 +146,9 @@ def answers(
     trained: TrainedHead, model: Model, prompt: Sequence[int], most: int, drawn: torch.Generator
 ) -> Iterator[int]:
     """Draw an answer from a draft LM at temperature 1, to its end or ``most`` tokens."""
-    head, dtype = require_kind(trained.head, LmHead, "on-policy data"), working_dtype(model)
-    vocabulary = vocabulary_of(trained.draft_tokens, model, dtype)
-    text = LmText(head.to(str(model.device), dtype), model.embeddings_and_head, vocabulary.logits)
+    require_kind(trained.config, LmConfig, "on-policy data")
+    head = placed(trained, model)
+    text = LmText(head.network, model.embeddings_and_head, head.logits)
     text.take(prompt[:-1], {}, ())
     token = prompt[-1]
     for _ in range(most):

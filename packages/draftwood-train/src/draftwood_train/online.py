@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -12,11 +12,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.layers import attended
+from draftwood.heads.trained import TrainedHead
 from draftwood.learning.texts import WatchedText
+from draftwood.pytorch.heads import layers
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.networks import filled
 from draftwood.pytorch.tensors import as_tensor
 
+Weights = Mapping[str, np.ndarray]
+"""Weights of a head, by their names."""
 Pause = Callable[[], None]
 Place = tuple[WatchedText, int]
 """A text, and the first row that counts of a window of it."""
@@ -73,7 +77,7 @@ class HeadLearner:
     at the beginning.
 
     Args:
-        head: at the beginning.
+        trained: the head at the beginning.
         rows: of the target's output head, one for each token of the draft vocabulary.
         embed: the target's embedding of tokens.
         settings: of the steps.
@@ -85,33 +89,37 @@ class HeadLearner:
 
     def __init__(
         self,
-        head: nn.Module,
-        rows: Float[Tensor, "draft_vocab dim"],
+        trained: TrainedHead,
+        rows: Float[np.ndarray, "draft_vocab dim"],
         embed: Callable[[Tensor], Tensor],
         settings: OnlineSettings | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(head, EagleHead):
+        if trained.config.kind != "eagle":
             raise ValueError(
-                f"learning while serving trains EAGLE heads, not a {type(head).__name__}; take an"
-                " EAGLE head with --draft-model"
+                f"learning while serving trains EAGLE heads, not the kind {trained.config.kind!r};"
+                " take an EAGLE head with --draft-model"
             )
+        self._config = trained.config
         self.settings, self.steps = settings or OnlineSettings(), 0
-        self._rows, self._embed = as_tensor(rows).detach().float(), embed
+        self._rows, self._embed = as_tensor(rows), embed
         self._random = random.Random(seed)
         self._scale = self.settings.batch * self.settings.window  # of a step's loss
-        self._beginning = {name: each.detach().clone() for name, each in head.named_parameters()}
+        self._beginning = {name: torch.tensor(each) for name, each in trained.weights.items()}
 
     def train(
-        self, head: nn.Module, new: Sequence[WatchedText], old: Sequence[WatchedText], pause: Pause
-    ) -> nn.Module:
-        """Make small steps on new and old texts; the head itself stays as it is.
+        self,
+        weights: Weights,
+        new: Sequence[WatchedText],
+        old: Sequence[WatchedText],
+        pause: Pause,
+    ) -> Weights:
+        """Make small steps on new and old texts; these weights stay as they are.
 
         Raises:
             ValueError: where the loss is NaN or infinite.
         """
-        network = deepcopy(head).float().requires_grad_(True)
-        assert isinstance(network, EagleHead)
+        network = deepcopy(self._network(weights)).requires_grad_(True)
         _freeze(network)
         optimisers = _optimisers(network, self.settings.rate)
         batches = list(self._batches(new, old))
@@ -122,15 +130,19 @@ class HeadLearner:
             rate = self.settings.rate * min(1.0, 2 * (1 - number / len(batches)))
             self._step(optimisers, rate, pause)
         self._bound(network)
-        return network.eval().requires_grad_(False)
+        return {name: each.numpy() for name, each in network.state_dict().items()}
+
+    def _network(self, weights: Weights) -> EagleHead:
+        network = filled(self._config, weights)
+        assert isinstance(network, EagleHead)
+        return network
 
     @torch.no_grad()
     def judge(
-        self, head: nn.Module, texts: Sequence[WatchedText], pause: Pause
+        self, weights: Weights, texts: Sequence[WatchedText], pause: Pause
     ) -> Float[np.ndarray, "places 2"]:
         """Overlap with the target's distribution, and equal likeliest tokens, place by place."""
-        assert isinstance(head, EagleHead)
-        found = [np.zeros((0, 2))]
+        head, found = self._network(weights), [np.zeros((0, 2))]
         for text in texts:
             for place in self._places(text):
                 pause()
@@ -193,7 +205,7 @@ class HeadLearner:
             seen &= places[:, None] - places < head.config.window
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return attended(query, key, value, seen)
+            return layers.attended(query, key, value, seen)
 
         embedded = as_tensor(self._embed(window.tokens)).float()
         return head(embedded, head.combine(window.states), places, attend)[1]

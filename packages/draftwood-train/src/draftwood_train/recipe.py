@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import HeadSizes
+from draftwood.native.formats import HeadSizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from draftwood.heads import folder as folders
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
+from draftwood.pytorch.tensors import as_tensor
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset, Split
 from draftwood_train.data.manifest import Manifest
@@ -205,7 +206,7 @@ class Training:
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
         if start is not None:
-            return start.draft_tokens
+            return as_tensor(start.draft_tokens)
         return self.dataset.draft_vocabulary(self.draft_vocabulary)
 
     def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
@@ -213,10 +214,10 @@ class Training:
 
         It keeps the parts that the recipe says a head may gain, as they are built.
         """
-        new, config = self.recipe.build(target), start.head.config
+        new, config = self.recipe.build(target), start.config
         gains: frozenset[str] = getattr(self.recipe, "gains", frozenset())
-        weights = start.head.state_dict()
-        for each in fields(config):  # type: ignore[arg-type]
+        weights = {name: as_tensor(each) for name, each in start.weights.items()}
+        for each in fields(config):
             own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)
             gained = each.name in gains and weights.keys() <= new.state_dict().keys()
             if own != wanted and not gained:

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.kinds import require_parts
-from draftwood.heads.layers import HeadSizes
+from draftwood.heads.kinds import config_type, require_parts
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads.networks import filled
 from draftwood.pytorch.tensors import as_tensor
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
@@ -53,9 +53,9 @@ def export(
     """
     from safetensors.torch import save_file
 
-    if not isinstance(trained.head, EagleHead):
+    if trained.config.kind != "eagle":
         raise ValueError("speculators knows EAGLE heads alone; this drafter is of another kind")
-    if trained.head.config.feature_sampling or trained.head.config.partial_alignment:
+    if trained.config.feature_sampling or trained.config.partial_alignment:
         raise ValueError("speculators knows no FSPAD heads; export one of the variant eagle-3")
     trained.target.require_model(target)
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
@@ -77,8 +77,8 @@ def export(
 
 def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
     """Weights of the head, and the target's embedding and output rows."""
-    own, tokens = target.embeddings_and_head.weights(), trained.draft_tokens.cpu()
-    weights = dict(trained.head.state_dict())
+    own, tokens = target.embeddings_and_head.weights(), as_tensor(trained.draft_tokens)
+    weights = {name: as_tensor(each) for name, each in trained.weights.items()}
     weights.setdefault(HEAD, as_tensor(own.head)[tokens])
     weights[EMBEDDING] = as_tensor(own.embedding)
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
@@ -119,9 +119,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f" {target.hidden_size}; name its own target"
         )
     require_parts(config, len(weights))
-    with torch.device("meta"):
-        head = EagleHead(config)
-    wanted = {each: tuple(weight.shape) for each, weight in head.state_dict().items()}
+    wanted = config.shapes()
     found = {each: tuple(weight.shape) for each, weight in weights.items()}
     other = sorted(set(wanted.items()) ^ set(found.items()))
     if other:
@@ -129,15 +127,13 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f"{folder} is no EAGLE head that draftwood knows: {other[0][0]} is"
             f" {found.get(other[0][0], 'missing')}, not {wanted.get(other[0][0], 'expected')}"
         )
-    head.load_state_dict(weights, assign=True)
-    return TrainedHead.of(head.eval().requires_grad_(False), tokens, target, name)
+    arrays = {each: weight.numpy() for each, weight in weights.items()}
+    return TrainedHead.of(filled(config, arrays), tokens, target, name)
 
 
 def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
     """config.json of a head."""
-    head, target = trained.head, trained.target
-    assert isinstance(head, EagleHead)
-    config = head.config
+    config, target = trained.config, trained.target
     proposal = {
         "proposal_type": "greedy",
         "speculative_tokens": 3,
@@ -158,7 +154,7 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
         "eagle_aux_hidden_state_layer_ids": list(config.reads),
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
-        "transformer_layer_config": _layer_settings(head, target.vocab_size),
+        "transformer_layer_config": _layer_settings(config, target.vocab_size),
         "speculators_config": {
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
@@ -168,9 +164,9 @@ def _settings(trained: TrainedHead, verifier: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layer_settings(head: EagleHead, vocab: int) -> dict[str, Any]:
+def _layer_settings(config: Any, vocab: int) -> dict[str, Any]:
     """Decoder layers' settings, named as Llama's."""
-    config, sizes = head.config, head.config.sizes
+    sizes = config.sizes
     layer = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -233,7 +229,7 @@ def _config(
         )
     except KeyError as error:
         raise ValueError(f"{folder / 'config.json'} does not say {error}") from None
-    return EagleHead.config_type(
+    return config_type("eagle")(
         sizes,
         layers=layer.get("num_hidden_layers", 1) if "transformer_layer_config" in says else 1,
         reads=tuple(reads),

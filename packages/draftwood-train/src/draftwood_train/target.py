@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood.heads.layers import HeadSizes
 from draftwood.loading.weights import decoder_of
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
+from draftwood.native.formats import HeadSizes
 from draftwood.pytorch.tensors import as_tensor
 from draftwood_train.recipe import TargetWeights
 
@@ -45,14 +45,12 @@ def draft_vocabulary(
     return order[: min(size, len(counts))].sort().values
 
 
-def target_weights(
-    model: Model, name: str, draft_tokens: Int[Tensor, " draft_vocab"], newest: int = 3
-) -> TargetWeights:
+def target_weights(model: Model, name: str, draft_tokens: Any, newest: int = 3) -> TargetWeights:
     """Sizes, embedding and head of a loaded model, and its newest layers as its name finds them.
 
     Args:
         name: under which it was loaded.
-        draft_tokens: the draft vocabulary.
+        draft_tokens: the draft vocabulary, ids as an array or a tensor.
         newest: how many of its layers to read.
 
     Raises:
@@ -60,6 +58,7 @@ def target_weights(
     """
     require_ability(model, "embeddings_and_head", "training a drafter")
     weights, decoder = model.embeddings_and_head.weights(), decoder_of(name, CANNOT)
+    draft_tokens = torch.as_tensor(draft_tokens)
     index = torch.full((model.vocab_size,), -1)
     index[draft_tokens] = torch.arange(len(draft_tokens))
     sizes = decoder.sizes

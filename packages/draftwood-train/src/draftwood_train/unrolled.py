@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.heads.layers import attended
+from draftwood.pytorch.heads import layers
 
 
 class Unrolled:
@@ -51,7 +51,7 @@ class Unrolled:
     ) -> Float[Tensor, "rows heads places dim"]:
         if self._step == 0:
             self._keys[layer] = [(key, value)]
-            return attended(query, key, value, self._seen)
+            return layers.attended(query, key, value, self._seen)
         self._keys[layer].append((key, value))
         return self._later(query, *zip(*self._keys[layer], strict=True))
 

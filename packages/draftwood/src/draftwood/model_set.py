@@ -192,7 +192,7 @@ class ModelSet:
 
     def _in_auto(self, head: TrainedHead) -> bool:
         """True if ``auto`` can draft with an EAGLE head for this target."""
-        config: Any = head.head.config
+        config: Any = head.config
         return isinstance(self.model, NativeModel) and why_not(config) is None
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from command import refused, run
-from draftwood.drafters.head_rows import EagleText
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
 from draftwood.models.native import weights
 from draftwood.native import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.step import NativeStep, StepCaller
+from draftwood.pytorch.heads.texts import EagleText
 from draftwood.pytorch.models import reading
 from draftwood.testing import bisect
 from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER

@@ -113,7 +113,7 @@ def test_benchmarks_note_the_drafter(target: str, drafter: str, tmp_path: Path) 
     assert info.drafter == drafter
     assert info.drafter_weights is not None
     trained = folder.load(Path(drafter))
-    other = folder.save(tmp_path / "other", trained, "", dtype=torch.float32)
+    other = folder.save(tmp_path / "other", trained, "", dtype="float32")
     assert "with drafter" in refused(*asked, "--draft-model", str(other))
 
 

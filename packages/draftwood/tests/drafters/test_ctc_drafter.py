@@ -14,10 +14,8 @@ from draftwood import methods
 from draftwood.drafters.ctc_drafter import CtcDrafter, GrownPrefixes
 from draftwood.drafters.draft_vocabulary import DraftVocabulary
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
-from draftwood.drafters.head_rows import vocabulary_of
 from draftwood.engine import Options, generate
 from draftwood.heads.lattice import Chain, Frames, Lattice, Pairs, Prefix, Unmerged
-from draftwood.heads.layers import HeadCache
 from draftwood.heads.prefix_search import (
     collapsed_alignments,
     likeliest_prefixes,
@@ -25,6 +23,7 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.pytorch.heads.layers import HeadCache
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.pytorch.tensors import as_tensor
@@ -57,7 +56,7 @@ TOLERANCE = 1e-6  # rows have 32 bits
 @pytest.fixture(scope="module")
 def vocabulary() -> DraftVocabulary:
     target = TransformersModel(tiny_llama(0, vocab=TOKENS))
-    return vocabulary_of(torch.tensor(DRAFTED), target, torch.float32)
+    return DraftVocabulary(np.array(DRAFTED), target.vocab_size)
 
 
 def table() -> np.ndarray:
@@ -335,7 +334,7 @@ def test_a_blank_that_is_sure_drafts_nothing(target: Model, way: dict[str, Any])
     trees = []
     for sign in (1.0, -1.0):
         trained = tiny_ctc(target, EVEN, form="linear")
-        head: Any = trained.head
+        head: Any = trained.network
         with torch.no_grad():
             head.frame_bias.zero_()[:, 0] = 1e4  # frames are all along the first axis
             head.blank.zero_()[0] = sign * 1e3 * head.norm.weight[0].sign()
@@ -367,7 +366,7 @@ def test_a_head_that_knows_a_token_is_believed(target: Model, way: dict[str, Any
 def test_what_is_kept_equals_what_would_be_computed_anew(target: Model) -> None:
     """Steps of several tokens, rejected nodes and a prompt in pieces leave nothing wrong behind."""
     drafter = CtcDrafter(tiny_ctc(target, EVEN, window=6), target)
-    head, layer = drafter.head, target.layers
+    head, layer = drafter.placed.network, target.layers
     text = [*PROMPT, 3, 9, 4, 4, 12, 50]
     session = target.start()
     draft = drafter.start(DraftRequest(Sampling(), Rng(0), session))

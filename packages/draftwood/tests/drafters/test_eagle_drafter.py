@@ -3,7 +3,7 @@ anew, and cannot change a text.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +17,10 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, Sequence, generate
 from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.layers import HeadCache, causal
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -28,7 +28,7 @@ from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
 from draftwood.shapes.shape import Expand, Shape
 from draftwood.testing import TableModel, check_drafter, tiny_llama
-from draftwood.testing.heads import tiny_eagle
+from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection
 
@@ -125,7 +125,7 @@ class Reference:
 
     def __init__(self, drafter: Eagle) -> None:
         self.drafter = drafter
-        self.head: EagleHead = drafter.head
+        self.head: EagleHead = drafter.placed.network
 
     def after(self, tokens: list[int], root: int, path: list[int]) -> Tensor:
         config, target = self.head.config, self.drafter.target
@@ -142,7 +142,7 @@ class Reference:
             seen = causal(len(following), len(places) and int(places[0]), config.window)
             fed, read = self.head(embedded, states, places, cache.attend(seen))
             states, following = fed[-1:], path[last : last + 1]
-        return self.drafter.vocabulary.logits(read[-1:]).softmax(-1)[0]
+        return self.drafter.placed.logits(read[-1:]).softmax(-1)[0]
 
 
 def begin(drafter: Eagle) -> tuple[DraftRequest, Any]:
@@ -304,16 +304,18 @@ def test_drawn_trees_carry_rows_over_the_whole_vocabulary(target: Model) -> None
 def test_what_does_not_fit_is_refused(target: Model) -> None:
     trained = tiny_eagle(target)
     other = LeanModel(tiny_llama(0, layers=2, dim=64))
-    with pytest.raises(ValueError, match="of 32 entries, the target has 64"):
+    with pytest.raises(ValueError, match=r"of 32 entries at layers .*, the target has 64"):
         Eagle(trained, other)
-    with pytest.raises(ValueError, match=r"reads layers \[1, 2, 4\], the target has 0\.\.2"):
+    with pytest.raises(
+        ValueError, match=r"at layers \[1, 2, 4\], the target has 32 at layers 0\.\.2"
+    ):
         Eagle(trained, LeanModel(tiny_llama(0, layers=2)))
     with pytest.raises(ValueError, match="other weights"):
         methods.build("eagle", LeanModel(tiny_llama(1, layers=4)), head=trained)
     with pytest.raises(ValueError, match="needs a model that gives hidden states"):
         Eagle(trained, TableModel(torch.zeros(64, 64)))
-    with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'Linear'"):
-        Eagle(replace(trained, head=torch.nn.Linear(1, 1)), target)
+    with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'lm'"):
+        Eagle(tiny_lm(target), target)
 
 
 def test_methods_take_shapes(target: Model) -> None:

@@ -13,9 +13,9 @@ from draftwood import methods
 from draftwood.drafters import Lm
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
-from draftwood.heads.layers import HeadCache, causal
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
@@ -66,12 +66,12 @@ def tell(draft, tokens: list[int]) -> None:
 
 def anew(drafter: Lm, tokens: list[int]) -> Tensor:
     """Distribution of the LM after a text, from scratch."""
-    head = drafter.head
+    head = drafter.placed.network
     cache = HeadCache(head.config.layers, head.config.sizes, head.proj.weight)
     seen = causal(len(tokens), 0, head.config.window)
     embedded = drafter.target.embeddings_and_head.embed(torch.tensor(tokens)).float()
     states = head(embedded, torch.arange(len(tokens)), cache.attend(seen))
-    logits = drafter.vocabulary.logits(states[-1:])
+    logits = drafter.placed.logits(states[-1:])
     return torch.zeros(64).index_copy_(
         0, torch.from_numpy(drafter.vocabulary.tokens), logits.softmax(-1)[0]
     )

@@ -97,12 +97,12 @@ def say(draft: DraftSession, session: Any, tree: DraftTree, path: Any) -> None:
 
 def law(drafter: Medusa, text: list[int], root: int, path: list[int]) -> Tensor:
     """Distribution of the head after a text, the root and drafted tokens, from scratch."""
-    head, target = drafter.head, drafter.target
+    head, target = drafter.placed.network, drafter.target
     layer = head.config.reads[0]
     state = target.start().extend(text, hidden=(layer,)).states(layer)[-1].float()
     read = [root, *path][: head.config.tokens(len(path))]
     embedded = target.embeddings_and_head.embed(torch.tensor(read, dtype=torch.long)).float()
-    return drafter.vocabulary.logits(head(len(path), state, embedded)[None]).softmax(-1)[0]
+    return drafter.placed.logits(head(len(path), state, embedded)[None]).softmax(-1)[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,7 +142,7 @@ def test_only_hydra_drafts_by_what_it_drafted(target: Model, kind: str) -> None:
 def test_nodes_of_several_levels_are_answered_in_their_order(target: Model) -> None:
     draft: Any = begin(made("hydra", target, Widths((1,))), PROMPT)
     tree = DraftTree.of([9, 4, 6, 8, 10], [-1, 0, 1, 0, 3])
-    rows = draft._score(tree, 1)
+    rows = draft.score(tree, 1)
     for node, row in enumerate(rows, 1):
         path = [tree.token_list[each] for each in tree.path_to(node)]
         wanted = law(draft.drafter, PROMPT, 9, path)

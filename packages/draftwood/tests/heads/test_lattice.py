@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.heads.lattice import (
-    Chain,
-    Lattice,
-    Pairs,
-    PairwiseTerm,
-    Prefix,
-    Unmerged,
-    collapsed,
-)
+from draftwood.heads.lattice import Chain, Lattice, Pairs, Prefix, Unmerged, collapsed
 from draftwood.heads.prefix_search import (
     RELEASED,
     collapsed_alignments,
     likeliest_prefixes,
     released_paths,
 )
+from draftwood.pytorch.heads.layers import PairwiseTerm
 from draftwood.tree import DraftTree
 from reference import prefix_search
 

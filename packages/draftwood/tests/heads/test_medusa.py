@@ -4,13 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from draftwood.heads import folder
-from draftwood.heads.layers import HeadSizes
-from draftwood.heads.medusa import MedusaConfig, MedusaHead
+from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads.medusa import MedusaHead
 
 DIM = 16
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)
@@ -64,8 +66,13 @@ def test_a_head_depends_on_just_the_tokens_that_it_reads(
 def test_heads_are_stored_and_read_again(tmp_path: Path, config: MedusaConfig) -> None:
     net = head(config)
     fingerprint = TargetFingerprint("tiny", 64, DIM, 4)
-    folder.save(tmp_path / "out", TrainedHead(net, torch.arange(9), fingerprint), "", torch.float32)
-    found = folder.load(tmp_path / "out").head
+    folder.save(
+        tmp_path / "out",
+        TrainedHead.with_fingerprint(net, np.arange(9), fingerprint),
+        "",
+        "float32",
+    )
+    found = folder.load(tmp_path / "out").network
     assert found.config == config
     for name, weight in net.state_dict().items():
         assert torch.equal(found.state_dict()[name], weight)

@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.layers import HeadCache, causal
+from draftwood.heads.eagle import EagleConfig
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.layers import HeadCache, causal
 from native_heads import (
     CONFIGS,
     SMOLLM2,

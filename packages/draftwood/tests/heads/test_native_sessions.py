@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from draftwood.heads.eagle import EagleConfig
-from draftwood.heads.layers import HeadSizes
 from draftwood.heads.packed import native_eagle, why_not
 from draftwood.native import head_session, library
-from draftwood.native.formats import Products
+from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
 from draftwood.rng import Rng
@@ -124,7 +123,8 @@ def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
     logits = {}
     for lm_products in ("float32", "int8", "int4"):
         native = native_eagle(
-            head,
+            CONFIG,
+            head.state_dict(),
             draft_tokens=some_draft_tokens(),
             lm_rows=rows,
             embedding=embedding,
@@ -250,7 +250,8 @@ def test_a_head_of_smollm2_takes_little_memory() -> None:
     config = EagleConfig(SMOLLM2, reads=(2, 15, 27))
     head = a_head(config)[0]
     embedding, rows = torch.zeros(8192, 576).bfloat16(), torch.zeros(8192, 576)
-    native = native_eagle(head, draft_tokens=torch.arange(8192), lm_rows=rows, embedding=embedding)
+    given = {"draft_tokens": torch.arange(8192), "lm_rows": rows, "embedding": embedding}
+    native = native_eagle(config, head.state_dict(), **given)
     assert native.weight_bytes < 11e6
     keys_and_values = 2 * 2 * 3 * 64 * 8192  # of a text as long as the target takes
     assert native.weight_bytes + keys_and_values < 18e6
@@ -299,10 +300,9 @@ def test_heads_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ((tokens, rows, embedding.double()), "float32 or bfloat16"),
         ((tokens, rows / 0.0, embedding), "not finite"),
     ):
+        given = dict(zip(("draft_tokens", "lm_rows", "embedding"), wrong, strict=True))
         with pytest.raises(ValueError, match=message):
-            native_eagle(
-                head, **dict(zip(("draft_tokens", "lm_rows", "embedding"), wrong, strict=True))
-            )
+            native_eagle(CONFIG, head.state_dict(), **given)
     with pytest.raises(ValueError, match="ranks must be 0 to 64"):
         a_native(CONFIG).start(65)
     with pytest.raises(ValueError, match="even head_dim"):

@@ -9,14 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.layers import Attention, HeadCache, HeadSizes, Mlp, RmsNorm
-from draftwood.heads.medusa import MedusaHead
+from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.native_side import native_frames, native_medusa
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import frames, library
+from draftwood.native.formats import HeadSizes
 from draftwood.native.frames import FrameShape, NativeFrames
+from draftwood.pytorch.heads.ctc import CtcHead
+from draftwood.pytorch.heads.layers import Attention, HeadCache, Mlp, RmsNorm
+from draftwood.pytorch.heads.medusa import MedusaHead
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.pytorch.tensors import as_tensor
 from draftwood.testing import tiny_llama
@@ -83,14 +85,14 @@ def test_frames_say_what_pytorch_says(
     trained = tiny_ctc(target, EVEN, **config)
     native = native_frames(trained, target)
     assert native is not None
-    assert isinstance(trained.head, CtcHead)
-    assert off(target, native, trained.head, lengths) < TOLERANCE
+    assert isinstance(trained.network, CtcHead)
+    assert off(target, native, trained.network, lengths) < TOLERANCE
 
 
 @pytest.mark.parametrize("wrong", ["window", "frame_bias", "blank", "norm.weight"])
 def test_a_head_that_differs_a_little_is_found(target: NativeModel, wrong: str) -> None:
     trained = tiny_ctc(target, EVEN, window=5)
-    native, head = native_frames(trained, target), copy.deepcopy(trained.head)
+    native, head = native_frames(trained, target), copy.deepcopy(trained.network)
     assert native is not None
     assert isinstance(head, CtcHead)
     if wrong == "window":
@@ -200,7 +202,7 @@ def test_several_states_and_layers_are_taken_too() -> None:
 )
 def test_medusas_heads_say_what_pytorch_says(target: NativeModel, settings: dict[str, Any]) -> None:
     trained = tiny_medusa(target, EVEN, **settings)
-    native, head = native_medusa(trained, target), trained.head
+    native, head = native_medusa(trained, target), trained.network
     assert native is not None
     assert isinstance(head, MedusaHead)
     ends, states = target.embeddings_and_head, some(5, DIM)
@@ -274,5 +276,5 @@ def test_pytorch_runs_what_the_library_cannot(target: NativeModel) -> None:
     lean = LeanModel(tiny_llama(0, layers=4))
     assert native_frames(tiny_ctc(lean, EVEN), lean) is None
     torn = tiny_medusa(target, EVEN)
-    next(torn.head.parameters()).data[0, 0] = torch.nan
+    next(torn.network.parameters()).data[0, 0] = torch.nan
     assert native_medusa(torn, target) is None

@@ -51,7 +51,7 @@ class ScriptedLearner:
         if self.error is not None:
             raise ValueError(self.error)
         self.steps += 1
-        return tiny_eagle(self.target, range(self.target.vocab_size), seed=self.steps).head
+        return tiny_eagle(self.target, range(self.target.vocab_size), seed=self.steps).weights
 
     def judge(self, head: Any, texts: Any, pause: Callable[[], None]) -> Any:
         self.gains.append(self.gains.pop(0))
@@ -135,7 +135,7 @@ def test_rows_are_the_target_s_states_and_distributions(
     assert text.answer == 32
     assert text.tokens.tolist() == said[8 : 8 + rows]
     assert rows == len(said) - 8 - 1  # the newest token was not run
-    config: Any = trained.head.config
+    config: Any = trained.config
     reads = config.reads
     own = target.start().extend(said, hidden=(*reads, target.layers))
     states, final = text.part(0, rows)

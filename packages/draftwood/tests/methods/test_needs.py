@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 import draftwood
@@ -35,9 +34,9 @@ from draftwood_methods.verifiers.typical import Typical
 
 NOWHERE = str(Path(__file__).parent)  # a folder that is never read
 NAMES = list(methods.known())
-NOTHING = torch.nn.Identity()
-NOTHING.config = SimpleNamespace(kind="eagle")  # type: ignore[assignment]
-TRAINED = TrainedHead(NOTHING, torch.tensor([0]), TargetFingerprint("none", 4, 0, 0))
+TRAINED = TrainedHead(
+    SimpleNamespace(kind="eagle"), {}, np.array([0]), TargetFingerprint("none", 4, 0, 0)
+)
 
 
 class LoadedError(AssertionError):

@@ -81,9 +81,9 @@ def _draft_ratio(bench: Workbench) -> float | None:
 
 def head_size(trained: TrainedHead) -> int:
     """Count the weights of a head that a level reads, output rows of its draft vocabulary too."""
-    state = trained.head.state_dict()
-    own = sum(weight.numel() for weight in state.values())
-    config: Any = trained.head.config
+    state = trained.weights
+    own = sum(weight.size for weight in state.values())
+    config: Any = trained.config
     rows = 0 if "lm_head.weight" in state else len(trained.draft_tokens) * config.sizes.hidden
     return own + rows
 

@@ -1,6 +1,6 @@
 """Draft a block of mask tokens in one pass over the target's states."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,12 +11,9 @@ from torch import Tensor
 from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, Reads, VerifiedTree
-from draftwood.drafters.head_rows import vocabulary_of, working_dtype
-from draftwood.heads.dflash import DflashHead
-from draftwood.heads.kinds import require_kind
-from draftwood.models.requirements import require_ability
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
+from draftwood_methods.heads.dflash import DflashConfig, DflashHead
 
 ROWS_AT_ONCE = 256
 
@@ -50,24 +47,10 @@ class Dflash(HeadDrafter):
     """
 
     name: ClassVar[str] = "dflash"
-    head: DflashHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head, target = require_kind(self.trained.head, DflashHead, self.name), self.target
-        for ability in ("hidden", "embeddings_and_head"):
-            require_ability(target, ability, self.name)
-        config = head.config
-        known = all(0 <= layer <= target.layers for layer in config.reads)
-        if config.sizes.hidden != target.hidden_size or not known:
-            raise ValueError(
-                f"the drafter reads states of {config.sizes.hidden} entries at layers"
-                f" {list(config.reads)}, the target has {target.hidden_size} at layers"
-                f" 0..{target.layers}; take a drafter of this model"
-            )
-        dtype = working_dtype(target)
-        vocabulary = vocabulary_of(self.trained.draft_tokens, target, dtype)
-        object.__setattr__(self, "head", head.to(str(target.device), dtype))
-        object.__setattr__(self, "vocabulary", vocabulary)
+        self.fitting(DflashConfig)
+        _ = self.placed
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _DflashSession(self, request)
@@ -75,9 +58,10 @@ class Dflash(HeadDrafter):
 
 class _DflashSession(DraftSession):
     def __init__(self, config: Dflash, request: DraftRequest) -> None:
-        self.drafter, self.head, self.rng = config, config.head, request.rng
+        self.drafter, self.rng = config, request.rng
+        self.head: DflashHead = config.placed.network
         self.sampler = request.sampler.for_drafting()
-        self.cache = config.head.start()
+        self.cache = self.head.start()
         self.late: list[Float[Tensor, "places reads dim"]] = []  # the target's states at new places
         self.slots: Float[Tensor, "slots dim"] | None = None  # of the newest block
 
@@ -105,7 +89,7 @@ class _DflashSession(DraftSession):
 
     def _block(self, root: int) -> Float[Tensor, "slots dim"]:
         """Run the block behind the text; the cache takes the text's new places."""
-        states = torch.cat(self.late).to(self.head.fc.weight.dtype)
+        states = torch.cat(self.late).to(self.drafter.placed.dtype)
         rows, self.late = self.head.combine(states), [states[:0]]
         *earlier, newest = rows.split(ROWS_AT_ONCE) if len(rows) else (rows,)
         embedded = self._embedded([root])[0]
@@ -122,9 +106,9 @@ class _DflashSession(DraftSession):
         if len(states) > inner:
             embedded = self._embedded(tree.token_list[first + inner :])
             states = torch.cat([states[:inner], self.head.corrected(states[inner:], embedded)])
-        return as_array(self.drafter.vocabulary.logits(states))
+        return as_array(self.drafter.placed.logits(states))
 
     def _embedded(self, tokens: list[int]) -> Float[Tensor, "tokens dim"]:
         target = self.drafter.target
         embedded = target.embeddings_and_head.embed(torch.tensor(tokens, device=str(target.device)))
-        return torch.as_tensor(embedded).to(self.head.fc.weight.dtype)
+        return torch.as_tensor(embedded).to(self.drafter.placed.dtype)

@@ -1,6 +1,6 @@
 """Draft for long texts with a head that reads the target's own cache."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,13 +11,12 @@ from torch import Tensor
 from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.drafters.head_rows import network_of
-from draftwood.heads.longspec import LongspecHead
 from draftwood.models.requirements import require_ability
 from draftwood.models.session import PooledSession
 from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
+from draftwood_methods.heads.longspec import LongspecConfig, LongspecHead
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,18 +48,16 @@ class Longspec(HeadDrafter):
     """
 
     name: ClassVar[str] = "longspec"
-    head: LongspecHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head, vocabulary = network_of(self, LongspecHead)
+        config = self.fitting(LongspecConfig)
         require_ability(self.target, "cache", self.name)
-        if not 0 <= head.config.layer < self.target.layers:
+        if not 0 <= config.layer < self.target.layers:
             raise ValueError(
-                f"the drafter reads the cache of layer {head.config.layer}, the target has layers"
+                f"the drafter reads the cache of layer {config.layer}, the target has layers"
                 f" 0..{self.target.layers - 1}; take a drafter of this model"
             )
-        object.__setattr__(self, "head", head)
-        object.__setattr__(self, "vocabulary", vocabulary)
+        _ = self.placed
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _LongspecSession(self, request)
@@ -71,7 +68,8 @@ class _LongspecSession(DraftSession):
         assert isinstance(request.target, PooledSession)  # its cache can be read
         self.drafter, self.rng, self.target = drafter, request.rng, request.target
         self.sampler = request.sampler.for_drafting()
-        self.text, self.late = drafter.head.start(), list[int]()
+        self.head: LongspecHead = drafter.placed.network
+        self.text, self.late = self.head.start(), list[int]()
 
     def update(self, verified: VerifiedTree) -> None:
         self.late += verified.tokens
@@ -88,7 +86,7 @@ class _LongspecSession(DraftSession):
 
     def _take_in(self) -> None:
         """Take in tokens that became text, and read the target's cache as it is now."""
-        config = self.drafter.head.config
+        config = self.head.config
         if self.late:
             newest = torch.tensor(
                 self.late[-config.window :], device=str(self.drafter.target.device)
@@ -108,7 +106,7 @@ class _LongspecSession(DraftSession):
             as_tensor(each[first:], device) for each in (tree.tokens, tree.depths, tree.ancestors)
         )
         states = self.text.run(self._embed(tokens), depths, ancestors)
-        return as_array(self.drafter.vocabulary.logits(states))
+        return as_array(self.drafter.placed.logits(states))
 
     def _embed(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
         embedded = self.drafter.target.embeddings_and_head.embed(tokens)

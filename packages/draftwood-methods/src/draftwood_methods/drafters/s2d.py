@@ -1,7 +1,7 @@
 """Draft with the smallest of several nested LMs that is sure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -9,10 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters.drafter import DraftRequest, DraftSession
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.s2d import NestedRows, S2dHead
 from draftwood.tree import DraftTree
 from draftwood_methods.gated_drafts import GatedDrafter, GatedDrafts
+from draftwood_methods.heads.s2d import NestedRows, S2dConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +48,17 @@ class S2d(GatedDrafter):
     sure: float = 0.6
     least: float = 0.3
     sizes: tuple[int, ...] = ()
-    head: S2dHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head = require_kind(self.trained.head, S2dHead, self.name)
+        config = self.fitting(S2dConfig)
         if not (0.0 <= self.sure <= 1.0 and 0.0 <= self.least <= 1.0):
             raise ValueError(
                 f"sure and least must be chances from 0 to 1, got {self.sure} and {self.least}"
             )
-        count = len(head.config.exits)
+        count = len(config.exits)
         if self.sizes != tuple(sorted({*self.sizes} & {*range(1, count + 1)})):
             raise ValueError(f"sizes must ascend among 1 to {count}, got {self.sizes}")
-        dtype = self.prepare(head.config.sizes.hidden)
-        object.__setattr__(self, "head", head.to(str(self.target.device), dtype))
+        self.prepare()
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _S2dSession(self, request)
@@ -85,9 +82,10 @@ class NestedText:
     """
 
     def __init__(self, drafter: S2d, sampler: Any) -> None:
-        self.drafter, self.rows, self.is_sure = drafter, NestedRows(drafter.head), False
+        self.drafter, self.is_sure = drafter, False
+        self.rows = NestedRows(drafter.placed.network)
         self.temperature = getattr(sampler, "temperature", 1.0)
-        count = len(drafter.head.config.exits)
+        count = len(self.rows.head.config.exits)
         self.sizes = drafter.sizes or tuple(range(1, count + 1))
         self.length, self.late = 0, list[int]()  # rows of the text, and tokens that have none
         self._ahead = 0  # the root's row is there before it is text
@@ -123,7 +121,7 @@ class NestedText:
         """Logits of the smallest size that is sure, else of the largest."""
         settings, logits = self.drafter, torch.empty(0)
         for size in self.sizes:
-            logits = torch.as_tensor(settings.vocabulary.logits(self.rows.state(size)))
+            logits = torch.as_tensor(settings.placed.logits(self.rows.state(size)))
             best = float((logits.float() / self.temperature).softmax(-1).max())
             self.is_sure = best >= (settings.least if size == self.sizes[-1] else settings.sure)
             if self.is_sure:

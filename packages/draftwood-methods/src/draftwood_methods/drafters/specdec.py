@@ -1,6 +1,6 @@
 """Draft with a decoder of its own that answers a query for each of the next places."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,11 +10,10 @@ from jaxtyping import Float
 from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.drafters.head_rows import network_of
-from draftwood.heads.specdec import SpecdecHead
 from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
+from draftwood_methods.heads.specdec import SpecdecConfig, SpecdecHead
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +39,10 @@ class Specdec(HeadDrafter):
     """
 
     name: ClassVar[str] = "specdec"
-    head: SpecdecHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head, vocabulary = network_of(self, SpecdecHead)
-        object.__setattr__(self, "head", head)
-        object.__setattr__(self, "vocabulary", vocabulary)
+        self.fitting(SpecdecConfig)
+        _ = self.placed
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _SpecdecSession(self, request)
@@ -55,7 +52,8 @@ class _SpecdecSession(DraftSession):
     def __init__(self, drafter: Specdec, request: DraftRequest) -> None:
         self.drafter, self.rng = drafter, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.caches = drafter.head.caches()
+        self.head: SpecdecHead = drafter.placed.network
+        self.caches = self.head.caches()
         self.late: list[int] = []  # tokens of the text that are not in the caches
         self.has_root = False  # where the newest token in them is not known as text yet
 
@@ -66,7 +64,7 @@ class _SpecdecSession(DraftSession):
     def propose(self, root: int, context: Context) -> DraftTree:
         if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
-        places = min(context.max_draft_len, self.drafter.head.config.places)
+        places = min(context.max_draft_len, self.head.config.places)
         levels = self._levels(root)
 
         def score(tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
@@ -79,9 +77,9 @@ class _SpecdecSession(DraftSession):
     @torch.no_grad()
     def _levels(self, root: int) -> Float[np.ndarray, "places draft_vocab"]:
         """Logits of the places behind the root, which no longer tree than these asks for."""
-        drafter, head = self.drafter, self.drafter.head
+        drafter, placed = self.drafter, self.drafter.placed
         tokens = torch.tensor([*self.late, root], device=str(drafter.target.device))
         embedded = as_tensor(drafter.target.embeddings_and_head.embed(tokens))
-        embedded = embedded.to(head.proj.weight.dtype)
+        embedded = embedded.to(placed.dtype)
         self.late, self.has_root = [], True
-        return as_array(drafter.vocabulary.logits(head.draft(self.caches, embedded)))
+        return as_array(placed.logits(self.head.draft(self.caches, embedded)))

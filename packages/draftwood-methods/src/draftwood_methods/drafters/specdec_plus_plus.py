@@ -1,6 +1,6 @@
 """Draft with an LM that predicts how likely its own tokens are accepted."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.drafters.drafter import DraftRequest, DraftSession
-from draftwood.drafters.head_rows import LmText
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.lm import LmHead
+from draftwood.heads.lm import LmConfig
+from draftwood.pytorch.heads.texts import LmText
 from draftwood_methods.gated_drafts import GatedDrafter, GatedDrafts
 
 
@@ -45,19 +44,17 @@ class SpecDecPlusPlus(GatedDrafter):
 
     name: ClassVar[str] = "specdec++"
     threshold: float = 0.7
-    head: LmHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head = require_kind(self.trained.head, LmHead, self.name)
-        if not head.config.acceptance:
+        config = self.fitting(LmConfig)
+        if not config.acceptance:
             raise ValueError(
                 "this draft LM has no acceptance head; train one with 'draftwood train acceptance"
                 " DATA OUTPUT --from' its folder, or choose method lm"
             )
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(f"threshold must be a chance from 0 to 1, got {self.threshold}")
-        dtype = self.prepare(head.config.sizes.hidden)
-        object.__setattr__(self, "head", head.to(str(self.target.device), dtype))
+        self.prepare()
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _SpecDecPlusPlusSession(self, request)
@@ -65,15 +62,15 @@ class SpecDecPlusPlus(GatedDrafter):
 
 class _SpecDecPlusPlusSession(GatedDrafts):
     def __init__(self, drafter: SpecDecPlusPlus, request: DraftRequest) -> None:
-        embeddings = drafter.target.embeddings_and_head
-        super().__init__(drafter, request, LmText(drafter.head, embeddings, self._logits))
-        self.acceptance, self.threshold = drafter.head.acceptance, drafter.threshold
+        embeddings, network = drafter.target.embeddings_and_head, drafter.placed.network
+        super().__init__(drafter, request, LmText(network, embeddings, self._logits))
+        self.acceptance, self.threshold = network.acceptance, drafter.threshold
         self.all_accepted = 1.0
         self.state: Float[Tensor, "1 dim"] | None = None  # of the LM at the newest node
 
     def _logits(self, states: Float[Tensor, "rows dim"]) -> Any:
         self.state = states[-1:]
-        return self.drafter.vocabulary.logits(states)
+        return self.drafter.placed.logits(states)
 
     @torch.no_grad()
     def goes_on(self, node: int) -> bool:

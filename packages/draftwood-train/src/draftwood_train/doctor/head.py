@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.heads.eagle import EagleHead
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
+from draftwood.pytorch.heads.eagle import EagleHead
 from draftwood_train.data.states import states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.doctor.differences import Difference
@@ -36,12 +36,12 @@ def head_of(trained: TrainedHead) -> EagleHead:
     Raises:
         ValueError: for a head of another kind.
     """
-    if not isinstance(trained.head, EagleHead):
+    if trained.config.kind != "eagle":
         raise ValueError(
-            f"the doctor reads EAGLE heads, not a {type(trained.head).__name__}; see 'draftwood"
+            f"the doctor reads EAGLE heads, not the kind {trained.config.kind!r}; see 'draftwood"
             " compare' for others"
         )
-    return trained.head
+    return trained.network
 
 
 def rows_of(text: StoredText, columns: Sequence[int], final: int) -> PackedRows:

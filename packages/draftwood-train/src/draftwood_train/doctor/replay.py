@@ -80,7 +80,7 @@ def replay(
         _watch(found, number, text, tokens)
         own = read(lm, torch.tensor(tokens), stored.answer, head.config.reads)
         guessed = guesses(head, rows_of(own, range(len(head.config.reads)), 0), target)
-        ids = trained.draft_tokens[guessed]
+        ids = trained.draft_tokens[guessed.numpy()]
         for step in steps:
             _compare(found, number, kind_of(stored), step, ids[:, step.place].tolist(), tokens)
     return found

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.ctc import CtcHead
+from draftwood.pytorch.heads.ctc import CtcHead
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
 from draftwood_train.ctc_losses import (

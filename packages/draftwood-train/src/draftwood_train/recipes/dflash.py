@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.dflash import DflashHead
+from draftwood.heads.kinds import config_type
+from draftwood.pytorch.heads.networks import new_network
 from draftwood.validation import positive
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
@@ -68,7 +69,7 @@ class DflashRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         """A new head, whose rows are at first the normed final state."""
-        config = DflashHead.config_type(
+        config = config_type("dflash")(
             target.sizes,
             frames=self.frames,
             layers=self.layers,
@@ -76,7 +77,7 @@ class DflashRecipe:
             window=self.window,
             pairwise=self.pairwise,
         )
-        head = DflashHead(config)
+        head = new_network(config)
         start_from(
             head, target if self.start_from == "last-layer" else replace(target, last_layers=())
         )
@@ -86,8 +87,8 @@ class DflashRecipe:
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         """The weighted mean over slots of drawn blocks, and each slot's overlap with the target."""
-        assert isinstance(head, DflashHead)
-        counted = counted_slots(rows, head.config.frames)
+        config: Any = head.config
+        counted = counted_slots(rows, config.frames)
         chosen = drawn_places(counted[..., 0], self.anchors)
         if not bool(chosen.any()):
             return torch.zeros((), device=chosen.device, requires_grad=True), {}
@@ -108,8 +109,8 @@ class DflashRecipe:
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Expected block efficiency and other figures, every slot fed with the true tokens."""
-        assert isinstance(head, DflashHead)
-        levels = [torch.zeros_like(rows.final) for _ in range(head.config.frames)]
+        config: Any = head.config
+        levels = [torch.zeros_like(rows.final) for _ in range(config.frames)]
         for number in range(len(rows.tokens)):  # a row at a time: blocks at all places are many
             one = row_of(rows, number)
             chosen = one.segments >= 0
@@ -137,7 +138,7 @@ def drawn_places(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tens
 
 
 def slot_states(
-    head: DflashHead, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
+    head: Any, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
 ) -> Float[Tensor, "blocks slots dim"]:
     """States of the blocks whose last known place is a chosen one, in their order.
 
@@ -179,7 +180,7 @@ def row_of(rows: PackedRows, number: int) -> PackedRows:
 
 
 @torch.no_grad()
-def start_from(head: DflashHead, target: TargetWeights) -> None:
+def start_from(head: Any, target: TargetWeights) -> None:
     """Begin with rows of the final state alone, and a last layer as the target has it.
 
     Further layers add nothing at first.

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.layers import attended
-from draftwood.heads.longspec import LongspecHead
+from draftwood.heads.kinds import config_type
+from draftwood.pytorch.heads import layers
+from draftwood.pytorch.heads.networks import new_network
 from draftwood.validation import positive
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
@@ -72,8 +73,8 @@ class LongspecRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         (layer,) = self.reads(target.layers)
-        head = LongspecHead(
-            LongspecHead.config_type(target.sizes, layer, self.window, self.reads_cache)
+        head = new_network(
+            config_type("longspec")(target.sizes, layer, self.window, self.reads_cache)
         )
         if self.start_from == "last-layer":
             _start_from(head, target)
@@ -135,7 +136,7 @@ def target_cache(
             " known; train an EAGLE head for this target"
         )
     with torch.device("meta"):  # the head's own layer makes keys and values alike
-        donor = LongspecHead(LongspecHead.config_type(sizes, reads_cache=False))
+        donor = new_network(config_type("longspec")(sizes, reads_cache=False))
     given = {f"layer.{name}": known[name] for name in ("input_layernorm.weight", *names)}
     donor.load_state_dict(given, strict=False, assign=True)
     keys, values = donor.keys_and_values(rows.states[..., 0, :].float(), positions)
@@ -156,13 +157,12 @@ def cache_seen(
 
 
 def _states(
-    head: nn.Module,
+    head: Any,
     rows: PackedRows,
     target: TargetWeights,
     positions: Int[Tensor, "rows places"],
     back: Int[Tensor, "rows places"],
 ) -> Float[Tensor, "rows places dim"]:
-    assert isinstance(head, LongspecHead)
     attend = Unrolled(rows.segments, head.config.window)
     attend.next_step()
     embedded = functional.embedding(rows.tokens, target.embedding).float()
@@ -172,13 +172,13 @@ def _states(
     seen = cache_seen(rows, back)
 
     def read(query: Tensor) -> Tensor:
-        return attended(query, keys.to(query.dtype), values.to(query.dtype), seen)
+        return layers.attended(query, keys.to(query.dtype), values.to(query.dtype), seen)
 
     return head(embedded, positions, attend, read)
 
 
 @torch.no_grad()
-def _start_from(head: LongspecHead, target: TargetWeights) -> None:
+def _start_from(head: Any, target: TargetWeights) -> None:
     """Give a head the weights of the target's last layer, which reads its own window first; what
     it reads of the cache counts for nothing until it has learnt.
     """

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.s2d import S2dHead
+from draftwood.heads.kinds import config_type
+from draftwood.pytorch.heads.networks import new_network
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
@@ -55,7 +56,7 @@ class S2dRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         exits = tuple(self.step * number for number in range(1, self.sizes + 1))
-        head = S2dHead(S2dHead.config_type(target.sizes, exits, self.window))
+        head = new_network(config_type("s2d")(target.sizes, exits, self.window))
         if self.start_from == "last-layer":
             start_from(head, target)
         return head
@@ -87,10 +88,9 @@ class S2dRecipe:
 
 
 def nested_states(
-    head: nn.Module, rows: PackedRows, target: TargetWeights
+    head: Any, rows: PackedRows, target: TargetWeights
 ) -> list[Float[Tensor, "rows places dim"]]:
     """States that the output head reads, of each size from the smallest on."""
-    assert isinstance(head, S2dHead)
     attend = Unrolled(rows.segments, head.config.window)
     attend.next_step()
     embedded = functional.embedding(rows.tokens, target.embedding).float()
@@ -98,7 +98,7 @@ def nested_states(
 
 
 @torch.no_grad()
-def start_from(head: S2dHead, target: TargetWeights) -> None:
+def start_from(head: Any, target: TargetWeights) -> None:
     """Give the first layer the weights of the target's last; let the others add nothing."""
     if target.final_norm is not None:
         head.norm.weight.copy_(target.final_norm)

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.heads.kinds import config_type
 from draftwood.heads.lattice import Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
-from draftwood.heads.specdec import SpecdecHead
+from draftwood.pytorch.heads.networks import new_network
 from draftwood.validation import positive
 from draftwood_train.losses import head_losses, kl
 from draftwood_train.packed_frames import PackedFrames
@@ -52,8 +53,8 @@ class SpecdecRecipe:
         return ()
 
     def build(self, target: TargetWeights) -> nn.Module:
-        head = SpecdecHead(
-            SpecdecHead.config_type(
+        head = new_network(
+            config_type("specdec")(
                 target.sizes, self.layers, self.places, self.shares_query, self.window
             )
         )
@@ -65,7 +66,6 @@ class SpecdecRecipe:
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float
     ) -> tuple[Tensor, Mapping[str, float]]:
         """The mean divergence over drawn places, and the overlap of each query."""
-        assert isinstance(head, SpecdecHead)
         counts = predicted_places(rows.is_answer, rows.segments)
         chosen = _drawn(counts, self.anchors)
         if not bool(chosen.any()):
@@ -87,7 +87,6 @@ class SpecdecRecipe:
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Count the tokens that trees of the likeliest nodes would emit."""
-        assert isinstance(head, SpecdecHead)
         before, labels = judged_places(rows, target, self.places)
         chosen = functional.pad(before[:, :-1], (1, 0))  # the root's place is the next one
         if not bool(chosen.any()):
@@ -105,7 +104,7 @@ class SpecdecRecipe:
 
 
 def place_states(
-    head: SpecdecHead, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
+    head: Any, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
 ) -> Float[Tensor, "anchors queries dim"]:
     """States behind the queries of the chosen places, in their order."""
     count, window = head.config.places, head.config.window
@@ -142,7 +141,7 @@ def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "r
 
 
 @torch.no_grad()
-def _start_from(head: SpecdecHead, target: TargetWeights) -> None:
+def _start_from(head: Any, target: TargetWeights) -> None:
     """Give a drafter the weights of the target's newest layers and its final norm."""
     if target.final_norm is not None:
         head.norm.weight.copy_(target.final_norm)

@@ -7,39 +7,22 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood.arrays import as_array
-from draftwood.drafters.draft_vocabulary import (
-    DraftVocabulary,
-    require_newest_state,
-)
-from draftwood.drafters.drafter import (
-    Drafter,
-    DraftRequest,
-    DraftSession,
-    Need,
-    Reads,
-    VerifiedTree,
-)
-from draftwood.drafters.head_rows import vocabulary_of, working_dtype
+from draftwood.drafters.draft_vocabulary import DraftVocabulary, TrainedDrafter
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.drafters.resources import Resources, needed
-from draftwood.heads.ctc import CtcHead
-from draftwood.heads.kinds import require_kind
+from draftwood.heads.ctc import CtcConfig, frames_of
 from draftwood.heads.lattice import FrameRows, Frames, Pairs, Prefix, logarithms
-from draftwood.heads.layers import HeadCache
 from draftwood.heads.native_side import native_frames
 from draftwood.heads.prefix_search import (
     collapsed_alignments,
     likeliest_prefixes,
     released_paths,
 )
-from draftwood.heads.trained import TrainedHead
-from draftwood.models.model import CHUNK, Model
+from draftwood.models.model import CHUNK
 from draftwood.native.frames import NativeFrames
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.shapes import BestFirst
@@ -51,11 +34,11 @@ Search = Literal["prefix", "paper", "released", "raw"]
 COLLAPSED = ("paper", "released")
 """Searches that collapse raw paths, for which frames need a blank."""
 States = list[Any]
-"""The target's states at the nodes of a pass, a tensor of each layer that the head reads."""
+"""The target's states at the nodes of a pass, of each layer that the head reads."""
 
 
 @dataclass(frozen=True, eq=False)
-class CtcDrafter(Drafter):
+class CtcDrafter(TrainedDrafter):
     """A tree of what a CTC head says of the next places, after a single call of the head.
 
     CTC-drafter (Wen et al. 2024, arXiv:2412.00061), with a true blank and with frames in parallel,
@@ -93,24 +76,18 @@ class CtcDrafter(Drafter):
     """
 
     name: ClassVar[str] = "ctc"
-    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
     searches: ClassVar[bool] = True
-    trained: TrainedHead
-    target: Model
     shape: Shape | None = None
     search: Search = "prefix"
     nodes: int = 8
     depth: int | None = None
     ranks: int = 10
     alignments: int = 4096
-    head: CtcHead = field(init=False, repr=False)
-    vocabulary: DraftVocabulary = field(init=False, repr=False)
+    config: CtcConfig = field(init=False, repr=False)
     native: NativeFrames | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head = require_kind(self.trained.head, CtcHead, self.name)
-        config, target = head.config, self.target
+        config = self.fitting(CtcConfig)
         positive("nodes, ranks and alignments", [self.nodes, self.ranks, self.alignments])
         if self.search not in get_args(Search):
             known = ", ".join(get_args(Search))
@@ -120,12 +97,9 @@ class CtcDrafter(Drafter):
                 f"search {self.search!r} makes a tree of its own, of frames with a blank; leave the"
                 " shape out, or choose search 'prefix' or 'raw'"
             )
-        require_newest_state(config, target, self.name)
-        tokens = self.trained.draft_tokens
-        dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(str(target.device), dtype))
-        object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
-        object.__setattr__(self, "native", native_frames(self.trained, target))
+        object.__setattr__(self, "config", config)
+        object.__setattr__(self, "native", native_frames(self.trained, self.target))
+        self.require_runtime(self.native)
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
@@ -137,12 +111,13 @@ class CtcDrafter(Drafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _NativeCtcSession(self, request, self.native)
-        return _TorchCtcSession(self, request)
+        from draftwood.pytorch.heads.ctc_session import TorchCtcSession
+
+        return TorchCtcSession(self, request)
 
     def read(self, probs: FrameRows) -> Frames:
         """The distribution of texts that the frames are taken for."""
-        pairs = self._pairs if self.head.config.pairwise else None
-        return self.head.frames(probs, pairs, merges=self.search != "raw")
+        return frames_of(self.config, probs, self._pairs, merges=self.search != "raw")
 
     def searched(self, probs: FrameRows, root: int, max_draft_len: int) -> DraftTree:
         """The tree without a shape."""
@@ -161,8 +136,15 @@ class CtcDrafter(Drafter):
     @cached_property
     def _pairs(self) -> Pairs | None:
         """The head's pairwise term, of the draft vocabulary's tokens; None without one."""
-        embedded = as_tensor(self.target.embeddings_and_head.embed(self.vocabulary.tokens))
-        return self.head.pairs(embedded, self.vocabulary.logits)
+        if not self.config.pairwise:
+            return None
+        tokens, ends = self.vocabulary.tokens, self.target.embeddings_and_head
+        if self.native is None:
+            return self.placed.network.pairs(ends.embed(tokens), self.placed.logits)
+        before, after = (
+            self.trained.weights[f"pairwise.{name}_proj.weight"] for name in ("before", "after")
+        )
+        return Pairs.of(before, ends.embed(tokens), ends.logits(after.T, tokens, normed=True))
 
     @cached_property
     def _known(self) -> list[int]:
@@ -201,7 +183,7 @@ class CtcRaw(CtcDrafter):
     search: Search = "raw"
 
 
-class _CtcSession(DraftSession):
+class CtcSession(DraftSession):
     """Tokens that wait, and the tree that is drafted; each runtime of the head reads the frames.
 
     Attributes:
@@ -209,31 +191,29 @@ class _CtcSession(DraftSession):
             at the next place, so the newest always waits.
     """
 
-    def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
-        self.drafter, self.head, self.rng = config, config.head, request.rng
+    def __init__(self, drafter: CtcDrafter, request: DraftRequest) -> None:
+        self.drafter, self.rng = drafter, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.layers = config.head.config.reads
+        self.layers = drafter.config.reads
         self.late: list[int] = []
 
     @property
     def reads(self) -> Reads:
         return Reads(hidden=tuple(dict.fromkeys(self.layers)))
 
-    @torch.no_grad()
     def update(self, verified: VerifiedTree) -> None:
         assert verified.output is not None  # it says what it reads
         self.late += verified.tokens
         hidden = verified.output.hidden
-        self._learn([hidden[each] for each in self.layers], list(verified.path))
+        self.learn([hidden[each] for each in self.layers], list(verified.path))
         if len(self.late) > CHUNK:
-            self._take_in(self.late[1:])
+            self.take_in(self.late[1:])
             self.late = self.late[-1:]
 
-    @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
-        probs, self.late = self._probs([*self.late[1:], root]), []
+        probs, self.late = self.probs([*self.late[1:], root]), []
         if probs is None:
             return replace(DraftTree.of([root], [-1]), is_broken=True)
         shape = self.drafter.shape
@@ -248,11 +228,11 @@ class _CtcSession(DraftSession):
         return grown.without_ended(tree)
 
     @abstractmethod
-    def _learn(self, states: States, path: list[int]) -> None:
+    def learn(self, states: States, path: list[int]) -> None:
         """Keep the target's states of each layer at the newest tokens, which are rows of a pass."""
 
     @abstractmethod
-    def _take_in(self, following: list[int]) -> object:
+    def take_in(self, following: list[int]) -> object:
         """Append the rows whose next tokens are known.
 
         Args:
@@ -260,58 +240,28 @@ class _CtcSession(DraftSession):
         """
 
     @abstractmethod
-    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
+    def probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         """Append rows, and read the frames after the last of them; None if they say NaN."""
 
 
-class _TorchCtcSession(_CtcSession):
-    def __init__(self, config: CtcDrafter, request: DraftRequest) -> None:
-        super().__init__(config, request)
-        settings = config.head.config
-        self.cache = HeadCache(settings.layers, settings.sizes, config.head.frame_weight)
-        self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's at late tokens
-
-    def _learn(self, states: States, path: list[int]) -> None:
-        self.states.append(torch.stack([as_tensor(each)[path] for each in states], dim=-2))
-
-    def _take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
-        states, frames = torch.cat(self.states), None
-        dtype = self.head.frame_weight.dtype
-        for first in range(0, len(following), CHUNK):
-            tokens = torch.tensor(following[first : first + CHUNK], device=states.device)
-            embedded = as_tensor(self.drafter.target.embeddings_and_head.embed(tokens)).to(dtype)
-            new = states[first : first + len(tokens)].to(dtype)
-            rows = self.head.rows(self.head.combine(new), embedded)
-            frames = self.head.draft(self.cache, rows)
-        assert frames is not None  # there is a token to follow
-        self.states = [states[len(following) :]]
-        return frames
-
-    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
-        states = self._take_in(following)
-        log_probs = self.head.symbols(states, self.drafter.vocabulary.logits(states))
-        probs = as_array(log_probs.exp())
-        return None if np.isnan(probs).any() else probs
-
-
-class _NativeCtcSession(_CtcSession):
+class _NativeCtcSession(CtcSession):
     """The same in the library, which reads states where the target's passes left them."""
 
-    def __init__(self, config: CtcDrafter, request: DraftRequest, native: NativeFrames) -> None:
-        super().__init__(config, request)
+    def __init__(self, drafter: CtcDrafter, request: DraftRequest, native: NativeFrames) -> None:
+        super().__init__(drafter, request)
         self.frames = native.start()
         self.passes: list[tuple[States, list[int]]] = []  # and rows of them
 
-    def _learn(self, states: States, path: list[int]) -> None:
+    def learn(self, states: States, path: list[int]) -> None:
         self.passes.append((states, path))
 
-    def _take_in(self, following: list[int]) -> None:
+    def take_in(self, following: list[int]) -> None:
         for part in self._parts(following):
             self.frames.take(*part)
         states, rows = self.passes[-1]
         self.passes = [([as_array(each)[rows[-1:]] for each in states], [0])]
 
-    def _probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
+    def probs(self, following: list[int]) -> Float[np.ndarray, "frames symbols"] | None:
         *earlier, newest = self._parts(following)
         for part in earlier:
             self.frames.take(*part)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,19 +12,22 @@ from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer, without_forbidden
 from draftwood.drafters.drafter import Drafter, Need
 from draftwood.drafters.resources import Resources, needed
-from draftwood.heads.ctc import CtcConfig
-from draftwood.heads.medusa import MedusaConfig
+from draftwood.heads.kinds import Config, require_kind
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp, softmax
+from draftwood.optional import torch_needed
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
 from draftwood.shapes.base import grow_sound
 from draftwood.shapes.shape import RowsAfter, Shape, takes_logits
 from draftwood.tree import DraftTree, Draw
+
+if TYPE_CHECKING:
+    from draftwood.pytorch.heads.placed import PlacedHead
 
 Score = Callable[[DraftTree, int], Any]
 """Logits of the draft vocabulary after the nodes of a tree from one on, as array or tensor."""
@@ -41,13 +44,10 @@ class DraftVocabulary:
     Args:
         tokens: ids in the target's vocabulary, ascending.
         vocab: size of that.
-        logits: output head of these tokens, where PyTorch runs the drafter; ``head_rows`` makes it.
     """
 
-    def __init__(
-        self, tokens: Int[np.ndarray, " draft_vocab"], vocab: int, logits: Callable[[Any], Any]
-    ) -> None:
-        self.tokens, self.vocab, self.logits = as_array(tokens), vocab, logits
+    def __init__(self, tokens: Int[np.ndarray, " draft_vocab"], vocab: int) -> None:
+        self.tokens, self.vocab = tokens, vocab
 
     def widened(
         self, logits: Float[np.ndarray, "rows draft_vocab"]
@@ -157,7 +157,69 @@ class DraftVocabulary:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadDrafter(Drafter):
+class TrainedDrafter(Drafter):
+    """Base of the drafters that draft with a trained head.
+
+    Args:
+        trained: head, draft vocabulary and fingerprint of the target.
+        target: the model whose text is written.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    trained: TrainedHead
+    target: Model
+
+    @cached_property
+    def vocabulary(self) -> DraftVocabulary:
+        """The tokens that the head drafts."""
+        return DraftVocabulary(as_array(self.trained.draft_tokens), self.target.vocab_size)
+
+    @cached_property
+    def placed(self) -> "PlacedHead":
+        """The head in PyTorch, on the target's device; made when it is first asked for.
+
+        Raises:
+            ImportError: without PyTorch.
+        """
+        torch_needed(f"method {self.name!r} with this head and model")
+        from draftwood.pytorch.heads.placed import placed
+
+        return placed(self.trained, self.target)
+
+    def fitting(self, wanted: type[Config]) -> Config:
+        """The head's settings, which must be of this kind and fit the target.
+
+        Raises:
+            ValueError: for a head of another kind or for another target, and for a target without
+                the states that the head reads, an embedding or an output head.
+        """
+        config, target = require_kind(self.trained.config, wanted, self.name), self.target
+        if config.reads:
+            require_ability(target, "hidden", self.name)
+        require_ability(target, "embeddings_and_head", self.name)
+        known = all(0 <= layer <= target.layers for layer in config.reads)
+        if config.sizes.hidden != target.hidden_size or not known:
+            at = f" at layers {list(config.reads)}" if config.reads else ""
+            raise ValueError(
+                f"the drafter reads {'states' if at else 'embeddings'} of {config.sizes.hidden}"
+                f" entries{at}, the target has {target.hidden_size} at layers 0..{target.layers};"
+                " take a drafter of this model"
+            )
+        return config
+
+    def require_runtime(self, native: object) -> None:
+        """Bring the head to PyTorch where the library does not run it.
+
+        Raises:
+            ImportError: without PyTorch.
+        """
+        if native is None:
+            _ = self.placed
+
+
+@dataclass(frozen=True, eq=False)
+class HeadDrafter(TrainedDrafter):
     """Base of the drafters that grow any shape's tree with a trained head.
 
     Args:
@@ -166,12 +228,7 @@ class HeadDrafter(Drafter):
         shape: the tree to grow.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"head"})
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
-    trained: TrainedHead
-    target: Model
     shape: Shape = field(default_factory=small_tree)
-    vocabulary: DraftVocabulary = field(init=False, repr=False)
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
@@ -180,18 +237,3 @@ class HeadDrafter(Drafter):
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({(shape or small_tree()).draw})
-
-
-def require_newest_state(config: CtcConfig | MedusaConfig, target: Model, method: str) -> None:
-    """Raise ValueError unless a target has the states that a head reads."""
-    for ability in ("hidden", "embeddings_and_head"):
-        require_ability(target, ability, method)
-    reads = config.reads
-    if config.sizes.hidden != target.hidden_size or not all(
-        0 <= layer <= target.layers for layer in reads
-    ):
-        raise ValueError(
-            f"the drafter reads states of {config.sizes.hidden} entries at layers {list(reads)},"
-            f" the target has {target.hidden_size} at layers 0..{target.layers}; take a drafter of"
-            " this model"
-        )

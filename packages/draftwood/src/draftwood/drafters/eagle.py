@@ -6,12 +6,9 @@ from typing import ClassVar
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.drafters.head_drafts import HeadDrafts, native_text
-from draftwood.drafters.head_rows import EagleText, vocabulary_of, working_dtype
-from draftwood.heads.eagle import EagleHead
-from draftwood.heads.kinds import require_kind
+from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.packed import native_head
 from draftwood.heads.trained import TrainedHead
-from draftwood.models.requirements import require_ability
 from draftwood.native.head import NativeHead
 
 
@@ -42,30 +39,12 @@ class Eagle(HeadDrafter):
     """
 
     name: ClassVar[str] = "eagle"
-    head: EagleHead = field(init=False, repr=False)
     native: NativeHead | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head = require_kind(self.trained.head, EagleHead, self.name)
-        config, target = head.config, self.target
-        for ability in ("hidden", "embeddings_and_head"):
-            require_ability(target, ability, self.name)
-        if config.sizes.hidden != target.hidden_size:
-            raise ValueError(
-                f"the drafter reads hidden states of {config.sizes.hidden} entries, the target has"
-                f" {target.hidden_size}; take a drafter of this model"
-            )
-        if not all(0 <= layer <= target.layers for layer in config.reads):
-            raise ValueError(
-                f"the drafter reads layers {list(config.reads)}, the target has 0..{target.layers};"
-                " take a drafter of this model"
-            )
-        tokens = self.trained.draft_tokens
-        dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(str(target.device), dtype))
-        rows = head.lm_head.weight if config.own_head else None
-        object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype, rows))
-        object.__setattr__(self, "native", native_head(self.trained, target))
+        self.fitting(EagleConfig)
+        object.__setattr__(self, "native", native_head(self.trained, self.target))
+        self.require_runtime(self.native)
 
     @property
     def learnable(self) -> TrainedHead:
@@ -77,6 +56,7 @@ class Eagle(HeadDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return HeadDrafts(self, request, native_text(self.native, self, request.sampler))
-        embeddings = self.target.embeddings_and_head
-        text = EagleText(self.head, embeddings, self.vocabulary.logits)
-        return HeadDrafts(self, request, text)
+        from draftwood.pytorch.heads.texts import EagleText
+
+        embeddings, placed = self.target.embeddings_and_head, self.placed
+        return HeadDrafts(self, request, EagleText(placed.network, embeddings, placed.logits))

@@ -1,6 +1,7 @@
 """Drafts of a trained head for one text, whatever runs the head."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +15,6 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
     native_tree,
 )
-from draftwood.drafters.head_rows import HeadText
 from draftwood.heads.native_text import NativeText
 from draftwood.native.drawn_trees import DrawnTrees
 from draftwood.native.head import NativeHead
@@ -24,6 +24,48 @@ from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
 from draftwood.shapes.shape import Shape, drawn_shape
 from draftwood.tree import DraftTree
+
+
+class HeadText(Protocol):
+    """One text of a trained head, in C++ or in PyTorch."""
+
+    def take(
+        self,
+        tokens: Sequence[int],
+        hidden: Mapping[int, Any],
+        path: Sequence[int],
+    ) -> None:
+        """Take note of tokens that became text; their rows are run when they are needed.
+
+        Args:
+            hidden: the target's states [nodes dim], by layer.
+            path: where those of the tokens lie in them.
+        """
+        ...
+
+    def level(self, tree: DraftTree, first: int) -> Any:
+        """Logits [nodes draft_vocab] after the nodes of a tree from ``first`` on, valid until the
+        next call.
+
+        Level 0 is the root alone, and comes first. Each further level holds all nodes since.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Forget what was drafted."""
+        ...
+
+    def follow(self, first: Any) -> None:
+        """Take over what was run for another text of this head with the same prompt."""
+        ...
+
+
+class BranchingText(HeadText, Protocol):
+    """A text that others go on from."""
+
+    def branch(self) -> "BranchingText":
+        """Begin another text with the same rows."""
+        ...
 
 
 class HeadDrafts(DraftSession):
@@ -40,8 +82,8 @@ class HeadDrafts(DraftSession):
     def __init__(self, drafter: HeadDrafter, request: DraftRequest, text: HeadText) -> None:
         self.drafter, self.rng, self.text = drafter, request.rng, text
         self.sampler = request.sampler.for_drafting()
-        config: Any = drafter.trained.head.config
-        self._reads = Reads(hidden=tuple(dict.fromkeys(config.reads)))
+        reads = drafter.trained.config.reads
+        self._reads = Reads(hidden=tuple(dict.fromkeys(reads)))
         self._first: HeadDrafts | None = None  # has the rows of this one's prompt
         self._native: NativeDraft | None = None
 
@@ -108,6 +150,5 @@ def children_of(shape: Shape) -> int:
 
 def native_text(head: NativeHead, drafter: HeadDrafter, sampler: Sampler) -> NativeText:
     """Begin a text of a head that the library runs."""
-    config: Any = drafter.trained.head.config
     temperature = getattr(sampler.for_drafting(), "temperature", 1.0)
-    return NativeText(head, config.reads, children_of(drafter.shape), temperature)
+    return NativeText(head, drafter.trained.config.reads, children_of(drafter.shape), temperature)

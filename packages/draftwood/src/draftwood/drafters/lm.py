@@ -12,10 +12,8 @@ from draftwood.arrays import as_array
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
-from draftwood.drafters.head_drafts import HeadDrafts, native_text
-from draftwood.drafters.head_rows import LmText, network_of
-from draftwood.heads.lm import LmHead
-from draftwood.heads.native_text import NativeText
+from draftwood.drafters.head_drafts import BranchingText, HeadDrafts, native_text
+from draftwood.heads.lm import LmConfig
 from draftwood.heads.packed import native_head
 from draftwood.native.head import NativeHead
 from draftwood.rng import Rng
@@ -46,33 +44,33 @@ class Lm(HeadDrafter):
 
     name: ClassVar[str] = "lm"
     drafts_ahead: ClassVar[bool] = True
-    head: LmHead = field(init=False, repr=False)
     native: NativeHead | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head, vocabulary = network_of(self, LmHead)
-        object.__setattr__(self, "head", head)
-        object.__setattr__(self, "vocabulary", vocabulary)
+        self.fitting(LmConfig)
         object.__setattr__(self, "native", native_head(self.trained, self.target))
+        self.require_runtime(self.native)
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _LmSession(self, request, native_text(self.native, self, request.sampler))
-        embeddings = self.target.embeddings_and_head
-        return _LmSession(self, request, LmText(self.head, embeddings, self.vocabulary.logits))
+        from draftwood.pytorch.heads.texts import LmText
+
+        embeddings, placed = self.target.embeddings_and_head, self.placed
+        return _LmSession(self, request, LmText(placed.network, embeddings, placed.logits))
 
 
 class _LmSession(HeadDrafts, BranchingSession):
-    def __init__(self, drafter: Lm, request: DraftRequest, text: NativeText | LmText) -> None:
+    def __init__(self, drafter: Lm, request: DraftRequest, text: BranchingText) -> None:
         super().__init__(drafter, request, text)
+        self._branching = text
         self.go_on: Callable[[], None] = _always
         self.newest: Float[np.ndarray, "1 draft_vocab"] | None = None  # logits after the last root
 
     def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_LmSession":
-        other = copy(self)
+        other, text = copy(self), self._branching
         other.rng, other.go_on = rng, go_on
-        assert isinstance(self.text, NativeText | LmText)
-        other.text = self.text.branch()
+        other.text = other._branching = text.branch()
         return other
 
     def logits_after(self, tree: DraftTree) -> Float[np.ndarray, "nodes vocab"] | None:

@@ -1,31 +1,23 @@
 """Draft with heads that each draft one of the next places from the target's newest state."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
 
-from draftwood.arrays import as_array
-from draftwood.drafters.draft_vocabulary import (
-    HeadDrafter,
-    require_newest_state,
-)
+from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import (
     DraftRequest,
     DraftSession,
     Reads,
     VerifiedTree,
 )
-from draftwood.drafters.head_rows import vocabulary_of, working_dtype
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.medusa import MedusaHead
+from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.native_side import native_medusa
 from draftwood.native.medusa import NativeMedusa
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 
@@ -55,29 +47,27 @@ class Medusa(HeadDrafter):
 
     name: ClassVar[str] = "medusa"
     sees_drafted: ClassVar[bool] = False
-    head: MedusaHead = field(init=False, repr=False)
+    config: MedusaConfig = field(init=False, repr=False)
     native: NativeMedusa | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        head = require_kind(self.trained.head, MedusaHead, self.name)
-        config, target = head.config, self.target
+        config = self.fitting(MedusaConfig)
         if config.sees_drafted != self.sees_drafted:
             sees, other = ("see", "hydra") if config.sees_drafted else ("do not see", "medusa")
             raise ValueError(
                 f"these heads {sees} what was drafted before, method {self.name!r} expects the"
                 f" opposite; choose method {other!r}"
             )
-        require_newest_state(config, target, self.name)
-        tokens = self.trained.draft_tokens
-        dtype = working_dtype(target)
-        object.__setattr__(self, "head", head.to(str(target.device), dtype))
-        object.__setattr__(self, "vocabulary", vocabulary_of(tokens, target, dtype))
-        object.__setattr__(self, "native", native_medusa(self.trained, target))
+        object.__setattr__(self, "config", config)
+        object.__setattr__(self, "native", native_medusa(self.trained, self.target))
+        self.require_runtime(self.native)
 
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _NativeMedusaSession(self, request, self.native)
-        return _MedusaSession(self, request)
+        from draftwood.pytorch.heads.medusa_session import TorchMedusaSession
+
+        return TorchMedusaSession(self, request)
 
 
 class Hydra(Medusa):
@@ -95,12 +85,18 @@ class Hydra(Medusa):
     sees_drafted: ClassVar[bool] = True
 
 
-class _MedusaSession(DraftSession):
-    def __init__(self, config: Medusa, request: DraftRequest) -> None:
-        self.drafter, self.rng = config, request.rng
+class MedusaSession(DraftSession):
+    """Trees of one text; each runtime of the heads scores their nodes.
+
+    Attributes:
+        state: the target's at the newest place, as the runtime keeps it.
+    """
+
+    def __init__(self, drafter: Medusa, request: DraftRequest) -> None:
+        self.drafter, self.rng = drafter, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.layer = config.head.config.reads[0]
-        self.state: Any = None  # the target's at the newest place
+        self.layer = drafter.config.reads[0]
+        self.state: Any = None
 
     @property
     def reads(self) -> Reads:
@@ -108,89 +104,54 @@ class _MedusaSession(DraftSession):
 
     def update(self, verified: VerifiedTree) -> None:
         assert verified.output is not None  # it says what it reads
-        self._learn(verified.output.hidden[self.layer], verified.path[-1])
+        self.learn(verified.output.hidden[self.layer], verified.path[-1])
 
-    def _learn(self, states: Any, row: int) -> None:
-        """Keep the newest state, which is a row of the pass's [nodes dim]."""
-        self.state = as_tensor(states)[[row]].clone()
-
-    @torch.no_grad()
     def propose(self, root: int, context: Context) -> DraftTree:
         if context.max_draft_len < 1:
             return DraftTree.of([root], [-1])
-        within = replace(
-            context, max_draft_len=min(context.max_draft_len, self.drafter.head.config.heads)
-        )
+        most = min(context.max_draft_len, self.drafter.config.heads)
+        within = replace(context, max_draft_len=most)
         return self.drafter.vocabulary.grow(
-            self.drafter.shape, root, self._score, self.sampler, within, self.rng
+            self.drafter.shape, root, self.score, self.sampler, within, self.rng
         )
 
-    def _score(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
+    @abstractmethod
+    def learn(self, states: Any, row: int) -> None:
+        """Keep the newest state, which is a row of the pass's [nodes dim]."""
+
+    @abstractmethod
+    def score(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits after the nodes from ``first`` on, each by the head of its level."""
-        depths = tree.depths[first:].tolist()
-        levels = {
-            level: [node for node, depth in enumerate(depths, first) if depth == level]
-            for level in sorted(set(depths))
-        }
-        rows = as_array(torch.cat([self._level(tree, *each) for each in levels.items()]))
-        if len(levels) == 1:
-            return rows
-        order = [node - first for nodes in levels.values() for node in nodes]
-        return rows[np.argsort(order)]
-
-    def _level(
-        self, tree: DraftTree, level: int, nodes: list[int]
-    ) -> Float[Tensor, "nodes draft_vocab"]:
-        head, vocabulary, state = self.drafter.head, self.drafter.vocabulary, self.state
-        assert state is not None  # the prompt is the first update
-        count = head.config.tokens(level)
-        asked = nodes if head.config.sees_drafted else nodes[:1]
-        paths = [[0, *tree.path_to(node)][:count] for node in asked]
-        tokens = torch.tensor([[tree.token_list[node] for node in path] for path in paths])
-        state = state.to(str(self.drafter.target.device), self._dtype).expand(len(asked), -1)
-        states = head(level, state, self._embedded(tokens.long()))
-        return vocabulary.logits(states).repeat(len(nodes) // len(asked), 1)
-
-    def _embedded(self, tokens: Int[Tensor, "nodes tokens"]) -> Float[Tensor, "nodes tokens dim"]:
-        device, dim = str(self.drafter.target.device), self.drafter.target.hidden_size
-        if not tokens.numel():
-            return torch.empty(*tokens.shape, dim, device=device, dtype=self._dtype)
-        embedded = self.drafter.target.embeddings_and_head.embed(tokens.flatten().to(device))
-        return as_tensor(embedded).to(self._dtype).unflatten(0, tokens.shape)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.drafter.head.blocks[0].weight.dtype  # type: ignore[return-value]
 
 
-class _NativeMedusaSession(_MedusaSession):
+class _NativeMedusaSession(MedusaSession):
     """The same in the library, which reads the state where the target's pass left it.
 
     Heads that read no drafted tokens draft all levels in one call, so that the rows of the output
     head are read once.
     """
 
-    def __init__(self, config: Medusa, request: DraftRequest, heads: NativeMedusa) -> None:
-        super().__init__(config, request)
+    def __init__(self, drafter: Medusa, request: DraftRequest, heads: NativeMedusa) -> None:
+        super().__init__(drafter, request)
         self.heads, self.row = heads, 0
         self._memory = np.empty((0, heads.vocab_size), np.float32)
         # of this tree, where they are known
         self._levels: Float[np.ndarray, "levels draft_vocab"] | None = None
 
-    def _learn(self, states: Any, row: int) -> None:
+    def learn(self, states: Any, row: int) -> None:
         self.state, self.row, self._levels = states, row, None
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self._levels = None
-        if not self.drafter.head.config.sees_drafted:
+        if not self.drafter.config.sees_drafted:
             depth = min(self.drafter.shape.depth, context.max_draft_len)
-            levels = range(min(depth, self.drafter.head.config.heads))
+            levels = range(min(depth, self.drafter.config.heads))
             reads = self.heads.shape.reads[0]
             if levels:
                 self._levels = self._logits(levels, [[root][:reads]] * len(levels))
         return super().propose(root, context)
 
-    def _score(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
+    def score(self, tree: DraftTree, first: int) -> Float[np.ndarray, "nodes draft_vocab"]:
         """Logits after the nodes from ``first`` on; the library's memory until the next call."""
         levels = tree.depths[first:].tolist()
         if self._levels is not None:

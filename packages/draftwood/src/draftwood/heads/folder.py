@@ -4,15 +4,17 @@ The target's embedding and output head are not stored.
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from jaxtyping import Int
 
-from draftwood.heads.kinds import config_of, parts_of, require_parts
+from draftwood.arrays import FloatType, from_bfloat16, rounded, to_bfloat16
+from draftwood.heads.kinds import HeadConfig, config_of, require_parts
 from draftwood.heads.places import (
     CONFIG,
     FORMAT,
@@ -21,10 +23,10 @@ from draftwood.heads.places import (
     require_folder,
     shipped,
 )
-from draftwood.heads.trained import TargetFingerprint, TrainedHead
+from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import replace_folder
-from draftwood.storage.safetensors import read_header
+from draftwood.storage.safetensors import map_arrays, read_header, write_arrays
 
 __all__ = [
     "StoredHead",
@@ -63,14 +65,14 @@ class StoredHead:
         Raises:
             ValueError: for weights with NaN or infinity, and a broken draft vocabulary.
         """
-        weights = _loaded(self.folder / WEIGHTS)
-        tokens = weights.pop(DRAFT_TOKENS).long()
-        weights = {name: weight.float() for name, weight in weights.items()}
-        _require_numbers(weights, str(self.folder / WEIGHTS))
-        _require_vocabulary(tokens, self.target, str(self.folder / WEIGHTS))
-        head = _network(self.config, len(weights))
-        head.load_state_dict(weights, assign=True)
-        return TrainedHead(head.eval().requires_grad_(False), tokens, self.target)
+        path = self.folder / WEIGHTS
+        _require_whole(path)
+        arrays = map_arrays(path)
+        tokens = arrays.pop(DRAFT_TOKENS).astype(np.int64)
+        weights = {name: _widened(each) for name, each in arrays.items()}
+        _require_numbers(weights, str(path))
+        _require_vocabulary(tokens, self.target, str(path))
+        return TrainedHead(self.config, weights, tokens, self.target)
 
     def require_name(self, model: str, known: Collection[str]) -> None:
         """Refuse a model by its name, where it and the head's target are both known by name.
@@ -104,31 +106,24 @@ class StoredHead:
         self.target.require(replace(self.target, name=model, hidden_size=hidden, layers=layers))
 
 
-def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | None = None) -> Path:
+def save(folder: Path, trained: TrainedHead, card: str, dtype: FloatType = "bfloat16") -> Path:
     """Write a drafter, whole or not at all; replaces one in the same folder.
 
     Args:
         card: data, licences, recipe, command, seed and figures, in Markdown.
-        dtype: of the weights; None takes bfloat16.
+        dtype: of the weights.
 
     Raises:
         ValueError: for weights with NaN or infinity, a broken draft vocabulary, and a folder that
             holds something else.
         OSError: where the disk refuses.
     """
-    from safetensors.torch import save_file
-
     if folder.exists() and not _is_drafter(folder) and any(folder.iterdir()):
         raise ValueError(f"{folder} holds something else than a drafter; choose another folder")
-    dtype = dtype or torch.bfloat16
-    weights = {
-        name: weight.detach().cpu().to(dtype).contiguous()
-        for name, weight in trained.head.state_dict().items()
-    }
+    weights = {name: rounded(each, dtype) for name, each in trained.weights.items()}
     _require_numbers(weights, "the drafter")
-    tokens = trained.draft_tokens.cpu().to(torch.int32)
+    tokens, config = trained.draft_tokens.astype(np.int32), trained.config
     _require_vocabulary(tokens, trained.target, "the drafter")
-    config: Any = trained.head.config
     says = {
         "format": FORMAT,
         "version": VERSION,
@@ -140,7 +135,8 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: torch.dtype | Non
     def build(partial: Path) -> None:
         (partial / CONFIG).write_text(json.dumps(says, indent=2) + "\n", encoding="utf-8")
         (partial / CARD).write_text(card.rstrip() + "\n", encoding="utf-8")
-        save_file({**weights, DRAFT_TOKENS: tokens}, partial / WEIGHTS)
+        arrays = {name: _stored(each, dtype) for name, each in weights.items()}
+        write_arrays(partial / WEIGHTS, {**arrays, DRAFT_TOKENS: tokens})
 
     return replace_folder(folder, build)
 
@@ -189,12 +185,15 @@ def open_folder(folder: str | Path) -> StoredHead:
     try:
         config = config_of(says["kind"], says["head"])
         target = _fingerprint(says["target"])
-        network = _network(config, len(header))
+        require_parts(config, len(header))
     except KeyError as error:
         raise ValueError(f"{folder / CONFIG} does not say {error}; copy it again") from None
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / CONFIG} cannot be used: {_line(error)}") from None
-    _require_shapes(folder / WEIGHTS, header, network)
+    found = {name: tuple(each["shape"]) for name, each in header.items()}
+    if len(found.pop(DRAFT_TOKENS, ())) != 1:
+        raise ValueError(f"{folder / WEIGHTS} has no list of {DRAFT_TOKENS}; copy it again")
+    _require_shapes(folder / WEIGHTS, found, config)
     return StoredHead(folder, config, target)
 
 
@@ -229,38 +228,40 @@ def _fingerprint(values: Mapping[str, Any]) -> TargetFingerprint:
     return fingerprint
 
 
-def _network(config: Any, tensors: int) -> nn.Module:
-    """Make the network without memory for its weights, which are ``tensors`` tensors."""
-    require_parts(config, tensors)
-    with torch.device("meta"):
-        return parts_of(config.kind)[1](config)
+SIZES = {"BF16": 2, "F16": 2, "F32": 4}
+"""Bytes of a weight by the types in which files have them."""
+SIZES_OF_TOKENS = {"I32": 4, "I64": 8}
 
 
-def _loaded(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file; ValueError if they cannot be read, or are no weights."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def _require_whole(path: Path) -> None:
+    """Raise ValueError unless a file's arrays lie one behind the other, in types of a head."""
+    place = 0
+    for name, each in sorted(read_header(path).items(), key=lambda it: it[1]["data_offsets"]):
+        size = (SIZES_OF_TOKENS if name == DRAFT_TOKENS else SIZES).get(each["dtype"])
+        if size is None:
+            raise ValueError(f"{path} is not whole ({name} is {each['dtype']}); copy it again")
+        end = place + size * math.prod(each["shape"])
+        if each["data_offsets"] != [place, end]:
+            raise ValueError(f"{path} is not whole ({name} lies elsewhere); copy it again")
+        place = end
 
-    try:
-        weights = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not whole ({_line(error)}); copy it again") from None
-    for name, weight in weights.items():
-        if weight.is_floating_point() == (name == DRAFT_TOKENS):
-            raise ValueError(f"{path} is not whole ({name} is {weight.dtype}); copy it again")
-    return weights
+
+def _widened(stored: np.ndarray) -> np.ndarray:
+    """Floats in memory of their own."""
+    return from_bfloat16(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
+
+
+def _stored(weights: np.ndarray, dtype: FloatType) -> np.ndarray:
+    return to_bfloat16(weights) if dtype == "bfloat16" else weights.astype(dtype)
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _require_shapes(path: Path, header: Mapping[str, Any], network: nn.Module) -> None:
-    """Raise ValueError unless a file has just the weights of the network."""
-    found = {name: tuple(each["shape"]) for name, each in header.items()}
-    wanted = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    if len(found.pop(DRAFT_TOKENS, ())) != 1:
-        raise ValueError(f"{path} has no list of {DRAFT_TOKENS}; copy it again")
+def _require_shapes(path: Path, found: Mapping[str, tuple[int, ...]], config: HeadConfig) -> None:
+    """Raise ValueError unless a file has just the weights that the settings ask for."""
+    wanted = config.shapes()
     for name in sorted(set(found) | set(wanted)):
         if found.get(name) != wanted.get(name):
             there, asked = (
@@ -273,16 +274,18 @@ def _require_shapes(path: Path, header: Mapping[str, Any], network: nn.Module) -
             )
 
 
-def _require_numbers(weights: Mapping[str, Tensor], where: str) -> None:
+def _require_numbers(weights: HeadWeights, where: str) -> None:
     for name, weight in weights.items():
-        if not bool(weight.isfinite().all()):
+        if not np.isfinite(weight).all():
             raise ValueError(
                 f"{where} has weights that are no numbers, in {name}; copy the folder again, or"
                 " train the head anew"
             )
 
 
-def _require_vocabulary(tokens: Tensor, target: TargetFingerprint, where: str) -> None:
+def _require_vocabulary(
+    tokens: Int[np.ndarray, " draft_vocab"], target: TargetFingerprint, where: str
+) -> None:
     ascending = bool((tokens[1:] > tokens[:-1]).all())
     if not (len(tokens) and ascending and tokens[0] >= 0 and tokens[-1] < target.vocab_size):
         raise ValueError(

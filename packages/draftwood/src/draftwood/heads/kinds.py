@@ -1,38 +1,103 @@
-"""Kinds of networks that a drafter's folder may hold, and their settings as JSON."""
+"""Kinds of trained heads, and their settings as JSON.
+
+Each kind is a file: ``EagleConfig`` in ``eagle.py``. Installed packages with methods (see
+``methods.parts``) add kinds in a folder ``heads`` of their own.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from math import isfinite
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from torch import nn
+from draftwood.native.formats import HeadSizes
 
-KINDS = ("ctc", "dflash", "eagle", "lm", "longspec", "medusa", "s2d", "specdec")
-"""Kinds of networks, each in a file of its own: ``EagleConfig`` and ``EagleHead`` in ``eagle``."""
+KINDS = ("ctc", "eagle", "lm", "medusa")
+"""Kinds of draftwood itself."""
+ELSEWHERE = dict.fromkeys(("dflash", "longspec", "s2d", "specdec"), "draftwood-methods")
+"""Packages that have other kinds, to be named where they are not installed."""
+GROUP = "draftwood"
+"""Entry points by which packages add methods."""
 
-Network = TypeVar("Network", bound=nn.Module)
+
+class HeadConfig(Protocol):
+    """Settings of a head, a frozen dataclass.
+
+    Attributes:
+        kind: its name in a head's folder.
+        network: module and class of the network that PyTorch trains and runs.
+    """
+
+    kind: ClassVar[str]
+    network: ClassVar[str]
+
+    @property
+    def sizes(self) -> HeadSizes:
+        """Sizes of the head's layers."""
+        ...
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The target's layers whose inputs the head reads."""
+        ...
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the weights, by their names in the network."""
+        ...
 
 
-def require_kind(head: nn.Module, network: type[Network], method: str) -> Network:
-    """Return the head, which must be the network that a method drafts with.
+Config = TypeVar("Config", bound=HeadConfig)
+
+
+def require_kind(config: HeadConfig, wanted: type[Config], method: str) -> Config:
+    """Return a head's settings, which must be of the kind that a method drafts with.
 
     Raises:
         ValueError: for another kind.
     """
-    if not isinstance(head, network):
-        kind = getattr(getattr(head, "config", None), "kind", type(head).__name__)
+    if not isinstance(config, wanted):
         raise ValueError(
-            f"method {method!r} does not draft with a drafter of the kind {kind!r}; choose a method"
-            " for it, or another drafter"
+            f"method {method!r} does not draft with a drafter of the kind {config.kind!r}; choose a"
+            " method for it, or another drafter"
         )
-    return head
+    return config
 
 
-def parts_of(kind: str) -> tuple[type, type[nn.Module]]:
-    """Settings and network of a kind."""
-    home, title = import_module(f"draftwood.heads.{kind}"), kind.capitalize()
-    return getattr(home, f"{title}Config"), getattr(home, f"{title}Head")
+@cache
+def known_kinds() -> dict[str, str]:
+    """Modules of all kinds, by kind: draftwood's own, and those of installed packages.
+
+    Looked for once; nothing is imported.
+    """
+    found = {kind: f"draftwood.heads.{kind}" for kind in KINDS}
+    for package in sorted({entry.value for entry in entry_points(group=GROUP)}):
+        spec = None if ":" in package or "." in package else find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in Path(folder, "heads").glob("[a-z]*.py"):
+                found.setdefault(path.stem, f"{package}.heads.{path.stem}")
+    return found
+
+
+def config_type(kind: str) -> Any:
+    """The class of a kind's settings.
+
+    Raises:
+        ValueError: for an unknown kind, naming the package that has it where that is known.
+    """
+    if kind in known_kinds():
+        return getattr(import_module(known_kinds()[kind]), f"{kind.capitalize()}Config")
+    if kind in ELSEWHERE:
+        raise ValueError(
+            f"drafters of the kind {kind!r} need a package: pip install {ELSEWHERE[kind]}"
+        )
+    raise ValueError(
+        f"there is no drafter of the kind {kind!r}, there are: {', '.join(sorted(known_kinds()))};"
+        " a newer draftwood may know it"
+    )
 
 
 def config_of(kind: str, values: Mapping[str, Any]) -> Any:
@@ -41,12 +106,7 @@ def config_of(kind: str, values: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: for an unknown kind, and for settings that it does not have or allow.
     """
-    if kind not in KINDS:
-        raise ValueError(
-            f"there is no drafter of the kind {kind!r}, there are: {', '.join(KINDS)};"
-            " a newer draftwood may know it"
-        )
-    return _filled(parts_of(kind)[0], values)
+    return _filled(config_type(kind), values)
 
 
 def require_parts(config: Any, tensors: int) -> None:

@@ -14,21 +14,18 @@ Then P_pre(y) = sum_t pi_t(y_n) new_t(y) and P_end(y) = a_F(y) + b_F(y), and wha
 mixture of the frames: P_pre(yk) = sum_t (a + b)_{t-1}(y) pi_t(k), without a for k = y_n.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import functional
 
 from draftwood.arrays import as_array
 
-FrameRows = Float[np.ndarray, "frames symbols"] | Float[Tensor, "frames symbols"]
-"""Rows of symbols that frames say, as arrays of the host or as tensors."""
+FrameRows = Any
+"""Rows of symbols that frames say [frames symbols], as arrays of the host or as tensors."""
 
 
 def logarithms(probs: FrameRows) -> Float[np.ndarray, "rows entries"]:
@@ -168,47 +165,6 @@ class Unmerged:
         return Prefix(token, chance, chance * self._blank[depth], weights, weights)
 
 
-class PairwiseTerm(nn.Module):
-    """Term of low rank that a token adds to the state of the frame after it.
-
-    Frames side by side are independent of each other. DSpark adds such a Markov term and gains 16
-    to 18 % of accepted tokens. It reads the target's embedding and is read by its output head, so
-    that what is learnt of a token serves those like it. It begins as zero.
-
-    Args:
-        dim: entries of a state.
-        rank: entries between.
-    """
-
-    def __init__(self, dim: int, rank: int) -> None:
-        super().__init__()
-        self.before_proj = nn.Linear(dim, rank, bias=False)
-        self.after_proj = nn.Linear(rank, dim, bias=False)
-        nn.init.zeros_(self.after_proj.weight)
-
-    def forward(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Add to the states of the frames after these tokens, given by their embeddings."""
-        return self.after_proj(self._before(embedded))
-
-    @torch.no_grad()
-    def pairs(
-        self,
-        embedded: Float[Tensor, "vocab dim"],
-        logits: Callable[[Float[Tensor, "rank dim"]], Float[Tensor, "rank vocab"]],
-    ) -> "Pairs":
-        """Compute the term of all pairs of draft tokens.
-
-        Args:
-            embedded: the draft vocabulary's embedding.
-            logits: what the output head says of states.
-        """
-        after = logits(self.after_proj.weight.T.contiguous())
-        return Pairs(as_array(self._before(embedded).float()), as_array(after.float()).T.copy())
-
-    def _before(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rank"]:
-        return self.before_proj(functional.rms_norm(embedded, embedded.shape[-1:]))
-
-
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """A pairwise term of each token after each other, as products of two vectors.
@@ -220,6 +176,24 @@ class Pairs:
 
     before: Float[np.ndarray, "vocab rank"]
     after: Float[np.ndarray, "vocab rank"]
+
+    @classmethod
+    def of(
+        cls,
+        projection: Float[np.ndarray, "rank dim"],
+        embedded: Float[np.ndarray, "vocab dim"],
+        after: Float[np.ndarray, "rank vocab"],
+    ) -> "Pairs":
+        """Compute the terms from a head's weights.
+
+        Args:
+            projection: of the embedding of the token before.
+            embedded: the draft vocabulary's embedding.
+            after: what the output head says of each of the term's directions.
+        """
+        squares = np.square(embedded).mean(-1, keepdims=True)
+        normed = embedded / np.sqrt(squares + np.finfo(np.float32).eps)
+        return cls(normed @ projection.T, after.T.copy())
 
     def between(
         self, before: Int[np.ndarray, " one"], after: Int[np.ndarray, " other"]

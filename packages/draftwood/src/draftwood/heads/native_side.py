@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from draftwood.heads.ctc import CtcConfig, CtcHead
-from draftwood.heads.medusa import MedusaHead
+from draftwood.heads.ctc import CtcConfig
+from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.packed import QUANTISED, is_sound, of_target, output_rows
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
@@ -17,13 +17,12 @@ from draftwood.native.medusa import MedusaShape, NativeMedusa
 
 def native_frames(trained: TrainedHead, target: Model) -> NativeFrames | None:
     """Pack a CTC head; None where PyTorch runs it."""
-    head = trained.head
-    assert isinstance(head, CtcHead)
-    config = head.config
+    config = trained.config
+    assert isinstance(config, CtcConfig)
     shape = FrameShape(
         **asdict(config.sizes),
         frames=config.frames,
-        layers=_layers(config),
+        layers=config.places_of_layers(),
         reads=len(config.reads),
         norms_features=len(config.reads) > 1,
         reads_root=config.reads_root,
@@ -31,24 +30,17 @@ def native_frames(trained: TrainedHead, target: Model) -> NativeFrames | None:
         window=config.window,
     )
     given = _beside(trained, shape, target)
-    return None if given is None else NativeFrames(shape, head.state_dict(), **given)
-
-
-def _layers(config: CtcConfig) -> tuple[str, ...]:
-    """Names before those of each layer's weights."""
-    deeper = (f"deeper.{number}." for number in range(config.layers - 1))
-    return ("", *deeper) if config.form == "layer" else ()
+    return None if given is None else NativeFrames(shape, trained.weights, **given)
 
 
 def native_medusa(trained: TrainedHead, target: Model) -> NativeMedusa | None:
     """Pack Medusa's or Hydra's heads; None where PyTorch runs them."""
-    head = trained.head
-    assert isinstance(head, MedusaHead)
-    config = head.config
+    config = trained.config
+    assert isinstance(config, MedusaConfig)
     reads = tuple(config.tokens(level) for level in range(config.heads))
     shape = MedusaShape(**asdict(config.sizes), reads=reads)
     given = _beside(trained, shape, target)
-    return None if given is None else NativeMedusa(shape, head.state_dict(), **given)
+    return None if given is None else NativeMedusa(shape, trained.weights, **given)
 
 
 def _beside(trained: TrainedHead, shape: HeadSizes, target: Model) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from draftwood.tree import DraftTree
 
 
 class NativeText:
-    """Rows of a text, and drafts behind them; implements ``HeadText`` of drafters/head_rows.py.
+    """Rows of a text, and drafts behind them; implements ``HeadText`` of drafters/head_drafts.py.
 
     The target's states are read where its output has them. A head that reads states takes in the
     ``NEWEST`` rows of those that wait, one that reads tokens alone all of them.

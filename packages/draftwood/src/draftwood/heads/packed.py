@@ -4,9 +4,11 @@ from dataclasses import asdict
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from draftwood.heads.eagle import EagleConfig, EagleHead
-from draftwood.heads.lm import LmConfig, LmHead
-from draftwood.heads.trained import TrainedHead
+import numpy as np
+
+from draftwood.heads.eagle import EagleConfig
+from draftwood.heads.lm import LmConfig
+from draftwood.heads.trained import HeadWeights, TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import head as native
@@ -20,10 +22,8 @@ HeadProducts = tuple[Products, Products]
 QUANTISED: HeadProducts = ("int4", "int8")
 """Four bits change what an output head says, and hardly what a layer does."""
 
-_Key = tuple[HeadProducts, int]
-_PACKED: WeakKeyDictionary[TrainedHead, WeakKeyDictionary[Model, dict[_Key, NativeHead]]] = (
-    WeakKeyDictionary()
-)
+_Packed = WeakKeyDictionary[Model, dict[HeadProducts, NativeHead]]
+_PACKED: WeakKeyDictionary[TrainedHead, _Packed] = WeakKeyDictionary()
 
 
 def packed(
@@ -31,33 +31,38 @@ def packed(
 ) -> NativeHead:
     """Pack an EAGLE head or a draft LM; one that was packed for this target before is shared.
 
+    Later changes of its weights are not seen.
+
     Raises:
         ValueError: where the library cannot run it.
     """
     known = _PACKED.setdefault(trained, WeakKeyDictionary()).setdefault(target, {})
-    changes = sum(weight._version for weight in trained.head.parameters())
-    if (products, changes) not in known:
+    if products not in known:
         given = of_target(trained, target, products)
-        own = trained.head.state_dict().get("lm_head.weight")
+        own = trained.weights.get("lm_head.weight")
         given["lm_rows"] = output_rows(trained, target) if own is None else own
-        known[products, changes] = native_eagle(trained.head, **given)
-    return known[products, changes]
+        known[products] = native_eagle(trained.config, trained.weights, **given)
+    return known[products]
 
 
-def native_eagle(head: Any, **given: Any) -> NativeHead:
-    """Pack an EAGLE head or a draft LM; later changes of its weights are not seen.
+def native_eagle(config: Any, weights: HeadWeights, **given: Any) -> NativeHead:
+    """Pack an EAGLE head or a draft LM.
 
     Args:
+        config: settings of the head.
+        weights: by their names.
         given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
 
     Raises:
         ValueError: where the library cannot run it.
     """
-    if not isinstance(head, EagleHead | LmHead):
-        raise ValueError(f"the library runs EAGLE heads and draft LMs, not a {type(head).__name__}")
-    if reason := why_not(head.config, given.get("products", "int8")):
+    if not isinstance(config, EagleConfig | LmConfig):
+        raise ValueError(
+            f"the library runs EAGLE heads and draft LMs, not the kind {config.kind!r}"
+        )
+    if reason := why_not(config, given.get("products", "int8")):
         raise ValueError(reason)
-    return NativeHead(shape_of(head.config), head.state_dict(), **given)
+    return NativeHead(shape_of(config), weights, **given)
 
 
 def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
@@ -65,14 +70,15 @@ def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
 
     The head multiplies as its target does: in float32 beside float32, else in few bits.
     """
-    if not isinstance(target, NativeModel) or not isinstance(trained.head, EagleHead | LmHead):
+    config = trained.config
+    if not isinstance(target, NativeModel) or not isinstance(config, EagleConfig | LmConfig):
         return None
     products: HeadProducts = ("bfloat16", "bfloat16")
     if target.products == "float32":
         products = ("float32", "float32")
     elif library.instructions(True):
         products = QUANTISED
-    if any(why_not(trained.head.config, each) for each in products) or not is_sound(trained):
+    if any(why_not(config, each) for each in products) or not is_sound(trained):
         return None
     return packed(trained, target, products)
 
@@ -118,4 +124,4 @@ def is_sound(trained: TrainedHead) -> bool:
     """False for weights with NaN or infinity, which rounding would hide and PyTorch finds with the
     first draft.
     """
-    return all(bool(weight.isfinite().all()) for weight in trained.head.state_dict().values())
+    return all(bool(np.isfinite(weight).all()) for weight in trained.weights.values())

@@ -1,16 +1,19 @@
-"""A trained drafter: its network, the tokens that it drafts, and the target that it belongs to."""
+"""A trained drafter: its weights, the tokens that it drafts, and the target that it belongs to."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Int
-from torch import Tensor, nn
 
 from draftwood.arrays import as_array
 from draftwood.models.fingerprint import probe_text
 from draftwood.models.model import Model
+from draftwood.optional import torch_needed
 
 TOLERANCE = 0.05
 """Largest difference of two probes of one model, as the root of the mean square.
@@ -107,23 +110,51 @@ def _probe(model: Model) -> tuple[float, ...]:
     return tuple(round(cosine, 4) for cosine in (units[1:] * units[:-1]).sum(-1).tolist())
 
 
+HeadWeights = Mapping[str, np.ndarray]
+"""Weights in float32, by the names of a network's ``state_dict()``."""
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedHead:
     """Contents of a drafter's folder.
 
     Attributes:
-        head: the network; its ``config`` is a frozen dataclass with a ``kind``.
+        config: settings of its kind.
+        weights: that ``config.shapes`` names.
         draft_tokens: the tokens that it drafts, as ids in the target's vocabulary, ascending.
         target: the model that it was trained for.
     """
 
-    head: nn.Module
-    draft_tokens: Int[Tensor, " draft_vocab"]
+    config: Any
+    weights: HeadWeights
+    draft_tokens: Int[np.ndarray, " draft_vocab"]
     target: TargetFingerprint
 
     @classmethod
-    def of(
-        cls, head: nn.Module, draft_tokens: Int[Tensor, " draft_vocab"], target: Model, name: str
+    def of(cls, network: Any, draft_tokens: Any, target: Model, name: str) -> "TrainedHead":
+        """The head of a network in PyTorch, for a loaded model by this name."""
+        return cls.with_fingerprint(network, draft_tokens, TargetFingerprint.of(target, name))
+
+    @classmethod
+    def with_fingerprint(
+        cls, network: Any, draft_tokens: Any, target: TargetFingerprint
     ) -> "TrainedHead":
-        """A head of a loaded model by this name."""
-        return cls(head, draft_tokens, TargetFingerprint.of(target, name))
+        """The head of a network in PyTorch, whose memory the weights share if they are in float32.
+
+        Args:
+            draft_tokens: as array or tensor.
+        """
+        weights = {name: as_array(each) for name, each in network.state_dict().items()}
+        return cls(network.config, weights, np.asarray(as_array(draft_tokens)), target)
+
+    @cached_property
+    def network(self) -> Any:
+        """The head as a network of PyTorch, whose parameters share memory with the weights.
+
+        Raises:
+            ImportError: without PyTorch.
+        """
+        torch_needed("a head's network")
+        from draftwood.pytorch.heads.networks import filled
+
+        return filled(self.config, self.weights)

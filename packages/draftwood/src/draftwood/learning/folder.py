@@ -35,11 +35,10 @@ class LearningFolder:
 
     def __init__(self, folder: Path, trained: "TrainedHead") -> None:
         self.folder, self._trained = folder, trained
-        config: Any = trained.head.config
         self._facts = {
             "format": FORMAT,
             "version": VERSION,
-            "reads": list(config.reads),
+            "reads": list(trained.config.reads),
             "target": asdict(trained.target),
         }
         self._files: dict[WatchedText, Path] = {}
@@ -121,7 +120,7 @@ class LearningFolder:
 
 
 def _form(trained: "TrainedHead") -> tuple[Any, ...]:
-    return trained.head.config, trained.draft_tokens.tolist()
+    return trained.config, trained.draft_tokens.tolist()
 
 
 def _explained(path: Path) -> Any:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
+from draftwood.arrays import as_array
 from draftwood.heads import packed
+from draftwood.heads.trained import HeadWeights
 from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 GROUP = "draftwood.learners"
 """Entry points that name what makes a learner; the first by name is taken."""
+
+Rows = Float[np.ndarray, "draft_vocab dim"]
 
 Pause = Callable[[], None]
 """Called every few milliseconds of work; returns when work may go on."""
@@ -32,12 +36,16 @@ class Learner(Protocol):
     steps: int
 
     def train(
-        self, head: Any, new: Sequence[WatchedText], old: Sequence[WatchedText], pause: Pause
-    ) -> Any:
-        """Make small steps from the weights of a head; return a new network, the old one stays.
+        self,
+        weights: HeadWeights,
+        new: Sequence[WatchedText],
+        old: Sequence[WatchedText],
+        pause: Pause,
+    ) -> HeadWeights:
+        """Make small steps from the weights of a head; return new ones, the old ones stay.
 
         Args:
-            head: network of a ``TrainedHead``.
+            weights: of a ``TrainedHead``.
             new: texts that came since the last call.
             old: texts of before, for replay.
 
@@ -47,9 +55,9 @@ class Learner(Protocol):
         ...
 
     def judge(
-        self, head: Any, texts: Sequence[WatchedText], pause: Pause
+        self, weights: HeadWeights, texts: Sequence[WatchedText], pause: Pause
     ) -> Float[np.ndarray, "places 2"]:
-        """Judge a head's first draft at every place of the answers.
+        """Judge the first draft of a head with these weights at every place of the answers.
 
         Returns:
             The overlap of both distributions, at the temperature of the text, and 1 where the
@@ -58,9 +66,9 @@ class Learner(Protocol):
         ...
 
 
-MakeLearner = Callable[[Any, Any, Callable[[Any], Any]], Learner]
-"""Makes a learner, as an entry point of ``GROUP`` names it: from a head's network, the target's
-output rows of the draft vocabulary, and a function that embeds tokens [tokens] as the target does.
+MakeLearner = Callable[["TrainedHead", Rows, Callable[[Any], Any]], Learner]
+"""Makes a learner, as an entry point of ``GROUP`` names it: from a head, the target's output rows
+of the draft vocabulary, and a function that embeds tokens [tokens] as the target does.
 """
 
 
@@ -77,14 +85,14 @@ def make_learner(trained: "TrainedHead", target: "Model") -> Learner:
             " 'draftwood[train]'"
         )
     make: MakeLearner = found[0].load()
-    return make(trained.head, output_rows(trained, target), target.embeddings_and_head.embed)
+    return make(trained, output_rows(trained, target), target.embeddings_and_head.embed)
 
 
-def output_rows(trained: "TrainedHead", target: "Model") -> Any:
-    """Rows [draft_vocab dim] of the target's output head."""
+def output_rows(trained: "TrainedHead", target: "Model") -> Rows:
+    """Rows of the target's output head, in float32."""
     if isinstance(target, NativeModel):
         return packed.output_rows(trained, target)
-    return target.embeddings_and_head.weights().head[trained.draft_tokens]
+    return as_array(target.embeddings_and_head.weights().head[trained.draft_tokens])
 
 
 def is_better(before: Float[np.ndarray, "places 2"], after: Float[np.ndarray, "places 2"]) -> bool:

@@ -132,8 +132,7 @@ class Learning(InProcess):
         """Watch the text of a request, as long as anything is learnt of it."""
         if self._ended:
             return session
-        config: Any = self.trained.head.config
-        reads, sampler = tuple(config.reads), request.sampler
+        reads, sampler = self.trained.config.reads, request.sampler
         temperature = 0.0 if sampler.greedy else getattr(sampler, "temperature", 1.0)
         return WatchedSession(
             session, Watch(reads, self.target.layers, temperature, self.take, self.gate)
@@ -214,13 +213,13 @@ class Learning(InProcess):
             return
         old = [text for text in older if text in self._trained_on]
         try:
-            head = self.trained.head
-            found = self.learner.train(head, new, old, pause)
-            before, after = (self.learner.judge(each, newest, pause) for each in (head, found))
+            own = self.trained.weights
+            found = self.learner.train(own, new, old, pause)
+            before, after = (self.learner.judge(each, newest, pause) for each in (own, found))
             self._trained_on.update(new)
             pause()
             if is_better(before, after):
-                self._swap(replace(self.trained, head=found))
+                self._swap(replace(self.trained, weights=found))
             else:
                 self._drops += 1
         except EndedError:

@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch import nn
 
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.models.model import Model
+from draftwood.optional import torch_needed
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_kind
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 WANTED = "a model or a trained head, or the name, folder or file of one"
 
@@ -35,7 +32,7 @@ class ModelAtHand:
 
 
 def load_target(
-    target: "str | PreTrainedModel",
+    target: Any,
     tokenizer: AnyTokenizer | None,
     processes: int = 1,
     cache: str | None = None,
@@ -44,7 +41,8 @@ def load_target(
     """A target by its name, or around a model in memory.
 
     Args:
-        tokenizer: needed with a model in memory.
+        target: a name, or a model of Transformers.
+        tokenizer: needed with a model in memory; None takes the one of the name.
         processes: that hold it in parts.
         cache: as ``load_model`` takes it, as are ``how``: dtype and device.
 
@@ -66,7 +64,7 @@ def load_target(
 
 
 def load_draft_model(
-    draft_model: "str | PreTrainedModel | Model",
+    draft_model: Any,
     tokenizer: AnyTokenizer,
     cache: str | None = None,
     **how: Any,
@@ -74,6 +72,7 @@ def load_draft_model(
     """A draft model for a target with this tokenizer.
 
     Args:
+        draft_model: a name, a model of draftwood or one of Transformers.
         cache: as ``load_model`` takes it, as are ``how``: dtype and device.
 
     Raises:
@@ -92,11 +91,13 @@ def load_draft_model(
 
 def require_draft_model(draft_model: object) -> None:
     """Raise TypeError for what is no model and no name, unless it is None."""
-    require_kind("draft_model", draft_model, (str, nn.Module, Model), WANTED)
+    if not hasattr(draft_model, "named_parameters"):  # as every module of PyTorch has
+        require_kind("draft_model", draft_model, (str, Model), WANTED)
 
 
-def in_transformers(hf_model: "PreTrainedModel", cache: str | None = None) -> Model:
+def in_transformers(hf_model: Any, cache: str | None = None) -> Model:
     """A Transformers model in memory; raises ValueError for a type of keys and values."""
+    torch_needed("a model of Transformers")
     from draftwood.pytorch.models.general import general_model  # takes seconds to import
 
     if cache is not None:

@@ -106,8 +106,7 @@ class Drafts:
                 **(settings if isinstance(settings, dict) else {}),
                 "kind": says.get("kind", IN_AUTO),
             }
-        holder = getattr(self.head, "head", self.head)  # a folder's head has its settings itself
-        config = getattr(holder, "config", None)
+        config = getattr(self.head, "config", None)
         names = ("kind", "sees_drafted", "heads", "frames", "places")
         return {name: getattr(config, name) for name in names if hasattr(config, name)}
 

@@ -125,9 +125,7 @@ def _drafter_for(
 ) -> type[Drafter]:
     """The drafter of a method: its own, or that of a head which stands in for a draft model."""
     if head_stands_in(wanted, given):
-        from draftwood.methods.parts import known_parts
-
-        return known_parts().drafters[Drafts(head=head).drafter]
+        return recipe(Drafts(head=head).drafter).drafter  # the method of the head's kind
     return wanted.drafter
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from draftwood.arrays import address_of, as_array
-from draftwood.heads.eagle import EagleHead
+from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.packed import packed
 from draftwood.heads.trained import TrainedHead
@@ -87,14 +87,13 @@ class TrainedHeadSource:
         Raises:
             ValueError: for a drafter of another kind, and targets on another path.
         """
-        head = require_kind(trained.head, EagleHead, "auto")
+        config = require_kind(trained.config, EagleConfig, "auto")
         if not isinstance(target, NativeModel):
             raise ValueError(
                 "auto takes a drafter where its target runs natively, which this one does not; take"
                 " method eagle, or leave the drafter out"
             )
-        native = packed(trained, target)
-        return cls(native, tuple(head.config.reads), trained=trained, target=target)
+        return cls(packed(trained, target), config.reads, trained=trained, target=target)
 
     def with_head(self, trained: TrainedHead) -> "TrainedHeadSource":
         """The source with other weights of the same head, for texts to come."""

@@ -4,22 +4,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
+import numpy as np
 
 from draftwood import methods
 from draftwood.heads.ctc import CtcConfig
-from draftwood.heads.dflash import DflashConfig
 from draftwood.heads.eagle import EagleConfig
-from draftwood.heads.kinds import parts_of
-from draftwood.heads.layers import HeadSizes
+from draftwood.heads.kinds import HeadConfig, config_type
 from draftwood.heads.lm import LmConfig
-from draftwood.heads.longspec import LongspecConfig
 from draftwood.heads.medusa import MedusaConfig
-from draftwood.heads.s2d import S2dConfig
-from draftwood.heads.specdec import SpecdecConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
+from draftwood.native.formats import HeadSizes
+from draftwood.optional import torch_needed
 
 
 def tiny_eagle(
@@ -70,7 +67,7 @@ def tiny_longspec(
         settings: of ``LongspecConfig``, its sizes apart.
     """
     settings = {"layer": target.layers // 2, "window": 3, **settings}
-    return _tiny(LongspecConfig(_sizes(target), **settings), target, draft_tokens, seed)
+    return _tiny(config_type("longspec")(_sizes(target), **settings), target, draft_tokens, seed)
 
 
 def tiny_specdec(
@@ -82,7 +79,7 @@ def tiny_specdec(
         draft_tokens: ascending; empty takes every other token of the target.
         settings: of ``SpecdecConfig``, its sizes apart.
     """
-    config = SpecdecConfig(_sizes(target), **settings)
+    config = config_type("specdec")(_sizes(target), **settings)
     return _tiny(config, target, draft_tokens, seed, noise=0.3)
 
 
@@ -108,7 +105,8 @@ def tiny_s2d(
         draft_tokens: ascending; empty takes every other token of the target.
         settings: of ``S2dConfig``, its sizes apart.
     """
-    return _tiny(S2dConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+    config = config_type("s2d")(_sizes(target), **settings)
+    return _tiny(config, target, draft_tokens, seed, noise=0.3)
 
 
 def tiny_dflash(
@@ -121,7 +119,8 @@ def tiny_dflash(
         settings: of ``DflashConfig``, its sizes apart.
     """
     settings = {"reads": (1, target.layers), "frames": 4, "pairwise": 4, **settings}
-    return _tiny(DflashConfig(_sizes(target), **settings), target, draft_tokens, seed, noise=0.3)
+    config = config_type("dflash")(_sizes(target), **settings)
+    return _tiny(config, target, draft_tokens, seed, noise=0.3)
 
 
 def _sizes(target: Model) -> HeadSizes:
@@ -130,17 +129,14 @@ def _sizes(target: Model) -> HeadSizes:
 
 
 def _tiny(
-    config: Any, target: Model, draft_tokens: Sequence[int], seed: int, noise: float = 0.0
+    config: HeadConfig, target: Model, draft_tokens: Sequence[int], seed: int, noise: float = 0.0
 ) -> TrainedHead:
     """New weights, with noise on all of them where those of a new network say all the same."""
-    network = parts_of(config.kind)[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        head = network(config).eval().requires_grad_(False)
-        for weight in head.parameters() if noise else ():
-            weight.add_(torch.randn_like(weight) * noise)
-    tokens = torch.tensor(draft_tokens or range(0, target.vocab_size, 2))
-    return TrainedHead.of(head, tokens, target, "tiny")
+    torch_needed("a head of random weights")
+    from draftwood.pytorch.heads.networks import random_network
+
+    tokens = np.array(draft_tokens or range(0, target.vocab_size, 2), np.int64)
+    return TrainedHead.of(random_network(config, seed, noise), tokens, target, "tiny")
 
 
 def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:

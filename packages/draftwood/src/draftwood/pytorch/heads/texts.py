@@ -1,129 +1,29 @@
-"""Trained heads that PyTorch runs: their output rows, and the rows of their caches.
+"""Texts of trained heads that PyTorch runs, and the rows of their caches.
 
 In a cache the rows of the text come first, what is drafted behind them. Rows of logits become NumPy
 arrays in ``DraftVocabulary``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
-from draftwood.drafters.draft_vocabulary import DraftVocabulary, HeadDrafter
-from draftwood.heads.eagle import NEWEST, EagleConfig, EagleHead
-from draftwood.heads.kinds import require_kind
-from draftwood.heads.layers import HeadCache, causal
-from draftwood.heads.lm import LmConfig, LmHead
-from draftwood.models.model import CHUNK, EmbeddingsAndHead, Model
-from draftwood.models.native import NativeModel
-from draftwood.models.requirements import require_ability
+from draftwood.heads.eagle import NEWEST, EagleConfig
+from draftwood.heads.lm import LmConfig
+from draftwood.models.model import CHUNK, EmbeddingsAndHead
+from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood.pytorch.heads.layers import HeadCache, causal
+from draftwood.pytorch.heads.lm import LmHead
+from draftwood.pytorch.heads.placed import OutputHead
 from draftwood.pytorch.tensors import as_tensor
 from draftwood.tree import DraftTree
 
-Network = TypeVar("Network", bound=nn.Module)
-
 Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]
 """Places of new rows in the text, and which rows each of them sees."""
-
-OutputHead = Callable[[Float[Tensor, "rows dim"]], Float[Tensor, "rows draft_vocab"]]
-"""Logits of the draft vocabulary after normed states."""
-
-
-def working_dtype(target: Model) -> torch.dtype:
-    """Choose the type of a drafter's weights: the target's on an accelerator, floats on a CPU."""
-    if target.device.type == "cpu":
-        return torch.float32
-    return target.embeddings_and_head.embed(np.zeros(1, np.int64)).dtype
-
-
-def vocabulary_of(
-    tokens: Int[Tensor, " draft_vocab"],
-    target: Model,
-    dtype: torch.dtype,
-    rows: Float[Tensor, "draft_vocab dim"] | None = None,
-) -> DraftVocabulary:
-    """Pair a draft vocabulary with the target's own output rows for it.
-
-    On the native path the target's head gives the logits, from weights of 8 bits and without a copy
-    of them; for 8,000 tokens this takes a fifth of the time of rows in floats. Elsewhere the rows
-    are copied once, as they would be gathered for each call.
-
-    Args:
-        tokens: ids in the target's vocabulary, ascending.
-        target: the model whose output head it is.
-        dtype: of the rows.
-        rows: of an output head of the drafter's own, in the place of the target's.
-    """
-    head = target.embeddings_and_head
-    if rows is None and not isinstance(target, NativeModel):
-        weight = as_tensor(head.weights().head)
-        rows = weight[tokens.to(weight.device)].to(str(target.device), dtype)
-
-    def logits(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
-        """Logits after states that went through the drafter's norm."""
-        if rows is None:
-            return as_tensor(head.logits(states, tokens, normed=True))
-        return functional.linear(states, rows).float()
-
-    return DraftVocabulary(tokens.cpu().numpy(), target.vocab_size, logits)
-
-
-def network_of(drafter: HeadDrafter, kind: type[Network]) -> tuple[Network, DraftVocabulary]:
-    """Bring a network that reads tokens alone to its target; its draft vocabulary comes with it.
-
-    Raises:
-        ValueError: where the head is of another kind or does not fit the target.
-    """
-    network, target = require_kind(drafter.trained.head, kind, drafter.name), drafter.target
-    require_ability(target, "embeddings_and_head", drafter.name)
-    config: Any = network.config
-    if config.sizes.hidden != target.hidden_size:
-        raise ValueError(
-            f"the drafter reads embeddings of {config.sizes.hidden} entries, the target has"
-            f" {target.hidden_size}; take a drafter of this model"
-        )
-    dtype = working_dtype(target)
-    vocabulary = vocabulary_of(drafter.trained.draft_tokens, target, dtype)
-    return network.to(str(target.device), dtype), vocabulary
-
-
-class HeadText(Protocol):
-    """One text of a trained head, in C++ or in PyTorch."""
-
-    def take(
-        self,
-        tokens: Sequence[int],
-        hidden: Mapping[int, Any],
-        path: Sequence[int],
-    ) -> None:
-        """Take note of tokens that became text; their rows are run when they are needed.
-
-        Args:
-            hidden: the target's states [nodes dim], by layer.
-            path: where those of the tokens lie in them.
-        """
-        ...
-
-    def level(self, tree: DraftTree, first: int) -> Any:
-        """Logits [nodes draft_vocab] after the nodes of a tree from ``first`` on, valid until the
-        next call.
-
-        Level 0 is the root alone, and comes first. Each further level holds all nodes since.
-        """
-        ...
-
-    def drop(self) -> None:
-        """Forget what was drafted."""
-        ...
-
-    def follow(self, first: Any) -> None:
-        """Take over what was run for another text of this head with the same prompt."""
-        ...
 
 
 class HeadRows:

@@ -9,14 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.heads.layers import (
-    AttentionRule,
-    DecoderLayer,
-    HeadSizes,
-    RmsNorm,
-    attended,
-    rotated,
-)
+from draftwood.heads.shapes import TensorShapes
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads import layers
 
 CacheRule = Callable[[Float[Tensor, "... heads rows dim"]], Float[Tensor, "... heads rows dim"]]
 """Attention of queries over the target's own keys and values."""
@@ -35,6 +30,7 @@ class LongspecConfig:
     """
 
     kind: ClassVar[str] = "longspec"
+    network: ClassVar[str] = "draftwood_methods.heads.longspec:LongspecHead"
     sizes: HeadSizes
     layer: int = 0
     window: int = 512
@@ -51,6 +47,17 @@ class LongspecConfig:
                 "a LongSpec head has a window of at least one token and reads a layer from 0 on,"
                 f" got {self.window} and {self.layer}"
             )
+
+    def shapes(self) -> TensorShapes:
+        """Shapes of the weights, by their names in ``LongspecHead``."""
+        sizes, found = self.sizes, TensorShapes(self.sizes)
+        found.layer("layer.")
+        if self.reads_cache:
+            found.norm("cross_layernorm")
+            found.matrix("cross_q_proj", sizes.heads * sizes.head_dim, sizes.hidden)
+            found.matrix("cross_o_proj", sizes.hidden, sizes.heads * sizes.head_dim)
+        found.norm("norm")
+        return found
 
 
 class LongspecHead(nn.Module):
@@ -70,19 +77,19 @@ class LongspecHead(nn.Module):
     def __init__(self, config: LongspecConfig) -> None:
         super().__init__()
         self.config, sizes = config, config.sizes
-        self.layer = DecoderLayer(sizes)
+        self.layer = layers.DecoderLayer(sizes)
         if config.reads_cache:
             width = sizes.heads * sizes.head_dim
-            self.cross_layernorm = RmsNorm(sizes.hidden, sizes.epsilon)
+            self.cross_layernorm = layers.RmsNorm(sizes.hidden, sizes.epsilon)
             self.cross_q_proj = nn.Linear(sizes.hidden, width, bias=False)
             self.cross_o_proj = nn.Linear(width, sizes.hidden, bias=False)
-        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.norm = layers.RmsNorm(sizes.hidden, sizes.epsilon)
 
     def forward(
         self,
         embedded: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
-        attend: AttentionRule,
+        attend: layers.AttentionRule,
         read: CacheRule,
     ) -> Float[Tensor, "... rows dim"]:
         """The states that the output head reads.
@@ -105,7 +112,7 @@ class LongspecHead(nn.Module):
         sizes = self.config.sizes
         query = self.cross_q_proj(self.cross_layernorm(state))
         query = query.unflatten(-1, (-1, sizes.head_dim)).transpose(-2, -3)
-        mixed = read(rotated(query, positions, sizes.rope_theta))
+        mixed = read(layers.rotated(query, positions, sizes.rope_theta))
         return self.cross_o_proj(mixed.transpose(-2, -3).flatten(-2))
 
     def keys_and_values(
@@ -118,7 +125,7 @@ class LongspecHead(nn.Module):
             each(rows).unflatten(-1, (-1, sizes.head_dim)).transpose(-2, -3)
             for each in (attention.k_proj, attention.v_proj)
         )
-        return torch.stack([rotated(keys, positions, sizes.rope_theta), values])
+        return torch.stack([layers.rotated(keys, positions, sizes.rope_theta), values])
 
     def start(self) -> "LongspecText":
         """A text of which it has read nothing yet."""
@@ -184,7 +191,7 @@ class LongspecText:
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             self.drafted = torch.cat([self.drafted, torch.stack([key, value])], dim=2)
             keys, values = torch.cat([self.text, self.drafted], dim=2)
-            return attended(query, keys, values, seen)
+            return layers.attended(query, keys, values, seen)
 
         return self.head(embedded, positions, attend, self.read)
 

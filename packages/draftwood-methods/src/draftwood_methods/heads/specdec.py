@@ -7,14 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import (
-    AttentionRule,
-    DecoderLayer,
-    HeadCache,
-    HeadSizes,
-    RmsNorm,
-    causal,
-)
+from draftwood.heads.shapes import TensorShapes
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads import layers
 
 
 @dataclass(frozen=True)
@@ -31,6 +26,7 @@ class SpecdecConfig:
     """
 
     kind: ClassVar[str] = "specdec"
+    network: ClassVar[str] = "draftwood_methods.heads.specdec:SpecdecHead"
     sizes: HeadSizes
     layers: int = 1
     places: int = 5
@@ -48,6 +44,17 @@ class SpecdecConfig:
                 "a SpecDec drafter has no negative number of layers and at least one place, got"
                 f" {self.layers} and {self.places}"
             )
+
+    def shapes(self) -> TensorShapes:
+        """Shapes of the weights, by their names in ``SpecdecHead``."""
+        dim, found = self.sizes.hidden, TensorShapes(self.sizes)
+        found.matrix("proj", dim, dim)
+        for number in range(self.layers):
+            found.layer(f"layers.{number}.")
+        found["queries"] = (1 if self.shares_query else self.places, dim)
+        found.layer("drafting.")
+        found.norm("norm")
+        return found
 
 
 class SpecdecHead(nn.Module):
@@ -69,17 +76,17 @@ class SpecdecHead(nn.Module):
         self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
         with torch.no_grad():
             nn.init.eye_(self.proj.weight)
-        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers))
+        self.layers = nn.ModuleList(layers.DecoderLayer(sizes) for _ in range(config.layers))
         count = 1 if config.shares_query else config.places
         self.queries = nn.Parameter(torch.randn(count, sizes.hidden) * sizes.hidden**-0.5)
-        self.drafting = DecoderLayer(sizes)
-        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.drafting = layers.DecoderLayer(sizes)
+        self.norm = layers.RmsNorm(sizes.hidden, sizes.epsilon)
 
     def read(
         self,
         embedded: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
-        attend: AttentionRule,
+        attend: layers.AttentionRule,
     ) -> Float[Tensor, "... rows dim"]:
         """The states of a text's rows, from the target's embedding of its tokens."""
         state = self.proj(embedded)
@@ -91,7 +98,7 @@ class SpecdecHead(nn.Module):
         self,
         text: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows_and_queries"],
-        attend: AttentionRule,
+        attend: layers.AttentionRule,
         anchors: int = 1,
     ) -> Float[Tensor, "... queries dim"]:
         """The states that the output head reads, for the queries of so many rows of the text.
@@ -108,13 +115,15 @@ class SpecdecHead(nn.Module):
         seen = self.drafting.self_attn(normed, positions, 0, attend)[..., text.shape[-2] :, :]
         return self.norm(self.drafting.through_network(queries + seen))
 
-    def caches(self) -> tuple[HeadCache, HeadCache]:
+    def caches(self) -> tuple[layers.HeadCache, layers.HeadCache]:
         """Empty caches of one text: of the layers that read it, and of the one that drafts."""
         config, like = self.config, self.proj.weight
-        return HeadCache(config.layers, config.sizes, like), HeadCache(1, config.sizes, like)
+        return layers.HeadCache(config.layers, config.sizes, like), layers.HeadCache(
+            1, config.sizes, like
+        )
 
     def draft(
-        self, caches: tuple[HeadCache, HeadCache], embedded: Float[Tensor, "rows dim"]
+        self, caches: tuple[layers.HeadCache, layers.HeadCache], embedded: Float[Tensor, "rows dim"]
     ) -> Float[Tensor, "places dim"]:
         """States of the places behind the newest row of one text; the caches take its new rows.
 
@@ -125,7 +134,7 @@ class SpecdecHead(nn.Module):
         (reading, drafting), rows = caches, len(embedded)
         before, last, places = reading.length, reading.length + rows, self.config.places
         at = torch.arange(before, last + places, device=embedded.device)
-        seen = causal(rows + places, before, self.config.window, embedded.device)
+        seen = layers.causal(rows + places, before, self.config.window, embedded.device)
         text = self.read(embedded, at[:rows], reading.attend(seen[:rows, :last]))
         seen[rows:, last:] = True  # queries see each other
         states = self(text, at, drafting.attend(seen))

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.lattice import PairwiseTerm
-from draftwood.heads.layers import AttentionRule, DecoderLayer, HeadCache, HeadSizes, RmsNorm
+from draftwood.heads.shapes import TensorShapes
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads import layers
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class DflashConfig:
     """
 
     kind: ClassVar[str] = "dflash"
+    network: ClassVar[str] = "draftwood_methods.heads.dflash:DflashHead"
     sizes: HeadSizes
     frames: int = 5
     layers: int = 1
@@ -40,6 +42,18 @@ class DflashConfig:
             )
         if not self.reads:
             raise ValueError("a block head reads at least one layer of its target")
+
+    def shapes(self) -> TensorShapes:
+        """Shapes of the weights, by their names in ``DflashHead``."""
+        dim, count, found = self.sizes.hidden, len(self.reads), TensorShapes(self.sizes)
+        found.norm(*(f"fc_norm.{number}" for number in range(count)), "hidden_norm", "norm")
+        found.matrix("fc", dim, count * dim)
+        found["mask"] = (dim,)
+        for number in range(self.layers):
+            found.layer(f"layers.{number}.")
+        if self.pairwise:
+            found.pairwise(self.pairwise)
+        return found
 
 
 class DflashHead(nn.Module):
@@ -61,14 +75,14 @@ class DflashHead(nn.Module):
         super().__init__()
         self.config, sizes = config, config.sizes
         dim, count = sizes.hidden, len(config.reads)
-        self.fc_norm = nn.ModuleList(RmsNorm(dim, sizes.epsilon) for _ in range(count))
+        self.fc_norm = nn.ModuleList(layers.RmsNorm(dim, sizes.epsilon) for _ in range(count))
         self.fc = nn.Linear(count * dim, dim, bias=False)
-        self.hidden_norm = RmsNorm(dim, sizes.epsilon)
+        self.hidden_norm = layers.RmsNorm(dim, sizes.epsilon)
         self.mask = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers))
-        self.norm = RmsNorm(dim, sizes.epsilon)
+        self.layers = nn.ModuleList(layers.DecoderLayer(sizes) for _ in range(config.layers))
+        self.norm = layers.RmsNorm(dim, sizes.epsilon)
         if config.pairwise:
-            self.pairwise = PairwiseTerm(dim, config.pairwise)
+            self.pairwise = layers.PairwiseTerm(dim, config.pairwise)
 
     def combine(
         self, features: Float[Tensor, "... rows reads dim"]
@@ -87,7 +101,7 @@ class DflashHead(nn.Module):
         context: Float[Tensor, "... context dim"],
         slots: Float[Tensor, "... slots dim"],
         positions: Int[Tensor, "... rows"],
-        attend: AttentionRule,
+        attend: layers.AttentionRule,
     ) -> Float[Tensor, "... slots dim"]:
         """The states of slots that the output head reads.
 
@@ -112,12 +126,12 @@ class DflashHead(nn.Module):
             return states
         return states + self.pairwise(embedded.to(states.dtype))
 
-    def start(self) -> HeadCache:
+    def start(self) -> layers.HeadCache:
         """Keys and values of a new text."""
-        return HeadCache(self.config.layers, self.config.sizes, self.fc.weight)
+        return layers.HeadCache(self.config.layers, self.config.sizes, self.fc.weight)
 
     def draft(
-        self, cache: HeadCache, rows: Float[Tensor, "rows dim"], root: Float[Tensor, " dim"]
+        self, cache: layers.HeadCache, rows: Float[Tensor, "rows dim"], root: Float[Tensor, " dim"]
     ) -> Float[Tensor, "slots dim"]:
         """States of the block behind one text; the cache takes its new rows.
 

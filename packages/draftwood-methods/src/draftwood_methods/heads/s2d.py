@@ -7,14 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from draftwood.heads.layers import (
-    AttentionRule,
-    DecoderLayer,
-    HeadCache,
-    HeadSizes,
-    RmsNorm,
-    causal,
-)
+from draftwood.heads.shapes import TensorShapes
+from draftwood.native.formats import HeadSizes
+from draftwood.pytorch.heads import layers
 
 ROWS_AT_ONCE = 128
 
@@ -30,6 +25,7 @@ class S2dConfig:
     """
 
     kind: ClassVar[str] = "s2d"
+    network: ClassVar[str] = "draftwood_methods.heads.s2d:S2dHead"
     sizes: HeadSizes
     exits: tuple[int, ...] = (1, 2)
     window: int | None = None
@@ -48,6 +44,15 @@ class S2dConfig:
         """No layers: it reads none of the target's states."""
         return ()
 
+    def shapes(self) -> TensorShapes:
+        """Shapes of the weights, by their names in ``S2dHead``."""
+        dim, found = self.sizes.hidden, TensorShapes(self.sizes)
+        found.matrix("proj", dim, dim)
+        for number in range(self.layers):
+            found.layer(f"layers.{number}.")
+        found.norm("norm")
+        return found
+
 
 class S2dHead(nn.Module):
     """A draft LM whose first layers draft by themselves, behind one norm and output head.
@@ -64,8 +69,8 @@ class S2dHead(nn.Module):
         self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
         with torch.no_grad():
             nn.init.eye_(self.proj.weight)
-        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers))
-        self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
+        self.layers = nn.ModuleList(layers.DecoderLayer(sizes) for _ in range(config.layers))
+        self.norm = layers.RmsNorm(sizes.hidden, sizes.epsilon)
 
     def places_of(self, part: int) -> range:
         """Numbers of a part's layers."""
@@ -77,7 +82,7 @@ class S2dHead(nn.Module):
         part: int,
         state: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
-        attend: AttentionRule,
+        attend: layers.AttentionRule,
     ) -> Float[Tensor, "... rows dim"]:
         """Run a part's layers; ``norm`` of the result is what the output head reads.
 
@@ -93,7 +98,7 @@ class S2dHead(nn.Module):
         self,
         embedded: Float[Tensor, "... rows dim"],
         positions: Int[Tensor, "... rows"],
-        attend: AttentionRule,
+        attend: layers.AttentionRule,
     ) -> list[Float[Tensor, "... rows dim"]]:
         """The states that the output head reads, of each nested LM from the smallest on."""
         state, found = self.proj(embedded), []
@@ -113,7 +118,7 @@ class NestedRows:
     def __init__(self, head: S2dHead) -> None:
         weight, config = head.proj.weight, head.config
         self.head = head
-        self._caches = [HeadCache(config.layers, config.sizes, weight) for _ in config.exits]
+        self._caches = [layers.HeadCache(config.layers, config.sizes, weight) for _ in config.exits]
         nothing = weight.new_zeros(0, config.sizes.hidden)
         self._waiting = [nothing] * (len(config.exits) + 1)
 
@@ -146,6 +151,6 @@ class NestedRows:
         self._waiting[part] = waiting[:0]
         for rows in waiting.split(ROWS_AT_ONCE) if len(waiting) else ():
             before, window = cache.length, self.head.config.window
-            seen = causal(len(rows), before, window, rows.device)
+            seen = layers.causal(len(rows), before, window, rows.device)
             places = torch.arange(before, before + len(rows), device=rows.device)
             self._push(part + 1, self.head.part(part, rows, places, cache.attend(seen)))

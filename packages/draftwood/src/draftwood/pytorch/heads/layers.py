@@ -4,13 +4,16 @@ Shapes: rows of hidden states are [... rows dim]; queries, keys and values are
 [... heads rows head_dim].
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.arrays import as_array
+from draftwood.heads.lattice import Pairs
 from draftwood.native.formats import HeadSizes
 
 
@@ -40,6 +43,7 @@ def rotated(
     return turned.to(heads.dtype)
 
 
+@runtime_checkable
 class AttentionRule(Protocol):
     """Attention of a layer's queries over the keys that a rule lets them see."""
 
@@ -207,3 +211,44 @@ def causal(
     places = torch.arange(before + rows, device=device)
     back = places[before:, None] - places
     return (back >= 0) if window is None else (back >= 0) & (back < window)
+
+
+class PairwiseTerm(nn.Module):
+    """Term of low rank that a token adds to the state of the frame after it.
+
+    Frames side by side are independent of each other. DSpark adds such a Markov term and gains 16
+    to 18 % of accepted tokens. It reads the target's embedding and is read by its output head, so
+    that what is learnt of a token serves those like it. It begins as zero.
+
+    Args:
+        dim: entries of a state.
+        rank: entries between.
+    """
+
+    def __init__(self, dim: int, rank: int) -> None:
+        super().__init__()
+        self.before_proj = nn.Linear(dim, rank, bias=False)
+        self.after_proj = nn.Linear(rank, dim, bias=False)
+        nn.init.zeros_(self.after_proj.weight)
+
+    def forward(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Add to the states of the frames after these tokens, given by their embeddings."""
+        return self.after_proj(self._before(embedded))
+
+    @torch.no_grad()
+    def pairs(
+        self,
+        embedded: Float[Tensor, "vocab dim"],
+        logits: Callable[[Float[Tensor, "rank dim"]], Float[Tensor, "rank vocab"]],
+    ) -> Pairs:
+        """Compute the term of all pairs of draft tokens.
+
+        Args:
+            embedded: the draft vocabulary's embedding.
+            logits: what the output head says of states.
+        """
+        after = logits(self.after_proj.weight.T.contiguous())
+        return Pairs(as_array(self._before(embedded).float()), as_array(after.float()).T.copy())
+
+    def _before(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rank"]:
+        return self.before_proj(functional.rms_norm(embedded, embedded.shape[-1:]))

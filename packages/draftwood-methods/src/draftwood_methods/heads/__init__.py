@@ -1,0 +1,1 @@
+"""Networks of the heads that these methods draft with."""

@@ -1,0 +1,1 @@
+"""Networks of trained heads, and how PyTorch runs them."""
