@@ -27,7 +27,6 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.threads import allowed, threads
-from draftwood.optional import PACKAGES
 from draftwood.storage.atomic import write_file
 from draftwood.storage.home import home
 from draftwood.storage.machine import device_name, processor
@@ -426,6 +425,8 @@ def _runner(model: Model) -> str:
 def _versions(model: Model) -> str:
     """Versions of all that runs the passes; of native ones PyTorch and Transformers see nothing."""
     from importlib.metadata import version
+
+    from draftwood.optional import PACKAGES
 
     others = () if isinstance(model, NativeModel) else PACKAGES
     return ", ".join([f"draftwood {__version__}", *(f"{name} {version(name)}" for name in others)])

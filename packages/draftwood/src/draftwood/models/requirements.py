@@ -1,7 +1,10 @@
-"""Look up what a model can do beyond its protocol, and refuse what it cannot."""
+"""Look up what a model can do beyond its protocol; refuse what it cannot, and strange tokens."""
 
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
+import numpy as np
+
+from draftwood.arrays import as_array
 from draftwood.models.model import ALL_LAYERS, Ability, Layers, Model
 
 _DOING: dict[Ability, str] = {
@@ -119,3 +122,30 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         raise ValueError(
             f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
         )
+
+
+def require_part(tokens: Any, vocabulary: int) -> None:
+    """Raise ValueError unless these, an array or a tensor, are tokens of the vocabulary."""
+    wrong = _outside(tokens, vocabulary)
+    if wrong:
+        raise ValueError(
+            f"tokens of a part must be 0 to {vocabulary - 1}, the model's vocabulary, got"
+            f" {wrong[:8]}"
+        )
+
+
+def beyond(tokens: Any, vocabulary: int) -> str:
+    """Says of a prompt that some of its tokens are not of the vocabulary."""
+    found = _outside(tokens, vocabulary)
+    some = ", ".join(map(str, found[:8])) + (
+        f" and {len(found) - 8} more" if len(found) > 8 else ""
+    )
+    return (
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
+        " prompt with the model's own tokenizer"
+    )
+
+
+def _outside(tokens: Any, vocabulary: int) -> list[int]:
+    given = np.asarray(as_array(tokens))
+    return np.unique(given[(given < 0) | (given >= vocabulary)]).tolist()

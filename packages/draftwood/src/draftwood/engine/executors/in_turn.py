@@ -4,8 +4,7 @@ from collections import abc
 from typing import TYPE_CHECKING
 
 from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine.executors.executor import TextHolder
-from draftwood.engine.stopwatch import Stopwatch
+from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.task import StepBudget
 from draftwood.engine.undrafted import require_drafted, without_drafts
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput

@@ -3,9 +3,8 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
-from draftwood.engine.executors.executor import TextHolder
+from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.executors.in_turn import InTurn
-from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.engine.undrafted import without_drafts
 from draftwood.models.model import ModelInput, ModelOutput

@@ -17,8 +17,8 @@ from draftwood.models.native.int4 import RoundedWeights, saves_by_int4
 from draftwood.models.native.step import NativeStepper, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
+from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
-from draftwood.models.tokens import beyond
 from draftwood.native import library, structures
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
