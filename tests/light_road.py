@@ -1,4 +1,4 @@
-"""What draftwood writes, told as JSON by an interpreter in which packages may be hidden.
+"""Texts and answers of commands as JSON, by an interpreter in which packages may be hidden.
 
     python light_road.py HIDDEN TARGET DRAFT [built-in]
 
@@ -94,13 +94,15 @@ def served(given: Given) -> object:
     from starlette.testclient import TestClient
 
     from draftwood_serve.app import make_app
+    from draftwood_serve.guard import Guard
     from draftwood_serve.service import TextService
     from draftwood_serve.settings import ServeSettings
 
     service = TextService(ServeSettings(model=given.target, served_names=("it",)))
     service.load()
     try:
-        with TestClient(make_app(service)) as client:
+        app: Any = Guard(make_app(service), service.settings)
+        with TestClient(app, base_url="http://localhost") as client:
             chat = [{"role": "user", "content": "Hi"}]
             body = {"model": "it", "messages": chat, "max_tokens": 12, "temperature": 0}
             answer = client.post("/v1/chat/completions", json=body)

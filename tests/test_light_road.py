@@ -13,6 +13,7 @@ import pytest
 import light_road
 from checkout import PYTHONPATH, ROOT
 from command import with_library
+from command_models import save_model
 from draftwood.native import library
 from draftwood.storage.home import home
 
@@ -41,7 +42,7 @@ def own_home(folder: Path) -> dict[str, str]:
 
 
 def run(hidden: str, folder: Path, *models: str) -> Told:
-    """What the cases give in an interpreter of its own."""
+    """Values of the cases in an interpreter of its own."""
     done = subprocess.run(
         [sys.executable, light_road.__file__, hidden, *models],
         env=own_home(folder),
@@ -53,13 +54,17 @@ def run(hidden: str, folder: Path, *models: str) -> Told:
 
 
 def both(tmp_path_factory: pytest.TempPathFactory, *models: str) -> tuple[Told, Told]:
-    """What the cases give with PyTorch at hand, and with PyTorch and Transformers hidden."""
+    """Values of the cases with PyTorch at hand, and with PyTorch and Transformers hidden."""
     folders = [tmp_path_factory.mktemp("home") for _ in range(2)]
     return run("-", folders[0], *models), run(",".join(light_road.GUESTS), folders[1], *models)
 
 
 @pytest.fixture(scope="module")
-def of_tiny(tmp_path_factory: pytest.TempPathFactory, target: str, draft: str) -> tuple[Told, Told]:
+def of_tiny(tmp_path_factory: pytest.TempPathFactory, draft: str) -> tuple[Told, Told]:
+    folder = tmp_path_factory.mktemp("models") / "ending"
+    target, settings = save_model(folder), folder / "tokenizer_config.json"
+    told = json.loads(settings.read_text()) | {"eos_token": "~"}  # without one there is no grammar
+    settings.write_text(json.dumps(told))
     return both(tmp_path_factory, target, draft)
 
 
