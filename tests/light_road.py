@@ -46,8 +46,8 @@ def text(given: Given, method: str, draft: str | None = None, **options: Any) ->
     return lm.generate(PROMPT, max_new_tokens=24, **options).token_ids
 
 
-def command(*arguments: str) -> list[object]:
-    """Exit code and output of a command, without what is measured."""
+def command(*arguments: str) -> str:
+    """Output of a command, which must succeed."""
     from click.testing import CliRunner
 
     from draftwood.cli.main import main
@@ -55,37 +55,34 @@ def command(*arguments: str) -> list[object]:
     result = CliRunner().invoke(main, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return [result.exit_code, result.stdout, result.stderr]
+    if result.exit_code:
+        raise RuntimeError(result.stderr or result.stdout)
+    return result.stdout
 
 
 def compared(given: Given) -> object:
-    code, output, _ = command(
+    output = command(
         *("compare", PROMPT, "--methods", "auto,lookup", "--model", given.target),
         *("--max-new-tokens", "8", "--json"),
     )
-    results = json.loads(str(output))["results"]
-    return [code, {name: each["identical_to_plain"] for name, each in results.items()}]
+    results = json.loads(output)["results"]
+    return {name: each["identical_to_plain"] for name, each in results.items()}
 
 
 def checked(given: Given) -> object:
-    code, output, _ = command(
+    output = command(
         *("check", "--methods", "auto", "--model", given.target, "--max-new-tokens", "8", "--json")
     )
-    return [code, re.findall(r'"passed": (\w+)', str(output))]
+    return re.findall(r'"passed": (\w+)', output)
 
 
 def tuned(given: Given) -> object:
-    code, output, errors = command(
-        *("tune", "--method", "suffix", "--model", given.target, "--seconds", "2", "--json")
-    )
-    assert code == 0, errors
-    return sorted(json.loads(str(output)))
+    words = ("--method", "suffix", "--model", given.target, "--seconds", "2", "--json")
+    return sorted(json.loads(command("tune", *words)))
 
 
 def phased(given: Given) -> object:
-    code, output, errors = command("tune", "--phases", "1", "--model", given.target, "--json")
-    assert code == 0, errors
-    return json.loads(str(output))["parts"]
+    return json.loads(command("tune", "--phases", "1", "--model", given.target, "--json"))["parts"]
 
 
 def served(given: Given) -> object:
@@ -133,7 +130,7 @@ CASES: dict[str, Callable[[Given], object]] = {
     "grammar": lambda given: text(given, "auto", json_schema=SCHEMA),
     "generate": lambda given: command(
         "generate", PROMPT, "--model", given.target, "--max-new-tokens", "8"
-    )[:2],
+    ),
     "methods": lambda given: command("methods", "--all"),
     "compare": compared,
     "check": checked,

@@ -26,7 +26,7 @@ MOST_MODULES = 120
 """Modules of draftwood that loading the built-in model imports."""
 
 MOST_SECONDS = 0.25
-"""Of CPU time, that a refusal or a page of help takes."""
+"""CPU time of a refusal or a page of help."""
 
 Told = dict[str, dict[str, object]]
 

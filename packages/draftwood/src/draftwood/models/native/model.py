@@ -221,7 +221,7 @@ class NativeModel(DecoderModel[BlockPool]):
     def stepper(
         self, session: PooledSession, key: int, temperature: float, rule: Rule
     ) -> NativeStepper:
-        """Implements ``models.step.StepModel``."""
+        """Implements ``models.requirements.StepModel``."""
         return NativeStepper(session, key, temperature, rule)
 
     def prepare(self, run: structures.CForwardInput) -> int:

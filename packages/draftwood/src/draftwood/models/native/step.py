@@ -25,7 +25,7 @@ NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 class NativeStepper:
-    """Implements ``models.step.Stepper`` for a session of a ``NativeModel``.
+    """Implements ``models.requirements.Stepper`` for a session of a ``NativeModel``.
 
     Args:
         key: of the request's noise.
