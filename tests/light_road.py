@@ -46,6 +46,15 @@ def text(given: Given, method: str, draft: str | None = None, **options: Any) ->
     return lm.generate(PROMPT, max_new_tokens=24, **options).token_ids
 
 
+def logprobs(given: Given) -> list[object]:
+    """Likeliest tokens at each place of an answer."""
+    import draftwood
+
+    lm = draftwood.load(given.target, method="auto")
+    found = lm.generate(PROMPT, max_new_tokens=6, logprobs=2).logprobs or []
+    return [each.as_json() for each in found]
+
+
 def command(*arguments: str) -> str:
     """Output of a command, which must succeed."""
     from click.testing import CliRunner
@@ -103,13 +112,12 @@ def served(given: Given) -> object:
             chat = [{"role": "user", "content": "Hi"}]
             body = {"model": "it", "messages": chat, "max_tokens": 12, "temperature": 0}
             answer = client.post("/v1/chat/completions", json=body)
-            completion = client.post(
-                "/v1/completions", json={"prompt": PROMPT, "max_tokens": 12, "temperature": 0}
-            )
+            plain = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0}
+            completion = client.post("/v1/completions", json={**plain, "echo": True, "logprobs": 1})
     finally:
         service.close()
     assert answer.status_code == completion.status_code == 200, (answer.text, completion.text)
-    return [answer.json()["choices"][0]["message"], completion.json()["choices"][0]["text"]]
+    return [answer.json()["choices"][0]["message"], completion.json()["choices"][0]]
 
 
 def imported(given: Given) -> object:
@@ -127,6 +135,7 @@ CASES: dict[str, Callable[[Given], object]] = {
     "draft model": lambda given: text(given, "rsd-s", given.draft),
     "sampled": lambda given: text(given, "auto", temperature=1.0, seed=7),
     "sampled plainly": lambda given: text(given, "plain", temperature=1.0, seed=7, top_p=0.9),
+    "log-probabilities": logprobs,
     "grammar": lambda given: text(given, "auto", json_schema=SCHEMA),
     "generate": lambda given: command(
         "generate", PROMPT, "--model", given.target, "--max-new-tokens", "8"

@@ -60,7 +60,7 @@ class PromptLogprobs:
         if tokens := self.prompt[len(self.found) : first + 1 + len(wanted.tokens)]:
             rows = output.rows[known : known + len(tokens)]
             self.found += token_logprobs(tokens, rows, self.count)
-        kept = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
+        kept = {"all": output.given, "last": output.given[-1:], "none": output.given[:0]}
         return ModelOutput(kept[wanted.keep], output.hidden)
 
 
