@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": GROUND | {"pytorch"},
     "heads": GROUND | {"models", "pytorch"},
     "loading": GROUND | {"models", "pytorch"},
-    "pytorch": LOADING | AXES | {"heads", "methods", "engine", "text"},
+    "pytorch": LOADING | AXES | {"costs", "heads", "methods", "engine", "text"},
     "costs": GROUND | {"models", "shapes"},
     "shapes": GROUND | {"moved"},
     "verifiers": GROUND | {"moved"},
@@ -70,7 +70,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods": GROUND | {"moved", "models", "heads", "costs", "engine"} | AXES,
     "grammar": GROUND | {"moved", "engine"},
     "learning": GROUND | {"models", "heads", "drafters"},
-    "model_names": {"storage", "loading", "heads", "drafters", "methods", "model_set"},
+    "model_names": {
+        "validation",
+        "storage",
+        "loading",
+        "heads",
+        "drafters",
+        "methods",
+        "model_set",
+    },
     "model_set": (TEXT - {"text", "grammar", "learning"}) | {"model_names"},
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},
     "testing": TEXT | {"pytorch"},
@@ -388,7 +396,7 @@ def test_only_who_declares_loads_and_refuses_knows_the_draft_model_by_name(tmp_p
 
 def test_the_engine_knows_models_and_parts_by_their_protocols_alone() -> None:
     protocols = {
-        *("models.model", "models.requirements", "models.step"),
+        *("models.model", "models.requirements"),
         *("models.fingerprint", "models.verified"),
         *("drafters.drafter", "drafters.ahead", "drafters.overlap"),
         *("shapes.shape", "verifiers.verifier"),

@@ -111,7 +111,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @options.tp
 @click.option(
-    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: PyTorch's own choice]"
+    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: one for each core]"
 )
 @click.option(
     "--replicas",

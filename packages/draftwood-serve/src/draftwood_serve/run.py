@@ -8,9 +8,9 @@ from collections.abc import Callable, Sized
 from types import FrameType
 from typing import Any, Protocol
 
-import torch
 import uvicorn
 
+from draftwood.native import threads
 from draftwood_serve.app import make_app
 from draftwood_serve.arenas import share_free_memory
 from draftwood_serve.guard import App, Guard
@@ -185,7 +185,7 @@ def prepare_process(settings: ServeSettings) -> None:
     """
     share_free_memory()
     if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+        threads.set_threads(settings.threads)
 
 
 def call_when_started(server: uvicorn.Server, then: Callable[[], None]) -> None:

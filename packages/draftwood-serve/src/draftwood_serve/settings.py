@@ -40,7 +40,7 @@ class ServeSettings(ModelNames):
         api_keys: one of them must come with each request; empty asks for none.
         served_names: names under which requests may ask for the model; empty takes its own.
         inexact: allow methods that change what the model says.
-        threads: of the CPU; None leaves it to PyTorch.
+        threads: of the CPU; None takes one for each core.
         replicas: servers among which memory is shared out where ``cache_memory`` is None.
         learn: let the head that drafts learn from texts while nothing waits.
         learn_to: folder that keeps what it learns from, and the head; None writes nothing.

@@ -1,8 +1,9 @@
 """The crossing from PyTorch to NumPy: rows of models become arrays here, and nowhere else.
 
-PyTorch is imported where a tensor is given.
+PyTorch is never imported: where a tensor is given, it is there.
 """
 
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -30,9 +31,7 @@ def like(rows: np.ndarray, given: Any) -> Any:
     """Rows as whoever asked computes: arrays for arrays, tensors for tensors."""
     if isinstance(given, np.ndarray):
         return rows
-    import torch
-
-    return torch.from_numpy(rows)
+    return sys.modules["torch"].from_numpy(rows)
 
 
 def address_of(array: np.ndarray) -> int:
@@ -56,9 +55,7 @@ def bits_of(rows: Any) -> UInt16[np.ndarray, "..."]:
         return to_bfloat16(as_array(rows))
     if isinstance(rows, np.ndarray):
         return rows
-    import torch
-
-    return rows.detach().contiguous().view(torch.uint16).numpy()
+    return rows.detach().contiguous().view(sys.modules["torch"].uint16).numpy()
 
 
 def from_bfloat16(bits: UInt16[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

@@ -22,7 +22,7 @@ from draftwood.loading.names import (
     require_model,
 )
 from draftwood.methods.drafts import Drafts
-from draftwood.storage.files import require_file
+from draftwood.validation import require_file
 
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet

@@ -87,7 +87,7 @@ MOVED = {
     "draftwood.interfaces.shape": "draftwood.shapes.shape",
     "draftwood.interfaces.size": "draftwood_bench.sizes",
     "draftwood.interfaces.source": "draftwood.sources.source",
-    "draftwood.interfaces.step": "draftwood.models.step",
+    "draftwood.interfaces.step": "draftwood.models.requirements",
     "draftwood.interfaces.trained": "draftwood.heads.trained",
     "draftwood.interfaces.verifier": "draftwood.verifiers.verifier",
     "draftwood.interfaces": "draftwood.models",

@@ -1,4 +1,4 @@
-"""Checks of options.
+"""Checks of options and of the files that they name.
 
 A refusal is one line that names the option, what it must be, and what came.
 """
@@ -6,6 +6,7 @@ A refusal is one line that names the option, what it must be, and what came.
 import json
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 LARGEST = 64 * 1024
@@ -98,3 +99,21 @@ def require_small(what: str, text: str) -> None:
         ) from None
     if size > LARGEST:
         raise ValueError(f"{what} has {size} bytes; the most are {LARGEST}")
+
+
+def require_file(path: Path, kind: str) -> None:
+    """Refuse a path without a file.
+
+    Args:
+        kind: of file, and the command that builds it.
+
+    Raises:
+        ValueError: for a folder.
+        FileNotFoundError: where there is nothing.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a {kind}'s file")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no {kind} {path}; make it with 'draftwood {kind} build', or name another one"
+        )

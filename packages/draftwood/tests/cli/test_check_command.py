@@ -103,10 +103,10 @@ def test_bad_input(target, draft):
 
 
 def test_only_coarse_types_know_ties():
-    assert checking.tie_tolerance(20.0, torch.float32) == 0.0
-    assert checking.tie_tolerance(20.0, torch.bfloat16) == 4 * 0.125
-    assert checking.tie_tolerance(-20.0, torch.float16) == 4 * 2.0**-6
-    assert checking.tie_tolerance(0.0, torch.bfloat16) > 0
+    assert checking.tie_tolerance(20.0, "float32") == 0.0
+    assert checking.tie_tolerance(20.0, "bfloat16") == 4 * 0.125
+    assert checking.tie_tolerance(-20.0, "float16") == 4 * 2.0**-6
+    assert checking.tie_tolerance(0.0, "bfloat16") > 0
 
 
 def test_divergences():

@@ -28,8 +28,7 @@ from draftwood.engine import (
     generate,
     run_all,
 )
-from draftwood.engine.pace import Pace
-from draftwood.engine.task import KeepsCache, StepBudget
+from draftwood.engine.task import KeepsCache, Pace, StepBudget
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import ForwardInput, Model, ModelOutput
 from draftwood.models.native import NativeModel

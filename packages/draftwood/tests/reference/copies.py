@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from weakref import ref
 
 from draftwood.sources.auto.suffix import BREAK, DEEPEST, UNSEEN, VARIED, WIDEST, Suffix, deepest
-from draftwood.sources.base import kinds_of
 from draftwood.sources.datastore import SAMPLED, Datastore
 from draftwood.sources.earlier_texts import EarlierTexts, kept_tokens
-from draftwood.sources.source import Candidates, Evidence, TargetUpdate
+from draftwood.sources.source import Candidates, Evidence, TargetUpdate, kinds_of
 from draftwood_serve.integrations.suffix_automaton import Match, SuffixAutomaton, continuations
 from reference.look_up import Range, step, whole
 

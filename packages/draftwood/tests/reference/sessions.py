@@ -6,8 +6,7 @@ from weakref import WeakKeyDictionary
 from draftwood.drafters.drafter import DraftRequest
 from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.auto.suffix import deepest
-from draftwood.sources.base import kinds_of, require_width
-from draftwood.sources.source import PythonSource, Source, SourceSession
+from draftwood.sources.source import PythonSource, Source, SourceSession, kinds_of, require_width
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood_methods.n_grams import NGramSession, NGramTables
 from reference.bigram_prior import BigramPriorSession

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from draftwood.drafters.drafter import DraftRequest
 from draftwood.native.head_session import Found
-from draftwood.sources.base import AskedNode
-from draftwood.sources.source import Candidates, Evidence, TargetUpdate
+from draftwood.sources.source import AskedNode, Candidates, Evidence, TargetUpdate
 from draftwood.sources.trained_head import (
     DEPTHS,
     FORGETTING,

@@ -87,11 +87,10 @@ def _run(
 
 def _hardware(lm: "LanguageModel") -> str:
     """Hardware that the speeds were measured on."""
-    import torch
-
+    from draftwood.native.threads import allowed
     from draftwood.storage.machine import device_name
 
-    name, threads = device_name(lm.model.device), torch.get_num_threads()
+    name, threads = device_name(lm.model.device), allowed()
     return (
         name
         if lm.model.device.type == "cuda"

@@ -8,7 +8,7 @@ import click
 from draftwood.cli.terminal import output, progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
     from draftwood.text.language_model import LanguageModel
 
@@ -34,7 +34,7 @@ def sizes_of(
     return sizes
 
 
-def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[int, "Tensor"]:
+def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[int, "np.ndarray"]:
     """Seconds [threads parts] of a median pass of each size."""
     from draftwood.costs.phases import ROUNDS, measure_phases
 
@@ -43,7 +43,7 @@ def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[i
         return measure_phases(lm.model, sizes, seconds=seconds, advance=lambda: bar.advance(task))
 
 
-def as_json(model: str, found: dict[int, "Tensor"]) -> dict[str, object]:
+def as_json(model: str, found: dict[int, "np.ndarray"]) -> dict[str, object]:
     from draftwood.costs.phases import PARTS
 
     return {
@@ -53,7 +53,7 @@ def as_json(model: str, found: dict[int, "Tensor"]) -> dict[str, object]:
     }
 
 
-def show(model: str, found: dict[int, "Tensor"]) -> None:
+def show(model: str, found: dict[int, "np.ndarray"]) -> None:
     """A table with a line for each thread of each size."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

@@ -34,9 +34,13 @@ def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None
     Raises:
         ValueError: for a model that cannot be split so.
         OSError: where a process died.
+        ImportError: where PyTorch is missing.
     """
     if tp == 1 or rank() is not None:
         return
+    from draftwood.optional import torch_needed
+
+    torch_needed("--tp")
     from draftwood.pytorch.loading.parallel import require_split
 
     require_split(model, tp, dtype, device)

@@ -4,8 +4,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +49,7 @@ def _names(
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="CPU threads to run with.  [default: PyTorch's own choice]",
+    help="CPU threads to run with.  [default: one for each core]",
 )
 @click.option(
     "--seconds",
@@ -97,6 +96,8 @@ def tune(
       draftwood tune --model TARGET --draft-model SMALLER --method rsd-s,auto
       draftwood tune --phases 1,8,16
     """
+    from draftwood.native.threads import threads_set
+
     if sizes is not None:
         if asked is not None or names.given:
             raise ValueError(
@@ -104,7 +105,7 @@ def tune(
                 " out"
             )
         names.require()
-        with _threads(threads):
+        with threads_set(threads):
             lm = options.load(names)
             found = phases.measure(lm, sizes, seconds)
         if as_json:
@@ -114,7 +115,7 @@ def tune(
         return
     chosen = _methods(asked, names.given)
     names.require()
-    with _threads(threads):
+    with threads_set(threads):
         report = _tune(options.load(names), chosen, asked is not None, seconds)
         report.store(_command(names, threads))
     if as_json:
@@ -136,20 +137,6 @@ def _command(names: "ModelNames", threads: int | None) -> str:
         if value is not None
     ]
     return shlex.join(["draftwood", "tune", *(word for pair in words for word in pair)])
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Use this many CPU threads within the context."""
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        if count is not None:
-            torch.set_num_threads(count)
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _methods(names: list[str] | None, given: "frozenset[Need]") -> list[str]:

@@ -16,11 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from draftwood.costs.budget import default_cost
 from draftwood.costs.curve import Curve, measure
@@ -29,7 +26,7 @@ from draftwood.costs.following import Following
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.native.threads import threads
+from draftwood.native.threads import allowed, threads
 from draftwood.storage.atomic import write_file
 from draftwood.storage.home import home
 from draftwood.storage.machine import device_name, processor
@@ -64,7 +61,7 @@ class Key:
         runner: the class that runs them, and how, where it can do so in several ways.
         device: name of the GPU or the CPU.
         threads: that passes use on the CPU.
-        versions: of the packages that decide how fast a pass is.
+        versions: of the packages that decide how fast a pass is; PyTorch's where it makes them.
     """
 
     model: str
@@ -78,17 +75,14 @@ class Key:
     @classmethod
     def of(cls, model: Model, folder: Path, dtype: str) -> "Key":
         """The key of a model whose weights come from a folder, as it would run now."""
-        packages = ", ".join(
-            f"{name} {metadata.version(name)}" for name in ("torch", "transformers")
-        )
         return cls(
             model=str(folder.resolve()),
             weights=_weights(folder),
             dtype=dtype,
             runner=_runner(model),
             device=device_name(model.device),
-            threads=threads() if isinstance(model, NativeModel) else torch.get_num_threads(),
-            versions=f"draftwood {__version__}, {packages}",
+            threads=threads() if isinstance(model, NativeModel) else allowed(),
+            versions=_versions(model),
         )
 
     @property
@@ -426,6 +420,16 @@ def _runner(model: Model) -> str:
     if getattr(model, "graphs", None) is not None:
         return f"{type(model).__name__}, recorded as graphs"
     return type(model).__name__
+
+
+def _versions(model: Model) -> str:
+    """Versions of all that runs the passes; of native ones PyTorch and Transformers see nothing."""
+    from importlib.metadata import version
+
+    from draftwood.optional import PACKAGES
+
+    others = () if isinstance(model, NativeModel) else PACKAGES
+    return ", ".join([f"draftwood {__version__}", *(f"{name} {version(name)}" for name in others)])
 
 
 def _weights(folder: Path) -> str:

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
+from draftwood.arrays import address_of
 from draftwood.costs.curve import LENGTH, tree_parents
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -28,14 +28,14 @@ class PhaseClock:
     """
 
     def __init__(self) -> None:
-        self.runs: list[Float[Tensor, "threads parts"]] = []
+        self.runs: list[Float[np.ndarray, "threads parts"]] = []
 
     def next_run(self, threads: int) -> int:
         """The address of an array for the next forward pass."""
-        self.runs.append(torch.zeros(threads, len(PARTS), dtype=torch.float64))
-        return self.runs[-1].data_ptr()
+        self.runs.append(np.zeros((threads, len(PARTS))))
+        return address_of(self.runs[-1])
 
-    def median(self) -> Float[Tensor, "threads parts"]:
+    def median(self) -> Float[np.ndarray, "threads parts"]:
         """Phases of the forward pass of median time, so that they still add up.
 
         Raises:
@@ -54,7 +54,7 @@ def measure_phases(
     seconds: float = 3.0,
     *,
     advance: Callable[[], None] = lambda: None,
-) -> dict[int, Float[Tensor, "threads parts"]]:
+) -> dict[int, Float[np.ndarray, "threads parts"]]:
     """Seconds of each thread's parts (``PARTS``) in a median pass of each size.
 
     Sizes take turns, so that a noisy moment hurts all alike; the first pass of each warms up.
@@ -75,13 +75,13 @@ def measure_phases(
         )
     if not sizes or min(sizes) < 1:
         raise ValueError(f"a pass has at least one node, the root; got sizes {list(sizes)}")
-    random, end = torch.Generator().manual_seed(0), time.perf_counter() + seconds
+    random, end = np.random.default_rng(0), time.perf_counter() + seconds
     limit = model.context_length
     if limit is not None:
         length = max(1, min(length, limit // 2))
 
     def tokens(count: int) -> list[int]:
-        return torch.randint(model.vocab_size, (count,), generator=random).tolist()
+        return random.integers(model.vocab_size, size=count).tolist()
 
     trees = {size: DraftTree.of(tokens(size), tree_parents(size)) for size in sizes}
     clocks = {size: PhaseClock() for size in sizes}

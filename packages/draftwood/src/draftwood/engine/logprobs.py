@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,9 +11,6 @@ from draftwood.arrays import as_array
 from draftwood.models.model import ModelOutput, PromptInput
 from draftwood.native.rows import topk
 from draftwood.stats import TokenLogprob
-
-ROWS = 64
-"""Tokens of a prompt in one pass, all of whose logits are held at once."""
 
 
 def token_logprobs(
@@ -38,8 +36,11 @@ class PromptLogprobs:
         count: most probable tokens to report at each place.
 
     Attributes:
+        chunk: tokens of a prompt in one pass, all of whose logits are held at once.
         found: by place so far; the first token has none.
     """
+
+    chunk: ClassVar[int] = 64
 
     def __init__(self, prompt: Sequence[int], count: int) -> None:
         self.prompt, self.count = prompt, count
@@ -59,7 +60,7 @@ class PromptLogprobs:
         if tokens := self.prompt[len(self.found) : first + 1 + len(wanted.tokens)]:
             rows = output.rows[known : known + len(tokens)]
             self.found += token_logprobs(tokens, rows, self.count)
-        kept = {"all": output.logits, "last": output.logits[-1:], "none": output.logits[:0]}
+        kept = {"all": output.given, "last": output.given[-1:], "none": output.given[:0]}
         return ModelOutput(kept[wanted.keep], output.hidden)
 
 

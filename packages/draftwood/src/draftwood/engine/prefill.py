@@ -4,9 +4,7 @@ from collections import abc
 from typing import TYPE_CHECKING
 
 from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine.executors.executor import TextHolder
-from draftwood.engine.logprobs import ROWS, PromptLogprobs
-from draftwood.engine.stopwatch import Stopwatch
+from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.task import StepBudget
 from draftwood.models.fingerprint import require_own_session
 from draftwood.models.model import CHUNK, Keep, ModelInput, ModelOutput, ModelSession, PromptInput
@@ -16,6 +14,7 @@ from draftwood.stats import Step
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
+    from draftwood.engine.logprobs import PromptLogprobs
     from draftwood.engine.sequence import Sequence
 
 MOST_ROWS = 40
@@ -105,7 +104,7 @@ class Prefill(TextHolder):
         """
         assert self.session is not None  # it was started
         draws = self.text.root < 0
-        most = CHUNK if self.logprobs is None else ROWS
+        most = CHUNK if self.logprobs is None else self.logprobs.chunk
         start, stop = self.length, self.length + min(budget.prompt_rows, most, self.left)
         known = not draws or start < self._learnt
         if draws and known:

@@ -1,16 +1,15 @@
 """The state of a text under way."""
 
 from collections import abc
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from draftwood.arrays import as_array
 from draftwood.drafters.drafter import Drafter, DraftSession
-from draftwood.engine.constraints import Branches, constrained
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.starting import start_executor
-from draftwood.engine.logprobs import PromptLogprobs, token_logprobs
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.prefill import Prefill, check_prompt
 from draftwood.engine.task import ALONE, SequenceStatus, StepBudget
@@ -21,6 +20,9 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.stats import Step, TokenLogprob
 from draftwood.verifiers.verifier import Verifier
+
+if TYPE_CHECKING:
+    from draftwood.engine.constraints import Branches
 
 SMOOTHING = 0.1
 """Weight of a step in the mean of the tokens that a step emits."""
@@ -65,6 +67,8 @@ class Sequence:
         survive_forks()
         self.branches: Branches | None = None
         if options.constraint is not None:
+            from draftwood.engine.constraints import constrained
+
             options, self.branches = constrained(options, options.constraint, target, len(prompt))
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
         self.limit = target.context_length
@@ -98,6 +102,8 @@ class Sequence:
         Args:
             count: most probable tokens to report at each place of the prompt.
         """
+        from draftwood.engine.logprobs import PromptLogprobs
+
         self.prefill.logprobs = PromptLogprobs(self.prompt, count)
 
     @property
@@ -250,5 +256,7 @@ class Sequence:
         count = self.options.logprobs
         if count is None or logits is None:
             return None
+        from draftwood.engine.logprobs import token_logprobs
+
         rows = [as_array(logits[node : node + 1]) for node in path[: len(tokens)]]
         return token_logprobs(tokens, np.concatenate(rows), count)

@@ -33,21 +33,3 @@ def without_drafts(drafter: Drafter) -> DraftSession:
         stacklevel=2,
     )
     return _Undrafted()
-
-
-def require_drafted(tree: DraftTree, drafter: Drafter, emitted: int) -> None:
-    """Raise ValueError where draft tokens were drawn from what is no number.
-
-    A verifier might accept any of them.
-
-    Args:
-        drafter: of the tree, which did not replace such rows.
-        emitted: tokens of the text so far.
-    """
-    drawn = None if tree.rows is not None else tree.drawn_chances()  # rows never are
-    if drawn is not None and not bool((drawn >= 0.0).all()):
-        raise ValueError(
-            f"{drafter.name} drafted token {emitted + 1} of the text and those behind it from"
-            " probabilities that are NaN: the draft model's weights are damaged, or its dtype is"
-            " too small for it"
-        )

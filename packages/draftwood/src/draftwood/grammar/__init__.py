@@ -4,10 +4,20 @@
 when the first grammar is compiled.
 """
 
-from draftwood.grammar.compiler import Compiler
-from draftwood.grammar.grammar import Grammar
-from draftwood.grammar.tools import Tool, ToolChoice, with_tools
+from typing import TYPE_CHECKING
 
+from draftwood.lazy import importer
+
+if TYPE_CHECKING:
+    from draftwood.grammar.compiler import Compiler
+    from draftwood.grammar.grammar import Grammar
+    from draftwood.grammar.tools import Tool, ToolChoice, with_tools
+
+_HOMES = {
+    "draftwood.grammar.compiler": ("Compiler",),
+    "draftwood.grammar.grammar": ("Grammar",),
+    "draftwood.grammar.tools": ("Tool", "ToolChoice", "with_tools"),
+}
 __all__ = [
     "Compiler",
     "Grammar",
@@ -15,10 +25,4 @@ __all__ = [
     "ToolChoice",
     "with_tools",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Forward names that the package exported before."""
-    from draftwood.moved import moved_name
-
-    return moved_name(__name__, name)
+__getattr__ = importer(__name__, _HOMES)

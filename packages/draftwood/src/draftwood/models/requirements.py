@@ -1,8 +1,23 @@
-"""Look up what a model can do beyond its protocol, and refuse what it cannot."""
+"""Look up what a model can do beyond its protocol; refuse what it cannot, and strange tokens."""
 
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
-from draftwood.models.model import ALL_LAYERS, Ability, Layers, Model
+import numpy as np
+
+from draftwood.arrays import as_array
+from draftwood.models.model import (
+    ALL_LAYERS,
+    Ability,
+    Layers,
+    Model,
+    ModelSession,
+    StepInput,
+)
+
+if TYPE_CHECKING:
+    from draftwood.native.drawn_trees import Rule
+    from draftwood.native.step import NativeDraft
+    from draftwood.rng import Rng
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
@@ -119,3 +134,77 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         raise ValueError(
             f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
         )
+
+
+@runtime_checkable
+class Stepper(Protocol):
+    """Makes whole steps of a sequence: draft, forward pass, verdict, learning."""
+
+    def step(
+        self, draft: "NativeDraft", root: int, rng: "Rng", max_draft_len: int, rows: int
+    ) -> StepInput:
+        """Prepare the next step for a forward pass of the model; its path is yet to be committed.
+
+        Args:
+            draft: what drafts.
+            root: the newest token.
+            rng: of the request, which is left as it is.
+            max_draft_len: most draft tokens in a row.
+            rows: that the pass is expected to run.
+        """
+        ...
+
+
+@runtime_checkable
+class StepModel(Protocol):
+    """A model that makes steps of its own; each gives what a ``Sequence`` makes of its passes."""
+
+    def stepper(self, session: ModelSession, key: int, temperature: float, rule: "Rule") -> Stepper:
+        """Start to make the steps of a sequence.
+
+        Args:
+            session: one of this model.
+            key: of the request's noise, as ``Rng.next_draw`` gives it.
+            temperature: 0 takes the likeliest tokens.
+            rule: by which nodes of drawn trees are kept.
+        """
+        ...
+
+
+def stepper_of(session: ModelSession, key: int, temperature: float, rule: "Rule") -> Stepper | None:
+    """Ask the model of a session to make whole steps; None where it makes none.
+
+    Args:
+        key: of the request's noise, as ``Rng.next_draw`` gives it.
+        temperature: 0 takes the likeliest tokens.
+        rule: by which nodes of drawn trees are kept.
+    """
+    model = session.model
+    return model.stepper(session, key, temperature, rule) if isinstance(model, StepModel) else None
+
+
+def require_part(tokens: Any, vocabulary: int) -> None:
+    """Raise ValueError unless these, an array or a tensor, are tokens of the vocabulary."""
+    wrong = _outside(tokens, vocabulary)
+    if wrong:
+        raise ValueError(
+            f"tokens of a part must be 0 to {vocabulary - 1}, the model's vocabulary, got"
+            f" {wrong[:8]}"
+        )
+
+
+def beyond(tokens: Any, vocabulary: int) -> str:
+    """Says of a prompt that some of its tokens are not of the vocabulary."""
+    found = _outside(tokens, vocabulary)
+    some = ", ".join(map(str, found[:8])) + (
+        f" and {len(found) - 8} more" if len(found) > 8 else ""
+    )
+    return (
+        f"token ids must be 0 to {vocabulary - 1}, the model's vocabulary, got {some}; encode the"
+        " prompt with the model's own tokenizer"
+    )
+
+
+def _outside(tokens: Any, vocabulary: int) -> list[int]:
+    given = np.asarray(as_array(tokens))
+    return np.unique(given[(given < 0) | (given >= vocabulary)]).tolist()

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from ctypes import c_double, c_int64
 from pathlib import Path
 
-import torch
-
 from draftwood.native.compiler import (
     FLAGS,
     LIBRARY,
@@ -164,6 +162,5 @@ def key() -> str:
         compiler() or "",
         platform.machine(),
         processor(),
-        torch.__version__,
     ]
     return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]

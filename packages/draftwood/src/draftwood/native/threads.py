@@ -1,20 +1,22 @@
-"""Choose the number of threads, by PyTorch's setting, the CPUs of this process and its container's
-quota.
+"""Choose the number of threads, by the user's setting, the CPUs of this process and its container's
+quota; and by PyTorch's number, in a process that has imported it.
 """
 
 import functools
 import math
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from draftwood.native.library import available, library
 
 MOST = 256  # as many as the library takes
+VARIABLE = "OMP_NUM_THREADS"
+"""Variable of the environment that tells the number of threads, to PyTorch and others too."""
 
 _own = threading.local()  # of threads whose calls go on beside those of others
 _in_force: list[int] = []  # of the others, one for each thing that goes on beside them
@@ -22,7 +24,7 @@ _before_fork: list[int] = []  # PyTorch's number in the process that this one wa
 
 
 def threads() -> int:
-    """Threads for the next call of the library: PyTorch's number, limited by the CPU quota and by
+    """Threads for the next call of the library: those allowed, limited by the CPU quota and by
     other calls in progress.
     """
     own: int | None = getattr(_own, "count", None)
@@ -31,10 +33,81 @@ def threads() -> int:
 
 def usable(limits: Sequence[int] = ()) -> int:
     """Threads that would run at once without anything beside them, within these limits."""
-    told = torch.get_num_threads()
-    if told == 1 and _before_fork:
-        told = _before_fork[0]
-    return max(1, min(told, cores(), *limits))
+    return max(1, min(allowed(), cores(), *limits))
+
+
+def allowed() -> int:
+    """Threads that this process may run, whatever the machine allows it.
+
+    PyTorch's number where the process has imported it; else that of ``OMP_NUM_THREADS``, or one for
+    each core.
+    """
+    torch = imported_torch()
+    told = _of_environment() if torch is None else int(torch.get_num_threads())
+    return _before_fork[0] if told == 1 and _before_fork else told
+
+
+def set_threads(count: int) -> None:
+    """Let passes run with so many threads, as far as the machine has cores for them.
+
+    PyTorch runs with as many: now, or when it is imported, as ``OMP_NUM_THREADS`` says so then.
+
+    Raises:
+        ValueError: for a number below 1.
+    """
+    if count < 1:
+        raise ValueError(f"passes run with at least one thread, got {count}")
+    os.environ[VARIABLE] = str(count)
+    if (torch := imported_torch()) is not None:
+        torch.set_num_threads(count)
+
+
+@contextmanager
+def threads_set(count: int | None) -> Iterator[None]:
+    """``set_threads`` within the context; None changes nothing."""
+    if count is None:
+        yield
+        return
+    before, told = allowed(), os.environ.get(VARIABLE)
+    set_threads(count)
+    try:
+        yield
+    finally:
+        set_threads(before)
+        os.environ.pop(VARIABLE)
+        os.environ.update({} if told is None else {VARIABLE: told})
+
+
+def imported_torch() -> Any:
+    """PyTorch, if this process has imported it; else None. Never imports it."""
+    found = sys.modules.get("torch")
+    return found if hasattr(found, "set_num_threads") else None
+
+
+def _of_environment() -> int:
+    told = os.environ.get(VARIABLE, "").partition(",")[0].strip()
+    return int(told) if told.isdecimal() and int(told) else cores_apart(Path("/"))
+
+
+@functools.cache
+def cores_apart(root: Path) -> int:
+    """Cores of the CPUs that this process may run on, read once: two CPUs of one core share it.
+
+    Args:
+        root: root of the system's files.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return cpus()
+    folder = root / "sys/devices/system/cpu"
+    return len({_siblings(folder / f"cpu{cpu}") for cpu in os.sched_getaffinity(0)})
+
+
+def _siblings(cpu: Path) -> str:
+    """CPUs of the same core, as the system lists them; the CPU alone where it lists none."""
+    try:
+        return (cpu / "topology/thread_siblings_list").read_text(encoding="utf-8")
+    except OSError:
+        return cpu.name
 
 
 def cores() -> int:
@@ -46,14 +119,16 @@ def cores() -> int:
 def survive_forks() -> None:
     """Keep processes forked from this one working: PyTorch on one thread, the library on as many.
 
-    PyTorch would wait forever for its parent's threads; the library starts new ones.
+    PyTorch, where it is imported, would wait forever for its parent's threads; the library starts
+    new ones.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
 
 
 def _after_fork() -> None:
-    if torch.get_num_threads() > 1:
+    torch = imported_torch()
+    if torch is not None and torch.get_num_threads() > 1:
         _before_fork[:] = [torch.get_num_threads()]
         torch.set_num_threads(1)
 
@@ -62,10 +137,11 @@ def work_beside(count: int) -> None:
     """Let the calling thread's passes run beside those of other threads, with ``count`` threads.
 
     Passes of other threads take turns, as each would use all cores. PyTorch's operations of the
-    calling thread use as many threads.
+    calling thread use as many threads, where it is imported by now.
     """
     _own.count = count
-    torch.set_num_threads(count)
+    if (torch := imported_torch()) is not None:
+        torch.set_num_threads(count)
     if available():
         library().draftwood_work_beside(True)
 
@@ -73,6 +149,9 @@ def work_beside(count: int) -> None:
 @contextmanager
 def threads_of_torch_kept() -> Iterator[None]:
     """Keep PyTorch's threads for threads to come, which take over the last number that was set."""
+    if (torch := imported_torch()) is None:
+        yield
+        return
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

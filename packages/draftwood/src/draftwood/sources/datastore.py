@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from draftwood.models.verified import DraftRequest
 from draftwood.sources.auto.suffix import DEEPEST, CMatchSettings, match_settings
-from draftwood.sources.base import kinds_of
-from draftwood.sources.source import NativeSource
+from draftwood.sources.source import NativeSource, kinds_of
 from draftwood.sources.token_index import TokenIndex
 from draftwood.validation import positive
 

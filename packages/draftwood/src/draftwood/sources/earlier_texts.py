@@ -7,8 +7,7 @@ from typing import ClassVar
 from draftwood.models.verified import DraftRequest
 from draftwood.native.drafting import SharedState
 from draftwood.sources.auto.suffix import CMatchSettings, match_settings
-from draftwood.sources.base import kinds_of
-from draftwood.sources.source import NativeSource
+from draftwood.sources.source import NativeSource, kinds_of
 from draftwood.validation import positive
 
 

@@ -12,8 +12,14 @@ from jaxtyping import Float
 
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.verified import DraftRequest
-from draftwood.sources.base import AskedNode
-from draftwood.sources.source import Candidates, Evidence, SlowSession, TargetUpdate, likeliest
+from draftwood.sources.source import (
+    AskedNode,
+    Candidates,
+    Evidence,
+    SlowSession,
+    TargetUpdate,
+    likeliest,
+)
 from draftwood.tree import DraftTree
 
 EVIDENCE = Evidence("shadow", 1)

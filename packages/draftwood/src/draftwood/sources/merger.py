@@ -24,7 +24,6 @@ from draftwood.sources.acceptance import (
     Line,
     before_evidence,
 )
-from draftwood.sources.base import require_width
 from draftwood.sources.source import (
     RANKS,
     Evidence,
@@ -34,6 +33,7 @@ from draftwood.sources.source import (
     Source,
     SourceSession,
     TargetUpdate,
+    require_width,
 )
 from draftwood.tree import UNBOUNDED
 

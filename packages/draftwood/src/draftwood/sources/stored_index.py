@@ -16,10 +16,9 @@ from safetensors.numpy import save_file
 from draftwood.sources.datastore import Datastore
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
-from draftwood.storage.files import require_file
 from draftwood.storage.private import private_copy
 from draftwood.storage.safetensors import is_cut_short, read_header
-from draftwood.validation import require_kind
+from draftwood.validation import require_file, require_kind
 
 FORMAT, VERSION = "draftwood-datastore", 1
 AGAIN = "build it again with 'draftwood datastore build'"

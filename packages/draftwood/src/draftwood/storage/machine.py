@@ -1,6 +1,7 @@
 """Names of the hardware that a figure was measured on."""
 
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ def processor() -> str:
 
 def device_name(device: Any) -> str:
     """Name of the GPU or CPU that a model runs on."""
-    if device.type == "cuda":
-        import torch
-
-        return torch.cuda.get_device_name(device)
+    if device.type == "cuda":  # the device is PyTorch's own, which is imported
+        return sys.modules["torch"].cuda.get_device_name(device)
     return processor() if device.type == "cpu" else f"{device.type} of {processor()}"

@@ -62,10 +62,12 @@ def counted_progress(message: str) -> Iterator[Callable[[int, int], None]]:
 def quiet_transformers() -> Iterator[None]:
     """Keep Transformers' progress bars and warnings away while the body runs.
 
-    Its settings are restored afterwards.
+    Its settings are restored afterwards. Nothing happens where it is not imported by now.
     """
-    from transformers.utils import logging
-
+    logging = sys.modules.get("transformers.utils.logging")
+    if logging is None:
+        yield
+        return
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

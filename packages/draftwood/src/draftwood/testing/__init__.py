@@ -4,6 +4,9 @@ Distributions are exact by enumeration. The distribution of a table model's text
 method must pass the checks.
 """
 
+from typing import TYPE_CHECKING
+
+from draftwood.lazy import importer
 from draftwood.testing.axes import check_drafter, check_shape
 from draftwood.testing.checks import check_verifier
 from draftwood.testing.constraints import Automaton, AutomatonState
@@ -22,10 +25,13 @@ from draftwood.testing.laws import (
     target_law,
     walks,
 )
-from draftwood.testing.models import TableModel, TableSession, tiny_llama, writing
+from draftwood.testing.models import TableModel, TableSession, writing
 from draftwood.testing.outcomes import ScriptedRng, outcomes
 from draftwood.testing.statistics import chi_square, ranked_chi_square
 from draftwood.testing.steps import OneStep, one_step
+
+if TYPE_CHECKING:
+    from draftwood.pytorch.tiny import tiny_llama
 
 __all__ = [
     "Automaton",
@@ -57,3 +63,5 @@ __all__ = [
     "walks",
     "writing",
 ]
+
+__getattr__ = importer(__name__, {"draftwood.pytorch.tiny": ("tiny_llama",)})

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import torch
 
 from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.nothing import Nothing
@@ -11,11 +10,12 @@ from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate, generate_batch
 from draftwood.engine.sequence import Sequence
 from draftwood.models.model import Model
+from draftwood.optional import torch_needed
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes.shape import Shape
+from draftwood.testing.checks import random_law
 from draftwood.testing.laws import at_nodes, distance, drafting, emitted_law, target_law
-from draftwood.testing.models import tiny_llama
 from draftwood.testing.statistics import chi_square
 from draftwood.tree import DraftTree
 from draftwood.verifiers import GreedyPlusOne, Match, Rejection, Verifier
@@ -35,11 +35,8 @@ def check_shape(shape: Shape) -> None:
     Raises:
         AssertionError: saying what is wrong.
     """
-    rng = torch.Generator().manual_seed(8)
-    target, draft = (
-        (torch.randn(3, 3, dtype=torch.float64, generator=rng) * 1.3).softmax(-1).numpy()
-        for _ in range(2)
-    )
+    rng = np.random.default_rng(8)
+    target, draft = (random_law(rng, (3, 3), 1.3) for _ in range(2))
     grow = drafting(shape, draft)
     trees = [grow(Rng(seed)) for seed in range(50)]
     for tree in trees:
@@ -60,14 +57,13 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
     trees, and must not let requests disturb each other.
 
     Args:
-        target: a model to draft for; None takes a tiny random Llama of 64 tokens.
+        target: a model to draft for; None takes a tiny random Llama of 64 tokens, in PyTorch.
 
     Raises:
         AssertionError: saying what is wrong.
+        ImportError: without a target where PyTorch is missing.
     """
-    from draftwood.pytorch.models.transformers import TransformersModel
-
-    target = target or TransformersModel(tiny_llama(0, layers=4))
+    target = target or _tiny_target()
     prompts = [[1, 5, 7, 3, 5, 7], [2, 2, 2, 9], list(range(20, 40))]
 
     def text(guesser: Drafter, prompt: list[int], temperature: float) -> list[int]:
@@ -96,6 +92,14 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
     assert together == alone, "requests that run side by side disturb each other"
 
 
+def _tiny_target() -> Model:
+    torch_needed("check_drafter without a target")
+    from draftwood.pytorch.models.transformers import TransformersModel
+    from draftwood.pytorch.tiny import tiny_llama
+
+    return TransformersModel(tiny_llama(0, layers=4))
+
+
 def _check_law(verifier: Verifier, shape: Shape, target: np.ndarray, draft: np.ndarray) -> None:
     try:
         law = emitted_law(verifier, drafting(shape, draft), target, 2)
@@ -111,9 +115,10 @@ def _check_law(verifier: Verifier, shape: Shape, target: np.ndarray, draft: np.n
 
 def _check_statement(shape: Shape) -> None:
     """Compare what a shape says of its trees with trees over a large enough vocabulary."""
-    rng = torch.Generator().manual_seed(8)
-    scores = torch.randn(WORDS, WORDS, generator=rng)
-    flat, sharp = scores.softmax(-1).numpy(), (40.0 * scores).softmax(-1).numpy()
+    flat, sharp = (
+        random_law(np.random.default_rng(8), (WORDS, WORDS), scale).astype(np.float32)
+        for scale in (1.0, 40.0)
+    )
     levels, nodes = set(), set()
     for seed in range(20):
         asked: list[int] = []

@@ -6,27 +6,21 @@ from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood import methods
 from draftwood.drafters import MultiSource
 from draftwood.engine.method import Method
-from draftwood.loading.hub import load_pretrained
 from draftwood.models.model import Model, extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import SharedPasses
 from draftwood.native.library import available, library
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.general import general_model
-from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood.optional import torch_needed
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing.promises import Divergence, first_divergence
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from draftwood.text.language_model import LanguageModel
 
 AUTOMATIC, NEVER = -1, 0
@@ -78,7 +72,7 @@ def bisect(
     lm: "LanguageModel",
     prompt: Sequence[int],
     max_new_tokens: int,
-    floats: "Callable[[], PreTrainedModel] | None" = None,
+    floats: Callable[[], Any] | None = None,
 ) -> Iterator[SwitchResult]:
     """Write a greedy text again and again, each time with one part less.
 
@@ -86,7 +80,8 @@ def bisect(
     of rows to 8 bits, may change a token without a fault: see ``SwitchResult.logits_apart``.
 
     Args:
-        floats: loads the same weights in float32; None loads them by the model's name.
+        floats: loads the same weights in float32, as a model of Transformers; None loads them by
+            the model's name.
     """
     text, road = _written(lm, prompt, max_new_tokens), _Road(lm, floats)
     with _tiles_as_before():
@@ -109,9 +104,8 @@ def first_changed(results: Sequence[SwitchResult]) -> str | None:
 class _Road:
     """A model and a method with fewer and fewer parts."""
 
-    def __init__(self, lm: "LanguageModel", floats: "Callable[[], PreTrainedModel] | None") -> None:
-        self.lm, self.load = lm, floats or self._by_name
-        self.loaded: PreTrainedModel | None = None
+    def __init__(self, lm: "LanguageModel", floats: Callable[[], Any] | None) -> None:
+        self.lm, self.load, self.loaded = lm, floats or self._by_name, None
         self.is_native = isinstance(lm.model, NativeModel)
 
     def without(self, name: str) -> "LanguageModel":
@@ -164,22 +158,42 @@ class _Road:
     def _no_native_attention(self) -> tuple[Model, Method]:
         if not self.is_native:
             raise NothingToSwitchError("the model does not run natively")
-        return self._plainly(LeanModel)
+
+        def run(hf_model: Any) -> Model:
+            from draftwood.pytorch.lean.model import LeanModel
+
+            return LeanModel(hf_model)
+
+        return self._plainly(run)
 
     def _no_own_layers(self) -> tuple[Model, Method]:
+        _require_torch()
+        from draftwood.pytorch.models.general import general_model
+        from draftwood.pytorch.models.transformers import TransformersModel
+
         if isinstance(self.lm.model, TransformersModel):
             raise NothingToSwitchError("the model runs in its own code already")
         return self._plainly(general_model)
 
-    def _plainly(self, run: "Callable[[PreTrainedModel], Any]") -> tuple[Model, Method]:
+    def _plainly(self, run: Callable[[Any], Model]) -> tuple[Model, Method]:
         """Run the weights in float32 in another way."""
+        _require_torch()
         self.loaded = self.loaded or self.load()
         model = run(self.loaded)
         return model, methods.build("plain", model)
 
-    def _by_name(self) -> "PreTrainedModel":
+    def _by_name(self) -> Any:
+        from draftwood.loading.hub import load_pretrained
+
         lm = self.lm
-        return load_pretrained(lm.name, dtype=torch.float32, device=str(lm.model.device)).model
+        return load_pretrained(lm.name, dtype="float32", device=str(lm.model.device)).model
+
+
+def _require_torch() -> None:
+    try:
+        torch_needed("running the weights in float32")
+    except ImportError as error:
+        raise NothingToSwitchError(str(error)) from None
 
 
 @contextmanager
@@ -208,7 +222,7 @@ def _result(
         return SwitchResult(name, False, f"the same {len(text)} tokens with {INSTEAD[name]}")
     same = [*prompt, *text[: found.position]]
     right, wrong = _logits_after(model, same), _logits_after(other, same)
-    apart = float((wrong - right).norm() / right.norm())
+    apart = float(np.linalg.norm(wrong - right) / np.linalg.norm(right))
     detail = (
         f"token {found.position}: {found.other_token} with it, {found.plain_token} without; the two"
         f" top logits are {found.margin:.3g} apart there, and all of them differ by {apart:.1%}"
@@ -216,11 +230,11 @@ def _result(
     return SwitchResult(name, True, detail, found, apart)
 
 
-def _logits_after(model: Model, tokens: Sequence[int]) -> Float[Tensor, " vocab"]:
+def _logits_after(model: Model, tokens: Sequence[int]) -> Float[np.ndarray, " vocab"]:
     """Centre the logits after a text, as a constant changes none of their probabilities."""
     session = model.start()
     try:
-        logits = extend_in_chunks(session, tokens).logits[-1].float().cpu()
+        logits = extend_in_chunks(session, tokens).rows[-1]
     finally:
         session.close()
     return logits - logits.mean()

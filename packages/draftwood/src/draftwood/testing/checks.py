@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
 from draftwood.rng import Rng
@@ -103,8 +102,15 @@ def _cases(draw: Draw) -> Iterator[Case]:
 
 
 def _law(seed: int, vocab: int = 3) -> Float[np.ndarray, " vocab"]:
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(vocab, dtype=torch.float64, generator=generator) * 1.5).softmax(-1).numpy()
+    return random_law(np.random.default_rng(seed), (vocab,), 1.5)
+
+
+def random_law(
+    rng: np.random.Generator, sizes: tuple[int, ...], spread: float
+) -> Float[np.ndarray, "*before vocab"]:
+    """Distributions in float64 whose logits are normal, with this standard deviation."""
+    weights = np.exp(rng.standard_normal(sizes) * spread)
+    return weights / weights.sum(-1, keepdims=True)
 
 
 def _tables() -> dict[str, list[tuple[Float[np.ndarray, " vocab"], Float[np.ndarray, " vocab"]]]]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
 
 from draftwood.models.model import (
     Ability,
+    Cpu,
     EmbeddingsAndHead,
     ForwardInput,
     Keep,
@@ -19,9 +18,6 @@ from draftwood.models.model import (
 )
 from draftwood.models.requirements import NoEmbeddingsAndHead, require_ability, require_layers
 from draftwood.tree import DraftTree
-
-if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +29,11 @@ class TableModel:
 
     Args:
         logits: one axis for each token that is looked at, the newest last, then one for the next
-            token. Where a text is shorter, its first token is assumed before it too.
+            token. Where a text is shorter, its first token is assumed before it too. An array, or a
+            tensor; passes give rows of it.
     """
 
-    logits: Float[Tensor, "*before vocab"]
+    logits: Any
 
     @property
     def vocab_size(self) -> int:
@@ -60,8 +57,8 @@ class TableModel:
         return frozenset()
 
     @property
-    def device(self) -> torch.device:
-        return self.logits.device
+    def device(self) -> Cpu:
+        return Cpu()
 
     @property
     def hidden_size(self) -> int:
@@ -84,9 +81,9 @@ class TableModel:
                 require_layers(self, each.layers)
         return [each.alone() for each in inputs]
 
-    def after(self, tails: Sequence[tuple[int, ...]]) -> Float[Tensor, "tails vocab"]:
-        """Logits after these ends of texts, each at least as long as is looked at."""
-        places = torch.tensor([tail[-self.order :] for tail in tails])
+    def after(self, tails: Sequence[tuple[int, ...]]) -> Any:
+        """Logits [tails vocab] after these ends of texts, each at least as long as is looked at."""
+        places = np.array([tail[-self.order :] for tail in tails])
         return self.logits[tuple(places.T)]
 
 
@@ -96,9 +93,10 @@ def writing(text: Sequence[int], vocab: int = 10) -> TableModel:
     Where a token stands there more than once the last place counts. Of all other tokens smaller
     ones are likelier.
     """
-    logits = -0.01 * torch.arange(vocab, dtype=torch.float32).repeat(vocab, 1)
+    usual = np.float32(-0.01) * np.arange(vocab, dtype=np.float32)
+    logits = np.tile(usual, (vocab, 1))
     for token, following in zip(text, [*text[1:], text[0]], strict=True):
-        logits[token] = -0.01 * torch.arange(vocab, dtype=torch.float32)
+        logits[token] = usual
         logits[token, following] = 9.0
     return TableModel(logits)
 
@@ -187,32 +185,3 @@ class TableSession:
         """The newest tokens before this one, as many as are looked at."""
         order = self.model.order
         return (*((self.tokens or [token])[:1] * order), *self.tokens[-order:])[-order:]
-
-
-def tiny_llama(
-    seed: int = 0,
-    layers: int = 2,
-    vocab: int = 64,
-    dim: int = 32,
-    heads: int = 4,
-    context: int = 512,
-) -> "LlamaForCausalLM":
-    """A random Llama for tests: a pass takes a millisecond, its text varies and never ends."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=vocab,
-        hidden_size=dim,
-        intermediate_size=2 * dim,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=max(1, heads // 2),
-        max_position_embeddings=context,
-        initializer_range=0.3,  # with the usual 0.02 every context gives nearly the same logits
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return LlamaForCausalLM(config).eval()

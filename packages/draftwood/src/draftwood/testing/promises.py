@@ -11,22 +11,24 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
+import numpy as np
 
 from draftwood import methods
+from draftwood.arrays import FloatType, as_array
 from draftwood.drafters import DraftModel, TokenRecycling
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
 from draftwood.methods import MethodSpec
-from draftwood.models.model import Model, extend_in_chunks
+from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Paths, Shape, Widths
 from draftwood.shapes.shape import Expand
-from draftwood.testing import TableModel, chi_square
+from draftwood.testing.models import TableModel
+from draftwood.testing.statistics import chi_square, chi_square_tail
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.verifiers import KSeq, Rejection
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 # a correct program falls below this once in ten thousand runs, and the seeds are fixed
 SIGNIFICANCE = 1e-4
 TIE_SPACINGS = 4
+EPSILON: dict[str, float] = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""Spacing of a type at 1, by its name."""
 VOCABULARY, TEXTS, TEXT_LENGTH = 4, 20, 100
 
 PROMPTS = (
@@ -84,7 +88,7 @@ class CheckResult:
         return asdict(self)
 
 
-def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
+def tie_tolerance(logit: float, dtype: FloatType) -> float:
     """Largest distance of two logits of this size that may still change places by rounding.
 
     A forward pass over many tokens adds up in another order than one over a single token. In 8- and
@@ -93,9 +97,9 @@ def tie_tolerance(logit: float, dtype: torch.dtype) -> float:
     SmolLM2-135M in bfloat16 by 0.7 in the mean and 4 at most. float32 has so many digits that no
     difference is excused: the tolerance is zero.
     """
-    if dtype not in (torch.bfloat16, torch.float16):
+    if dtype not in EPSILON:
         return 0.0
-    spacing = 2.0 ** math.floor(math.log2(max(abs(logit), 2.0**-14))) * torch.finfo(dtype).eps
+    spacing = 2.0 ** math.floor(math.log2(max(abs(logit), 2.0**-14))) * EPSILON[dtype]
     return TIE_SPACINGS * spacing
 
 
@@ -109,17 +113,23 @@ def first_divergence(
     position = next((place for place in range(shorter) if plain[place] != other[place]), shorter)
     session = model.start()
     try:
-        logits = extend_in_chunks(session, [*prompt, *plain[:position]]).logits[-1]
+        output = extend_in_chunks(session, [*prompt, *plain[:position]])
     finally:
         session.close()
-    best = logits.float().topk(2).values.tolist()
-    tolerance = tie_tolerance(best[0], logits.dtype)
+    logits = output.rows[-1]
+    best = np.sort(logits)[:-3:-1].tolist()
+    tolerance = tie_tolerance(best[0], type_of(output))
     tokens = [text[position] if position < len(text) else None for text in (plain, other)]
     tie = (
         all(token is not None and best[0] - float(logits[token]) <= tolerance for token in tokens)
         and tolerance > 0
     )
     return Divergence(position, *tokens, margin=best[0] - best[1], tolerance=tolerance, tie=tie)
+
+
+def type_of(output: ModelOutput) -> Any:
+    """Name of the type that a model's logits come in."""
+    return str(output.given.dtype).removeprefix("torch.")
 
 
 def check_identity(
@@ -212,9 +222,9 @@ def tables() -> tuple[TableModel, TableModel]:
 
     They are far apart, so that a wrong rule shows soon, and no pair of tokens is rare.
     """
-    laws = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.05, 0.65, 0.15, 0.15]])
+    laws = np.array([[0.5, 0.2, 0.2, 0.1], [0.05, 0.65, 0.15, 0.15]], np.float32)
     target, draft = (
-        torch.stack([law.roll(token) for token in range(VOCABULARY)]).log() for law in laws
+        np.log(np.stack([np.roll(law, token) for token in range(VOCABULARY)])) for law in laws
     )
     return TableModel(target), TableModel(draft)
 
@@ -235,14 +245,14 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
             tokens += step.tokens
         for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
             followers.setdefault((first, second), Counter())[third] += 1
-    rows = target.logits.double().softmax(-1).tolist()
+    weights = np.exp(as_array(target.logits).astype(np.float64))
+    rows = (weights / weights.sum(-1, keepdims=True)).tolist()
     values = [
         chi_square(counts, dict(enumerate(rows[pair[1]]))) for pair, counts in followers.items()
     ]
     if min(values) == 0.0:
         return 0.0
-    joined = torch.tensor([len(values), -sum(map(math.log, values))], dtype=torch.float64)
-    return float(torch.special.gammaincc(joined[0], joined[1]))
+    return chi_square_tail(-2.0 * sum(map(math.log, values)), 2 * len(values))
 
 
 def _on_table(recipe: MethodSpec, target: TableModel, draft: TableModel) -> Method:

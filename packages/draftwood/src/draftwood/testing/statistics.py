@@ -1,14 +1,16 @@
 """Does a sample follow a distribution?"""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor
 
-Amounts = Mapping[Any, float] | Shaped[Tensor, " outcomes"]
-"""One number per outcome; in a tensor, outcomes are numbered."""
+from draftwood.arrays import as_array
+
+Amounts = Mapping[Any, float] | Shaped[np.ndarray, " outcomes"]
+"""One number per outcome; in an array or a tensor, outcomes are numbered."""
 
 
 def chi_square(counts: Amounts, law: Amounts) -> float:
@@ -37,11 +39,29 @@ def chi_square(counts: Amounts, law: Amounts) -> float:
         (expected, seen), (expected_next, seen_next) = cells.pop(), cells.pop()
         cells.append((expected + expected_next, seen + seen_next))
     statistic = sum((seen - expected) ** 2 / expected for expected, seen in cells)
-    half = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(half[0], half[1])) if len(cells) > 1 else 1.0
+    return chi_square_tail(statistic, len(cells) - 1) if len(cells) > 1 else 1.0
 
 
-def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "tokens vocab"]) -> float:
+def chi_square_tail(statistic: float, freedom: int) -> float:
+    """Probability that a chi-square variable of so many degrees of freedom is at least this large.
+
+    The regularized upper incomplete gamma function Q(freedom / 2, statistic / 2), by its recurrence
+    Q(a + 1, x) = Q(a, x) + x^a e^-x / Gamma(a + 1) from Q(1/2, x) = erfc(sqrt(x)) or Q(1, x) =
+    e^-x; all terms are positive.
+    """
+    x, a = statistic / 2, 0.5 if freedom % 2 else 1.0
+    if x <= 0.0:
+        return 1.0
+    tail = math.erfc(math.sqrt(x)) if freedom % 2 else math.exp(-x)
+    while a < freedom / 2:
+        tail += math.exp(a * math.log(x) - x - math.lgamma(a + 1))
+        a += 1.0
+    return min(tail, 1.0)
+
+
+def ranked_chi_square(
+    tokens: Int[np.ndarray, " tokens"], laws: Float[np.ndarray, "tokens vocab"]
+) -> float:
     """P-value of tokens that were each drawn from a distribution of their own.
 
     It is the probability that such tokens are at least this far from their distributions. What is
@@ -59,23 +79,23 @@ def ranked_chi_square(tokens: Int[Tensor, " tokens"], laws: Float[Tensor, "token
     """
     if len(tokens) == 0:
         raise ValueError("ranked_chi_square needs at least one token, got none")
-    chances, order = laws.double().sort(stable=True, dim=-1, descending=True)
-    drawn = (order == tokens[:, None]).double()
-    if bool((chances[drawn > 0] <= 0.0).any()):
+    laws = as_array(laws).astype(np.float64)
+    order = np.argsort(-laws, axis=-1, kind="stable")
+    chances = np.take_along_axis(laws, order, axis=-1)
+    drawn = (order == as_array(tokens)[:, None]).astype(np.float64)
+    if (chances[drawn > 0] <= 0.0).any():
         return 0.0
-    expected_from = chances.sum(0).flip(0).cumsum(0).flip(0)  # of each rank and those after it
+    expected_from = chances.sum(0)[::-1].cumsum()[::-1]  # of each rank and those after it
     ranks = max(1, int((expected_from >= 5.0).sum()))
     drawn, chances = (
-        torch.cat([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdim=True)], -1)
+        np.concatenate([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdims=True)], -1)
         for t in (drawn, chances)
     )
     off = (drawn - chances).sum(0)[:-1]  # the last rank follows from the others
-    spread = torch.diag(chances.sum(0)) - chances.T @ chances
-    if ranks == 1 or not bool(spread.diagonal()[:-1].min() > 0.0):
+    spread = np.diag(chances.sum(0)) - chances.T @ chances
+    if ranks == 1 or not spread.diagonal()[:-1].min() > 0.0:
         return 1.0
-    statistic = float(off @ torch.linalg.solve(spread[:-1, :-1], off))
-    half = torch.tensor([(ranks - 1) / 2, statistic / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(half[0], half[1]))
+    return chi_square_tail(float(off @ np.linalg.solve(spread[:-1, :-1], off)), ranks - 1)
 
 
 def _by_outcome(amounts: Amounts) -> dict[Hashable, float]:

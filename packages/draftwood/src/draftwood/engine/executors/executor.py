@@ -1,4 +1,4 @@
-"""Contract of an executor."""
+"""Contract of an executor, and what executors have in common."""
 
 from collections import abc
 from typing import TYPE_CHECKING, Protocol
@@ -7,6 +7,7 @@ from weakref import ref
 from draftwood.engine.task import StepBudget
 from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.stats import Step
+from draftwood.together import clock
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
@@ -51,3 +52,16 @@ class TextHolder:
         text = self._text()
         assert text is not None  # it owns whoever asks
         return text
+
+
+class Stopwatch:
+    """Seconds by phase, of the text alone where several take turns."""
+
+    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+        self.seconds = {"draft": 0.0, "target": 0.0, "verify": 0.0, **(seconds or {})}
+        self._since = clock()
+
+    def lap(self, phase: str) -> None:
+        now = clock()
+        self.seconds[phase] += now - self._since
+        self._since = now

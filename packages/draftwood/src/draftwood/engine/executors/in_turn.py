@@ -3,11 +3,9 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
-from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine.executors.executor import TextHolder
-from draftwood.engine.stopwatch import Stopwatch
+from draftwood.drafters.drafter import Drafter, VerifiedTree
+from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.task import StepBudget
-from draftwood.engine.undrafted import require_drafted, without_drafts
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput
 from draftwood.sampling import Context, LazyProbs
 from draftwood.stats import Step
@@ -112,6 +110,8 @@ class InTurn(TextHolder):
         text.keep(path, accepted, verdict.next_token)
         watch.lap("verify")
         if tree.is_broken:
+            from draftwood.engine.undrafted import without_drafts
+
             text.draft = without_drafts(text.drafter)
         self._learn(VerifiedTree(tree, path, output))
         watch.lap("draft")
@@ -136,3 +136,21 @@ class InTurn(TextHolder):
 
     def close(self) -> None:
         self._session.close()
+
+
+def require_drafted(tree: DraftTree, drafter: Drafter, emitted: int) -> None:
+    """Raise ValueError where draft tokens were drawn from what is no number.
+
+    A verifier might accept any of them.
+
+    Args:
+        drafter: of the tree, which did not replace such rows.
+        emitted: tokens of the text so far.
+    """
+    drawn = None if tree.rows is not None else tree.drawn_chances()  # rows never are
+    if drawn is not None and not bool((drawn >= 0.0).all()):
+        raise ValueError(
+            f"{drafter.name} drafted token {emitted + 1} of the text and those behind it from"
+            " probabilities that are NaN: the draft model's weights are damaged, or its dtype is"
+            " too small for it"
+        )

@@ -3,13 +3,11 @@
 from collections import abc
 from typing import TYPE_CHECKING
 
-from draftwood.engine.executors.executor import TextHolder
+from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.executors.in_turn import InTurn
-from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
-from draftwood.engine.undrafted import without_drafts
 from draftwood.models.model import ModelInput, ModelOutput
-from draftwood.models.step import Stepper
+from draftwood.models.requirements import Stepper
 from draftwood.sampling import undrawable
 from draftwood.stats import Step
 
@@ -55,6 +53,8 @@ class NativeSteps(TextHolder):
         tree = text.draft.commit_native(made)
         text.draft.observe(made, outputs[0].hidden)
         if made.is_head_broken:
+            from draftwood.engine.undrafted import without_drafts
+
             text.draft = without_drafts(text.drafter)
         tokens = text.emit([*accepted[1:], made.next_token])
         kept = min(len(path) - 1, len(tokens))

@@ -12,9 +12,9 @@ from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.drafters.overlap import Overlap
 from draftwood.engine.executors.ahead import DraftedAhead, TurnDraft
+from draftwood.engine.executors.executor import Stopwatch
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.likely import LikelyOutcomes
-from draftwood.engine.stopwatch import Stopwatch
 from draftwood.engine.task import StepBudget
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, ModelSession, joined
 from draftwood.native.logit_rows import LogitRow

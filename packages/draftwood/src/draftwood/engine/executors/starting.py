@@ -7,7 +7,7 @@ from draftwood.drafters.drafter import DraftRequest
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
-from draftwood.models.step import Stepper, stepper_of
+from draftwood.models.requirements import Stepper, stepper_of
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling, is_masked
 from draftwood.verifiers.verifier import library_rule

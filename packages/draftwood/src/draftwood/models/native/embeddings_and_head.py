@@ -9,7 +9,7 @@ from jaxtyping import Float
 from draftwood.arrays import FloatType, address_of, as_array, as_floats, like, rounded
 from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.native.weights import NativeWeights
-from draftwood.models.tokens import require_part
+from draftwood.models.requirements import require_part
 from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads

@@ -17,8 +17,8 @@ from draftwood.models.native.int4 import RoundedWeights, saves_by_int4
 from draftwood.models.native.step import NativeStepper, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer
 from draftwood.models.parts import Packed, PackedInput, PackedStep
+from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
-from draftwood.models.tokens import beyond
 from draftwood.native import library, structures
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
@@ -219,7 +219,7 @@ class NativeModel(DecoderModel[BlockPool]):
     def stepper(
         self, session: PooledSession, key: int, temperature: float, rule: Rule
     ) -> NativeStepper:
-        """Implements ``models.step.StepModel``."""
+        """Implements ``models.requirements.StepModel``."""
         return NativeStepper(session, key, temperature, rule)
 
     def prepare(self, run: structures.CForwardInput) -> int:

@@ -12,8 +12,8 @@ from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import PLACES
 from draftwood.models.model import ModelOutput, StepInput
 from draftwood.models.parts import PackedInput, PackedStep
+from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
-from draftwood.models.tokens import beyond
 from draftwood.native import structures
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.library import integers, library
@@ -25,7 +25,7 @@ NO_LOGITS = np.empty((0, 0), np.float32)
 
 
 class NativeStepper:
-    """Implements ``models.step.Stepper`` for a session of a ``NativeModel``.
+    """Implements ``models.requirements.Stepper`` for a session of a ``NativeModel``.
 
     Args:
         key: of the request's noise.

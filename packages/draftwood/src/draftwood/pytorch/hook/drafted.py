@@ -19,7 +19,7 @@ from draftwood.engine.method import Method
 from draftwood.engine.options import FinishReason, Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
-from draftwood.models.context import same_beyond_context
+from draftwood.models.cached import same_beyond_context
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, chunks
 from draftwood.models.session import PooledSession
 from draftwood.pytorch.hook.alone import run_alone

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import GenerationMode
 
-from draftwood.models.context import same_beyond_context
+from draftwood.models.cached import same_beyond_context
 from draftwood.pytorch.hook.call import Call
 from draftwood.pytorch.hook.prefill import plain_cache
 from draftwood.pytorch.hook.processors import strangers

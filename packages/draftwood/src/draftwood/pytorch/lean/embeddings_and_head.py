@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from draftwood.models.decoder import Decoder, Projection
 from draftwood.models.model import EmbeddingsAndHeadWeights
-from draftwood.models.tokens import require_part
+from draftwood.models.requirements import require_part
 from draftwood.pytorch.lean.layer import normed
 from draftwood.pytorch.lean.linear import ToLinear
 from draftwood.pytorch.tensors import as_tensor

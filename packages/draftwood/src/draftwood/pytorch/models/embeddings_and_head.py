@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from draftwood.models.model import EmbeddingsAndHeadWeights
-from draftwood.models.tokens import require_part
+from draftwood.models.requirements import require_part
 from draftwood.pytorch.tensors import as_tensor
 
 if TYPE_CHECKING:

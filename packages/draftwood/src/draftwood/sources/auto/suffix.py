@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood.models.verified import DraftRequest
-from draftwood.sources.base import kinds_of
-from draftwood.sources.source import NativeSource
+from draftwood.sources.source import NativeSource, kinds_of
 from draftwood.validation import positive
 
 # tokens of a match; longer ones count as their last so many, as in SuffixDecoding's trees
