@@ -103,6 +103,7 @@ MOVED = {
     "draftwood.sources.shadow": "draftwood.sources.int4_self_draft",
     "draftwood.training": "draftwood_train",
     "draftwood.verifiers.blockwise": "draftwood_methods.verifiers.blockwise",
+    "draftwood.verifiers.optimal": "draftwood_bench.run.optimal",
     "draftwood.verifiers.typical": "draftwood_methods.verifiers.typical",
     "draftwood_bench.report.methods_table": "draftwood_bench.report.method_speeds",
     "draftwood_methods.drafters.horizontal": "draftwood_methods.drafters.per_level",
@@ -130,6 +131,7 @@ RENAMED = {
     "draftwood.engine.Answers": "draftwood.engine.ParallelSampling",
     "draftwood.engine.Batch": "draftwood.engine.Scheduler",
     "draftwood.engine.Decoding": "draftwood.engine.Sequence",
+    "draftwood.verifiers.optimal_acceptance": "draftwood_bench.run.optimal.optimal_acceptance",
     "draftwood.sources.Alike": "draftwood.sources.NearestState",
     **{
         f"draftwood.grammar.{name}": f"draftwood_serve.tool_calls.{name}"

@@ -20,9 +20,9 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence
 from draftwood.tree import DraftTree
-from draftwood.verifiers.optimal import optimal_acceptance
 from draftwood.verifiers.verifier import NodeProbs
 from draftwood_bench.records.significance import STRICT, two_sample
+from draftwood_bench.run.optimal import optimal_acceptance
 
 CANDIDATES = 8  # places among which the one with the most uncertain next token is taken
 
