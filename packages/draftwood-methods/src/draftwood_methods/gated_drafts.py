@@ -11,7 +11,7 @@ from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import Drafter, DraftRequest
 from draftwood.drafters.head_drafts import HeadDrafts
 from draftwood.drafters.head_rows import vocabulary_of, working_dtype
-from draftwood.drafters.resources import Resources, needed
+from draftwood.drafters.resources import Resources
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
 from draftwood.tree import Draw
@@ -27,7 +27,7 @@ class GatedDrafter(HeadDrafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(needed(resources.head), resources.target, resources.shape or Gated())
+        return super().build(replace(resources, shape=resources.shape or Gated()))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

@@ -11,11 +11,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, overload
 
-from draftwood.drafters.draft_model import (
-    DraftDistributions,
-    DraftModel,
-    as_read_by,
-)
+from draftwood.drafters.draft_model import DraftDistributions, DraftModel
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import extend_in_chunks
 from draftwood.models.session import PooledSession
@@ -125,7 +121,7 @@ class _LazyDrafts(DraftSession):
             self.late.append(root)
             self._begin(LazyTree(root, (), "distinct", self))
             return DraftTree.of([root], [-1])
-        late = as_read_by(self.session.model, [*self.late, root])
+        late = DraftModel.as_read_by(self.session.model, [*self.late, root])
         output = extend_in_chunks(self.session, late)
         widths, self.late = self.widths.widths[:most], []
         tree = self._begin(LazyTree(root, widths, self.widths.draw, self))
@@ -144,7 +140,7 @@ class _LazyDrafts(DraftSession):
     def read(self, node: int) -> Any:
         """Run a node, and those above it that are not in the cache."""
         left = self.path.lead_to(self.path.tree.path_to(node))
-        tokens = as_read_by(self.session.model, left)
+        tokens = DraftModel.as_read_by(self.session.model, left)
         return self._rows(self.session.extend(tokens, keep="last").logits)
 
 
