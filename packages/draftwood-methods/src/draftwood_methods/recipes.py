@@ -5,6 +5,7 @@ from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import Aded, LayerSkip, Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling, published_tree
 from draftwood_methods.of_heads import OF_HEADS
 from draftwood_methods.of_parts import OF_PARTS
 from draftwood_methods.of_several import OF_SEVERAL
@@ -18,6 +19,14 @@ RECIPES = (
         DraftModel,
         BestFirst(4, 3, 6),
         Typical(),
+    ),
+    MethodSpec(
+        "recycling",
+        "a tree of what the model thought likely after each token",
+        "Luo et al. 2024, arXiv:2408.08696",
+        TokenRecycling,
+        published_tree(),
+        Match(),
     ),
     MethodSpec(
         "stand",

@@ -45,6 +45,7 @@ MOVED = {
     "draftwood.drafters.pruned": "draftwood_methods.drafters.pruned",
     "draftwood.drafters.shadow": "draftwood.drafters.int4_self_draft",
     "draftwood.drafters.stand": "draftwood_methods.drafters.stand",
+    "draftwood.drafters.token_recycling": "draftwood_methods.drafters.token_recycling",
     "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
     "draftwood.drafters.lazy_resources": "draftwood.drafters.resources",
     "draftwood.engine.ahead": "draftwood.engine.executors.ahead",
@@ -115,7 +116,7 @@ EXPORTED = {
     "drafters": (
         *("Aded", "Cascade", "DynamicExit", "EarlyExit", "InputGuided", "Jacobi"),
         *("LayerSearch", "LayerSkip", "LenientCascade", "Lookahead", "MergedDrafters"),
-        *("MergedDrawn", "Pruned", "Stand", "Windowed"),
+        *("MergedDrawn", "Pruned", "Stand", "TokenRecycling", "Windowed"),
     ),
     "shapes": ("MergedGraph",),
     "verifiers": ("Distance", "TopN", "Typical"),
