@@ -36,12 +36,14 @@ GROUND = {
     "stats",
     "version",
     "lazy",
+    "optional",
 }
 LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
 TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "learning", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
+    "optional": set(),
     "arrays": set(),
     "storage": set(),
     "cluster": set(),

@@ -1,0 +1,30 @@
+"""PyTorch and Transformers are an extra: whoever needs them asks here first."""
+
+from importlib.util import find_spec
+
+EXTRA = "draftwood[torch]"
+PACKAGES = ("torch", "transformers")  # that the extra brings
+
+
+def torch_needed(what: str) -> None:
+    """Refuse in one line what needs PyTorch or Transformers, where one of them is missing.
+
+    Neither is imported; whoever is not refused does that.
+
+    Args:
+        what: needs them, for the error; "a CUDA device", for instance.
+
+    Raises:
+        ModuleNotFoundError: with the command that installs both.
+    """
+    for package in PACKAGES:
+        if not is_there(package):
+            raise ModuleNotFoundError(f"{what} needs PyTorch: pip install '{EXTRA}'", name=package)
+
+
+def is_there(package: str) -> bool:
+    """True if a package can be imported; it is not imported for that."""
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # refused, or half imported
+        return False
