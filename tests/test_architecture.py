@@ -37,6 +37,7 @@ GROUND = {
     "version",
     "lazy",
     "optional",
+    "tokenizer",
 }
 LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
@@ -49,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": set(),
     "together": set(),
     "validation": set(),
+    "tokenizer": {"lazy", "optional", "pytorch"},
     "tree": {"arrays"},
     "native": {"arrays", "storage"},
     "rng": {"tree", "native"},

@@ -1,0 +1,214 @@
+"""Make the tokenizer that a GGUF file's metadata describes.
+
+A file has the vocabulary, merges or scores, and special tokens. What else a tokenizer does follows
+from its kind: byte-level BPE (``gpt2``), or BPE over characters with bytes for what has no token
+(``llama``, ``gemma4``), as SentencePiece trains it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from tokenizers import (
+    Tokenizer as Backend,
+)
+
+from draftwood.tokenizer.gguf_splits import split
+from draftwood.tokenizer.gguf_vocabulary import CONTROL, USER_DEFINED, Vocabulary, read_vocabulary
+from draftwood.tokenizer.tokenizer import Tokenizer
+
+BLANK = "\u2581"
+"""Stands for a blank in vocabularies of SentencePiece."""
+
+
+def tokenizer_of_gguf(path: Path, architecture: str) -> Tokenizer:
+    """Make the tokenizer of a GGUF file.
+
+    Args:
+        path: the file, or the first of its parts.
+        architecture: llama.cpp's name of the model's.
+
+    Raises:
+        ValueError: for a kind of tokenizer that is not known, and for a damaged one.
+    """
+    try:
+        return _made(read_vocabulary(path), architecture)
+    except (ValueError, OSError, MemoryError):
+        raise
+    except Exception as error:  # the package's own errors have no type
+        raise ValueError(f"its tokenizer is damaged ({error!r:.200})") from error
+
+
+def _made(vocabulary: Vocabulary, architecture: str) -> Tokenizer:
+    build = BY_ARCHITECTURE.get(architecture) if vocabulary.kind == "llama" else None
+    build = build or BY_KIND.get(vocabulary.kind)
+    if build is None:
+        raise ValueError(
+            f"its tokenizer is of the kind {vocabulary.kind!r}; readable are {', '.join(BY_KIND)}"
+        )
+    backend, special = build(vocabulary), vocabulary.special()
+    if architecture in GEMMA and backend.token_to_id("<mask>") is not None:
+        special["mask_token"] = "<mask>"
+    _add_tokens(backend, vocabulary, special.values())
+    backend.post_processor = _around(backend, vocabulary, special)
+    return Tokenizer(backend, special, (), vocabulary.chat_template)
+
+
+def _byte_level(vocabulary: Vocabulary) -> Backend:
+    """BPE over bytes, which the vocabulary spells in GPT-2's alphabet."""
+    whole = {*vocabulary.of_type(CONTROL), *vocabulary.of_type(USER_DEFINED)}
+    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    tokens = {
+        token if token in whole or alphabet.issuperset(token) else _spelled(token): number
+        for number, token in enumerate(vocabulary.tokens)
+    }
+    merges = _merges(vocabulary.told, vocabulary.tokens)
+    made = Backend(models.BPE(tokens, merges, continuing_subword_prefix="", end_of_word_suffix=""))
+    made.pre_tokenizer = split(vocabulary.told.get("pre"))
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def _spelled(token: str) -> str:
+    """A token in GPT-2's alphabet of bytes."""
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return "".join(piece for piece, _ in whole.pre_tokenize_str(token))
+
+
+def _pieces(vocabulary: Vocabulary) -> Backend:
+    """BPE over characters, with a blank before the text, as Llama's."""
+    made = _character_level(vocabulary.told, vocabulary.tokens)
+    made.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, prepend_scheme="first", split=False)
+    made.decoder = decoders.Sequence([*_letters(), decoders.Strip(" ", left=1)])
+    return made
+
+
+def _phi3(vocabulary: Vocabulary) -> Backend:
+    """The same with a blank before each part of the text that is no special token."""
+    made = _pieces(vocabulary)
+    blanks = normalizers.Replace(" ", BLANK)
+    made.normalizer = normalizers.Sequence([normalizers.Prepend(BLANK), blanks])
+    made.pre_tokenizer = None  # type: ignore[assignment]
+    return made
+
+
+def _gemma(vocabulary: Vocabulary) -> Backend:
+    """The same without a blank in front; a file writes runs of blanks as they are.
+
+    Tokens merge in the order of their ids, which the scores do not follow.
+    """
+    tokens = [
+        BLANK * len(token) if " " in token and not token.strip() else token
+        for token in vocabulary.tokens
+    ]
+    ranks = {token: -number for number, token in enumerate(tokens)}
+    return _gemma4(vocabulary, tokens, ranks)
+
+
+def _gemma4(
+    vocabulary: Vocabulary,
+    tokens: Sequence[str] | None = None,
+    ranks: Mapping[str, float] | None = None,
+) -> Backend:
+    told = vocabulary.told
+    made = _character_level(told, tokens or vocabulary.tokens, "<unk>", ranks)
+    made.normalizer = normalizers.Replace(" ", BLANK)
+    made.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    made.decoder = decoders.Sequence(_letters())
+    return made
+
+
+def _letters() -> list[Any]:
+    return [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+
+
+def _character_level(
+    told: Mapping[str, Any],
+    tokens: Sequence[str],
+    unknown: str | None = None,
+    ranks: Mapping[str, float] | None = None,
+) -> Backend:
+    numbers = {token: number for number, token in enumerate(tokens)}
+    merges = _merges(told, tokens, ranks)
+    return Backend(
+        models.BPE(numbers, merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)
+    )
+
+
+def _merges(
+    told: Mapping[str, Any], tokens: Sequence[str], ranks: Mapping[str, float] | None = None
+) -> list[tuple[str, str]]:
+    """Merges of the file, or those that its vocabulary implies."""
+    if "merges" in told:
+        return [tuple(merge.split(" ")) for merge in told["merges"]]
+    return implied_merges(tokens, ranks or dict(zip(tokens, told["scores"], strict=False)))
+
+
+def implied_merges(tokens: Sequence[str], ranks: Mapping[str, float]) -> list[tuple[str, str]]:
+    """All ways to make tokens of two others, the tokens of the highest ranks first.
+
+    Ways to make one token come with the longest left part first; equal ranks keep their order.
+    """
+    numbers = {token: number for number, token in enumerate(tokens)}
+    found: list[tuple[float, int, int, str, str]] = []
+    for token, rank in ranks.items():
+        ways = [
+            (token[:end], token[end:])
+            for end in range(1, len(token))
+            if token[:end] in numbers and token[end:] in numbers
+        ]
+        ways.sort(key=lambda way: (numbers[way[0]], numbers[way[1]]))
+        found += [(rank, len(left), len(right), left, right) for left, right in ways]
+    found.sort(key=lambda way: way[:3], reverse=True)
+    return [way[3:] for way in found]
+
+
+def _add_tokens(backend: Backend, vocabulary: Vocabulary, special: Iterable[str]) -> None:
+    """Make tokens be found before a text is split: control tokens, and those of the user."""
+    here = backend.get_vocab()
+    control = dict.fromkeys([*vocabulary.of_type(CONTROL), *special])
+    own = [token for token in vocabulary.of_type(USER_DEFINED) if token not in control]
+    backend.add_tokens(
+        [AddedToken(each, normalized=False, special=True) for each in control if each in here]
+        + [AddedToken(each, normalized=False, special=False) for each in own if each in here]
+    )
+
+
+def _around(backend: Backend, vocabulary: Vocabulary, special: Mapping[str, str]) -> Any:
+    """Special tokens around a text.
+
+    Files of SentencePiece's kind have a first token where they do not say otherwise. Templates of
+    Gemma 4 write it themselves.
+    """
+    told, kind = vocabulary.told, vocabulary.kind
+    wanted = {
+        "bos": told.get("add_bos_token", kind == "llama") and kind != "gemma4",
+        "eos": told.get("add_eos_token", False),
+    }
+    tokens = {name: special.get(f"{name}_token") for name, is_added in wanted.items() if is_added}
+    bos, eos = ([each] if (each := tokens.get(name)) else [] for name in ("bos", "eos"))
+    both = [(token, backend.token_to_id(token)) for token in (*bos, *eos)]
+    one = [
+        [f"{token}:{row}" for token in (*bos, part, *eos)] for row, part in enumerate(("$A", "$B"))
+    ]
+    return processors.TemplateProcessing(single=one[0], pair=one[0] + one[1], special_tokens=both)
+
+
+GEMMA = ("gemma", "gemma2", "gemma3")
+BY_ARCHITECTURE: dict[str, Callable[[Vocabulary], Backend]] = {
+    **dict.fromkeys(GEMMA, _gemma),
+    "phi3": _phi3,
+}
+BY_KIND: dict[str, Callable[[Vocabulary], Backend]] = {
+    "gpt2": _byte_level,
+    "llama": _pieces,
+    "gemma4": _gemma4,
+}

@@ -1,0 +1,50 @@
+"""Ways to split a text before byte-level merges, by llama.cpp's names of them."""
+
+from typing import Any
+
+from tokenizers import Regex, pre_tokenizers
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+GPT4O = TEKKEN.replace("]+|", "]+" + ENDING + "|", 1).replace("]*|", "]*" + ENDING + "|", 1)
+GPT4O = GPT4O.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+SPLITS = {
+    LLAMA3: (
+        *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0"),
+        *("lfm2", "jina-v5-nano", "dbrx", "smaug-bpe"),
+    ),
+    TEKKEN: ("tekken",),
+    QWEN2: ("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"),
+    QWEN35: ("qwen35",),
+    GPT4O: ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"),
+}
+"""Patterns that split a text before merges, with llama.cpp's names of those who use them."""
+
+SINGLE_DIGITS = ("smollm", "refact", "command-r")
+"""Those that split as GPT-2 does, and each digit from the next."""
+
+
+def split(name: str | None) -> Any:
+    """Pre-tokenizer of this name; GPT-2's for names that are not known."""
+    if name in SINGLE_DIGITS:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    pattern = next((pattern for pattern, names in SPLITS.items() if name in names), None)
+    if pattern is None:
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
+    parts = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([parts, letters])

@@ -1,0 +1,117 @@
+"""Read what a GGUF file says of its tokenizer."""
+
+import mmap
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
+NUMBERS = {
+    **{0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4"},
+    **{7: "?", 10: "<u8", 11: "<i8", 12: "<f8"},
+}
+"""NumPy's names of GGUF's types of numbers."""
+
+TEXT, LIST = 8, 9
+HEADER = 24
+"""Bytes before the first key: the mark, the version, how many tensors and keys follow."""
+
+MOST = 1 << 24
+"""Entries of a list; no vocabulary has as many."""
+
+CONTROL, USER_DEFINED = 3, 4
+"""Types of tokens that are found in a text before it is split."""
+
+SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""Names of special tokens, and llama.cpp's."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a file says of its tokenizer.
+
+    Attributes:
+        told: metadata whose keys begin with ``tokenizer.ggml``, without that.
+        chat_template: of the model, if it has one.
+    """
+
+    told: Mapping[str, Any]
+    chat_template: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """llama.cpp's name of the way to split words."""
+        return self.told.get("model", "")
+
+    @property
+    def tokens(self) -> Sequence[str]:
+        """All tokens in the order of their ids."""
+        return self.told["tokens"]
+
+    def of_type(self, wanted: int) -> list[str]:
+        """Tokens of a type."""
+        types = self.told.get("token_type", ())
+        return [token for token, each in zip(self.tokens, types, strict=False) if each == wanted]
+
+    def special(self) -> dict[str, str]:
+        """Special tokens by their names."""
+        found = {name: self.told.get(f"{key}_token_id") for name, key in SPECIAL.items()}
+        return {f"{name}_token": self.tokens[id] for name, id in found.items() if id is not None}
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """Read the metadata of a file's tokenizer; what is damaged raises errors of many types."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        told = _Reader(content).read()
+    template = told.pop(TEMPLATE, None)
+    return Vocabulary({key.removeprefix(PREFIX): each for key, each in told.items()}, template)
+
+
+class _Reader:
+    """Walks through the keys of a file."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content, self._at = content, HEADER
+
+    def read(self) -> dict[str, Any]:
+        """All keys that tell of the tokenizer."""
+        (count,) = struct.unpack_from("<Q", self._content, 16)
+        found = {}
+        for _ in range(count):
+            key, kind = self._text(), self._number("<I", 4)
+            value = self._value(kind)
+            if key.startswith(PREFIX) or key == TEMPLATE:
+                found[key] = value
+        return found
+
+    def _number(self, form: str, size: int) -> int:
+        (found,) = struct.unpack_from(form, self._content, self._at)
+        self._at += size
+        return found
+
+    def _text(self) -> str:
+        size = self._number("<Q", 8)
+        begin, self._at = self._at, self._at + size
+        if self._at > len(self._content):
+            raise ValueError("a text goes beyond the end")
+        return self._content[begin : self._at].decode()
+
+    def _value(self, kind: int) -> Any:
+        if kind == TEXT:
+            return self._text()
+        if kind != LIST:
+            return self._numbers(kind, 1)[0]
+        of, count = self._number("<I", 4), self._number("<Q", 8)
+        if count > MOST:
+            raise ValueError(f"a list has {count} entries")
+        return [self._text() for _ in range(count)] if of == TEXT else self._numbers(of, count)
+
+    def _numbers(self, kind: int, count: int) -> list[Any]:
+        form = np.dtype(NUMBERS[kind])
+        found = np.frombuffer(self._content, form, count, self._at).tolist()
+        self._at += count * form.itemsize
+        return found
