@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.drafters.resources import FILES, Need, field_of
 from draftwood.heads.places import require_folder, shipped
-from draftwood.loading.names import (
-    DEFAULT_MODEL,
-    require_cache,
-    require_device,
-    require_dtype,
-    require_model,
-)
+from draftwood.loading import names
 from draftwood.methods.drafts import Drafts
 from draftwood.storage.files import require_file
 
@@ -59,7 +53,7 @@ class ModelNames:
 
     model: str = _named(
         "A built-in name, a folder, a GGUF file or a Hugging Face id.",
-        DEFAULT_MODEL,
+        names.DEFAULT_MODEL,
         show_default=True,
     )
     draft_model: tuple[str, ...] = _named(_DRAFTS, (), metavar="NAME|FOLDER|FILE", multiple=True)
@@ -106,13 +100,13 @@ class ModelNames:
             ValueError: for a name that means nothing.
             FileNotFoundError: for a path where nothing is.
         """
-        require_dtype(self.dtype)
-        require_cache(self.cache)
-        require_device(self.device)
+        names.require_dtype(self.dtype)
+        names.require_cache(self.cache)
+        names.require_device(self.device)
         if isinstance(self.model, str):
-            require_model(self.model)
+            names.require_model(self.model)
         if isinstance(self.drafts.model, str):
-            require_model(self.drafts.model, shipped())
+            names.require_model(self.drafts.model, shipped())
         if isinstance(self.drafts.head, str):
             require_folder(self.drafts.head)
         for need, file in self.files.items():

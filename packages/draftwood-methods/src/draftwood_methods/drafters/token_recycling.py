@@ -10,7 +10,6 @@ from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -86,7 +85,7 @@ class TokenRecycling(Drafter):
     """
 
     name: ClassVar[str] = "token-recycling"
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    uses = frozenset({"shape"})
     shape_type: ClassVar[type] = Paths
     shape: Paths = field(default_factory=published_tree)
     ranks: int = 8

@@ -119,3 +119,9 @@ def is_sound(trained: TrainedHead) -> bool:
     first draft.
     """
     return all(bool(weight.isfinite().all()) for weight in trained.head.state_dict().values())
+
+
+def runs_for(target: Model, trained: TrainedHead) -> bool:
+    """True if the library can run an EAGLE head or a draft LM for a target."""
+    config: Any = trained.head.config
+    return isinstance(target, NativeModel) and why_not(config) is None
