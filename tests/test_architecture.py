@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "optional": set(),
     "arrays": set(),
     "storage": set(),
-    "cluster": set(),
+    "cluster": {"native"},
     "together": set(),
     "validation": set(),
     "tokenizer": {"lazy", "optional", "pytorch"},
@@ -215,7 +215,7 @@ def test_packages_import_the_core_and_themselves_alone(path: Path) -> None:
     assert not strange, f"{path.name} imports {strange}; the core knows none, others the core alone"
 
 
-MOST_NAMES = 149  # of the core outside ``testing`` that satellites import; it may only shrink
+MOST_NAMES = 123  # of the core outside ``testing`` that satellites import; it may only shrink
 
 
 def names_imported(folder: Path) -> set[str]:
@@ -493,7 +493,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
             assert code <= 50, f"{path.name}: {node.name} has {code} lines of code"
 
 
-MOST_TO_LOAD = 340
+MOST_TO_LOAD = 305
 """Lines of code by which models are named, refused, loaded and made into methods."""
 
 

@@ -27,7 +27,9 @@ class GatedDrafter(HeadDrafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return super().build(replace(resources, shape=resources.shape or Gated()))
+        head = resources.head
+        assert head is not None  # it is in needs
+        return cls(head, resources.target, resources.shape or Gated())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

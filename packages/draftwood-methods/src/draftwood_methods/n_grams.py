@@ -3,10 +3,12 @@
 ``draftwood.sources.NGrams`` is the same in C++, for merged trees.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from draftwood.drafters.drafter import DraftRequest
-from draftwood.sources.source import TargetUpdate
+from draftwood.sources.source import Evidence, TargetUpdate
 from draftwood.validation import positive
 
 WIDEST = 16  # successors of a context once several rows were averaged
@@ -53,7 +55,7 @@ class NGramTables:
 
 @dataclass(frozen=True)
 class NGramSource:
-    """The target's likeliest successors of the newest tokens.
+    """The target's likeliest successors of the newest tokens, as a source in Python.
 
     Args:
         order: most tokens of context.
@@ -61,6 +63,8 @@ class NGramSource:
         max_contexts: contexts kept of each length.
     """
 
+    name: ClassVar[str] = "n-grams"
+    reads_logits: ClassVar[bool] = True
     order: int = 3
     fresh: float = 0.6
     max_contexts: int = 50_000
@@ -70,7 +74,7 @@ class NGramSource:
 
     def start(self, request: DraftRequest) -> "NGramSession":
         tables = NGramTables(self.order, self.fresh, self.max_contexts)
-        return NGramSession(tables)
+        return NGramSession(tables, [Evidence(self.name, n) for n in range(self.order + 1)])
 
 
 class NGramSession:
@@ -78,13 +82,17 @@ class NGramSession:
 
     Args:
         tables: where they are kept.
+        kinds: of evidence, by tokens of context.
     """
 
-    def __init__(self, tables: NGramTables) -> None:
-        self.order, self.tables = len(tables.tables), tables
+    def __init__(self, tables: NGramTables, kinds: Sequence[Evidence]) -> None:
+        self.order, self.tables, self.kinds = len(tables.tables), tables, kinds
         self.tail: Tail = ()
 
     def learn(self, news: TargetUpdate) -> None:
+        if news.quiet:
+            self.tail = (*self.tail, *news.accepted.tokens)[-self.order :]
+            return
         tree = news.accepted.tree
         tails: list[Tail] = []
         for token, parent, row in zip(tree.token_list, tree.parent_list, news.rows, strict=True):
@@ -98,9 +106,8 @@ class NGramSession:
     def advance(self, state: Tail, token: int) -> Tail:
         return (*state, token)[-self.order :]
 
-    def successors(self, state: Tail) -> dict[int, float]:
-        """Successors of the longest context that is known; empty without one."""
-        return next((dict(row) for _, row in self.tables.rows(state)), {})
+    def candidates(self, state: Tail) -> list[tuple[Evidence, dict[int, float]]]:
+        return [(self.kinds[length], row) for length, row in self.tables.rows(state)]
 
 
 def _average(old: dict[int, float], new: dict[int, float], fresh: float) -> dict[int, float]:

@@ -1,7 +1,7 @@
 """Methods that do not pay on their own: a method is a drafter, a shape and a verifier."""
 
+from draftwood import methods
 from draftwood.drafters.draft_model import DraftModel
-from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import Aded, LayerSkip, Stand
@@ -12,7 +12,7 @@ from draftwood_methods.of_several import OF_SEVERAL
 from draftwood_methods.verifiers import Typical
 
 RECIPES = (
-    MethodSpec(
+    methods.MethodSpec(
         "typical",
         "the likeliest nodes, accepted where they look typical; changes what the model says",
         "Cai et al. 2024, arXiv:2401.10774",
@@ -20,7 +20,7 @@ RECIPES = (
         BestFirst(4, 3, 6),
         Typical(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "recycling",
         "a tree of what the model thought likely after each token",
         "Luo et al. 2024, arXiv:2408.08696",
@@ -28,7 +28,7 @@ RECIPES = (
         published_tree(),
         Match(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "stand",
         "a tree drawn from n-gram tables of the model's own probabilities",
         "Song et al. 2025, arXiv:2506.04708",
@@ -36,7 +36,7 @@ RECIPES = (
         None,
         Rejection(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "aded",
         "the likeliest continuations in an adaptive tri-gram table",
         "Liu et al. 2024, arXiv:2407.12021",
@@ -44,7 +44,7 @@ RECIPES = (
         None,
         Match(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "layer-skip",
         "the model without some of its layers drafts",
         "Zhang et al. 2024, arXiv:2309.08168",

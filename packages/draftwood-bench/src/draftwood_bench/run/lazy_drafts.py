@@ -17,16 +17,16 @@ from draftwood.models.model import extend_in_chunks
 from draftwood.models.session import PooledSession
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
-from draftwood.shapes import Independent, Shape, Widths
+from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
 
 
 def widths_of(shape: Shape | None) -> Widths | None:
     """The shape as widths where nodes do not compete; None for others."""
-    if type(shape) is Independent and shape.budget is None:
-        return Widths((shape.chains,) + (1,) * (shape.length - 1), "independent")
-    plain = type(shape) is Widths and shape.budget is None and shape.draw != "greedy-plus-one"
-    return shape if plain and isinstance(shape, Widths) else None
+    known: Any = shape
+    if shape is None or shape.name not in ("widths", "independent") or known.budget is not None:
+        return None
+    return None if shape.draw == "greedy-plus-one" else Widths(known.widths, shape.draw)
 
 
 def text_of(tree: Any, path: Sequence[int]) -> list[int]:

@@ -16,11 +16,11 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.resources import Resources
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
-from draftwood.sources.source import TargetUpdate
+from draftwood.sources.source import PythonSource, TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 from draftwood_methods.drafters.stand import normalised
-from draftwood_methods.n_grams import NGramSource, Tail
+from draftwood_methods.n_grams import NGramSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +38,11 @@ class PerLevel(Drafter):
 
     Args:
         near: drafts the tree.
-        source: names what follows it.
+        source: names what follows it, in Python.
         far: most tokens that the source adds.
 
     Raises:
-        ValueError: for fewer than one.
+        ValueError: for fewer than one, and for a source that only the library has.
 
     Example:
         The draft model drafts 3, the near token. What the target said after 1 2 3 in the prompt, 4,
@@ -57,11 +57,16 @@ class PerLevel(Drafter):
     needs = DraftModel.needs
     uses = frozenset({"shape"})
     near: Drafter
-    source: NGramSource = field(default_factory=NGramSource)
+    source: PythonSource = field(default_factory=NGramSource)
     far: int = 3
 
     def __post_init__(self) -> None:
         positive("far", [self.far])
+        if not isinstance(self.source, PythonSource):
+            raise ValueError(
+                f"{self.name} asks its source in Python, and {self.source.name} is the library's;"
+                " take draftwood_methods.n_grams.NGramSource"
+            )
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
@@ -88,7 +93,8 @@ class _PerLevelSession(DraftSession):
 
     @property
     def reads(self) -> Reads:
-        return Reads(True, self.near.reads.hidden)
+        near = self.near.reads
+        return Reads(near.logits or self.config.source.reads_logits, near.hidden)
 
     @property
     def needs_prompt(self) -> bool:
@@ -118,11 +124,12 @@ class _PerLevelSession(DraftSession):
             path.append(token)
         return _longer(tree, leaf, path[len(path) - len(rows) :], rows)
 
-    def _row(self, state: Tail, context: Context, path: list[int]) -> dict[int, float]:
-        """Probabilities after the longest context that is known, restricted to what a constraint
+    def _row(self, state: object, context: Context, path: list[int]) -> dict[int, float]:
+        """Probabilities from the source's strongest evidence, restricted to what a constraint
         allows.
         """
-        row = self.source.successors(state)
+        known = self.source.candidates(state)
+        row = dict(known[0][1]) if known else {}
         mask = None if self.masked is None else self.masked.allowed(context.extended(path))
         if mask is not None:
             row = {token: row[token] for token in row if mask[token]}
