@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-
-from transformers import PreTrainedTokenizerBase
+from typing import Any
 
 from draftwood import engine
 from draftwood.stats import Stats, Step, TokenLogprob
@@ -70,7 +69,7 @@ class PromptText:
     starts: tuple[int, ...]
 
     @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> "PromptText":
+    def of(cls, tokenizer: Any, tokens: Sequence[int]) -> "PromptText":
         builder, starts = TextBuilder(tokenizer), []
         for token in tokens:
             starts.append(len(builder.text))

@@ -1,8 +1,7 @@
 """Text and bytes of single tokens."""
 
 from functools import lru_cache
-
-from transformers import PreTrainedTokenizerBase
+from typing import Any
 
 HALF = "\ufffd"  # stands for bytes that make no character by themselves
 
@@ -14,7 +13,7 @@ class TokenTexts:
         tokenizer: of the model.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
         self._byte_level = "ByteLevel" in repr(decoder)

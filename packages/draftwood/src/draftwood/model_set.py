@@ -21,7 +21,7 @@ from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.sources.stored_prior import StoredPrior, usual_text
-from draftwood.tokenizer import AnyTokenizer
+from draftwood.tokenizer.protocol import AnyTokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,9 @@ from draftwood.cli.terminal import depths, output, progress
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
 from draftwood.sampling_params import sampling_params
+from draftwood.tokenizer.protocol import AnyTokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from draftwood.model_names import ModelNames
     from draftwood.stats import Stats
     from draftwood.testing.promises import Divergence
@@ -212,7 +211,7 @@ def _print_table(results: dict[str, Result]) -> None:
     output().print(table)
 
 
-def _print_divergences(results: dict[str, Result], tokenizer: "PreTrainedTokenizerBase") -> None:
+def _print_divergences(results: dict[str, Result], tokenizer: AnyTokenizer) -> None:
     def word(token: int | None) -> str:
         return (
             "the end of the text" if token is None else f"'{visible(token, tokenizer)}' ({token})"

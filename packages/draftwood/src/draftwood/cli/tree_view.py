@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from draftwood.cli.terminal import notes
+from draftwood.tokenizer.protocol import AnyTokenizer
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
-    from transformers import PreTrainedTokenizerBase
 
     from draftwood.stats import Step
     from draftwood.text.stream import Stream
@@ -24,9 +24,7 @@ def best_step(steps: Sequence["Step"]) -> "Step | None":
     return max(drafted, key=lambda step: step.accepted, default=None)
 
 
-def say_tree(
-    stream: "Stream", tokenizer: "PreTrainedTokenizerBase", number: int | None = None
-) -> None:
+def say_tree(stream: "Stream", tokenizer: AnyTokenizer, number: int | None = None) -> None:
     """Draw on stderr the tree of a forward pass; without a number the one that gave most.
 
     Raises:
@@ -49,7 +47,7 @@ def say_tree(
     notes().print(draw_step(step, tokenizer))
 
 
-def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
+def visible(token: int, tokenizer: AnyTokenizer) -> str:
     """Text of a token with visible spaces and line breaks, without control characters."""
     piece = str(tokenizer.convert_ids_to_tokens(token))
     if piece.startswith("▁"):  # SentencePiece; decoding a token alone would drop its space
@@ -61,7 +59,7 @@ def visible(token: int, tokenizer: "PreTrainedTokenizerBase") -> str:
     return "".join(VISIBLE.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text)
 
 
-def draw_step(step: "Step", tokenizer: "PreTrainedTokenizerBase", limit: int = 24) -> "Tree":
+def draw_step(step: "Step", tokenizer: AnyTokenizer, limit: int = 24) -> "Tree":
     """Draw the tree of a step, with the model's own token after the accepted path.
 
     Args:
@@ -80,7 +78,7 @@ class _Drawing:
         self,
         tree: "DraftTree",
         path: Sequence[int],
-        tokenizer: "PreTrainedTokenizerBase",
+        tokenizer: AnyTokenizer,
         own: str | None,
         limit: int,
     ) -> None:

@@ -5,10 +5,9 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase
-
 from draftwood.grammar.grammar import Grammar, first_line
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
+from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_small, schema_text
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Compiler:
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, end_tokens: frozenset[int]
+        self, tokenizer: AnyTokenizer, vocab_size: int, end_tokens: frozenset[int]
     ) -> None:
         self.tokenizer, self.vocab_size, self.end_tokens = tokenizer, vocab_size, end_tokens
 

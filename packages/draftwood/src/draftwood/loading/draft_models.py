@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from transformers import PreTrainedTokenizerBase
 
 from draftwood.loading.models import load_model
 from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.models.model import Model
+from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_kind
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ModelAtHand:
 
 def load_target(
     target: "str | PreTrainedModel",
-    tokenizer: PreTrainedTokenizerBase | None,
+    tokenizer: AnyTokenizer | None,
     processes: int = 1,
     cache: str | None = None,
     **how: Any,
@@ -67,7 +67,7 @@ def load_target(
 
 def load_draft_model(
     draft_model: "str | PreTrainedModel | Model",
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     cache: str | None = None,
     **how: Any,
 ) -> ModelAtHand:

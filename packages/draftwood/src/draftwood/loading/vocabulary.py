@@ -1,6 +1,7 @@
 """Compare the vocabularies of two tokenizers."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from draftwood.validation import require_like_size
@@ -8,7 +9,7 @@ from draftwood.validation import require_like_size
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    def get_vocab(self) -> dict[str, int]: ...
+    def get_vocab(self) -> Mapping[str, int]: ...
 
 
 def vocabulary_digest(tokenizer: Vocabulary) -> str:

@@ -4,16 +4,13 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from draftwood.models.model import Model
 from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 
 QUESTION, ANSWER = (
     "Explain it to me, please.",
@@ -97,7 +94,7 @@ class StoredPrior:
         return table
 
 
-def usual_text(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+def usual_text(tokenizer: AnyTokenizer) -> list[int]:
     """The beginning of a text such as the model usually writes.
 
     It is an answer in a chat where the model can chat.
@@ -109,6 +106,6 @@ def usual_text(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
         start = list(tokenizer(str(asked), add_special_tokens=False)["input_ids"])
     else:
         # what a text starts with, or what is between texts
-        edges = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        edges = (special_id(tokenizer, "bos"), special_id(tokenizer, "eos"))
         start = [token for token in edges if isinstance(token, int)][:1]
     return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from transformers import PreTrainedTokenizerBase
+from draftwood.tokenizer.protocol import AnyTokenizer
 
 
 @dataclass
@@ -20,7 +20,7 @@ class TextBuilder:
         ValueError: for a stop string that holds a special token and more.
     """
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: AnyTokenizer
     stop: Sequence[str] = ()
     min_tokens: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -113,7 +113,7 @@ class StopStrings:
         min_tokens: no string ends a text before so many.
     """
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: AnyTokenizer
     strings: Sequence[str] = ()
     min_tokens: int = 0
 
@@ -121,7 +121,7 @@ class StopStrings:
         return TextBuilder(self.tokenizer, self.strings, self.min_tokens)
 
 
-def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+def _special_tokens(tokenizer: AnyTokenizer) -> dict[str, int]:
     """Tokens that decoding leaves out, by the text they mean."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return {str(token): number for number, token in added.items() if token.special}

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
-
 from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.sources.stored_index import StoredIndex, StoreFacts, write_index
 from draftwood.sources.token_index import TokenIndex
+from draftwood.tokenizer.protocol import AnyTokenizer
 
 PIECE = 1 << 15
 """Characters that are tokenized at once, up to the end of their line."""
@@ -22,7 +21,7 @@ Told = Callable[[str, int, int], object]
 def build_datastore(
     files: Sequence[str | Path],
     output: str | Path,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     model: str,
     told: Told = lambda what, done, total: None,
 ) -> StoreFacts:
@@ -46,7 +45,7 @@ def build_datastore(
         tokens.append([])
         for pieces in _batches(text):
             rows = tokenizer(pieces, add_special_tokens=False, verbose=False)["input_ids"]
-            tokens[-1] += [token for row in rows for token in row]  # type: ignore[union-attr]
+            tokens[-1] += [token for row in rows for token in row]
             done += sum(map(len, pieces))
             told("reading", done, total)
     size = 1 + max(tokenizer.get_vocab().values())

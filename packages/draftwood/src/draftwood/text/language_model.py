@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, overload
 
-import torch
-from transformers import PreTrainedTokenizerBase
-
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
@@ -41,6 +38,7 @@ from draftwood.text.prompts import (
     token_ids,
 )
 from draftwood.text.stream import Generation, Stream
+from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class LanguageModel(InProcess):
     def __init__(
         self,
         model: Model,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: AnyTokenizer,
         method: Method,
         name: str,
         calibration: Calibration | None = None,
@@ -374,20 +372,21 @@ class LanguageModel(InProcess):
     @property
     def end_tokens(self) -> frozenset[int]:
         """Tokens with which the model ends its text."""
-        return self.model.end_tokens | ({self.tokenizer.eos_token_id} - {None})  # type: ignore[operator]
+        own = special_id(self.tokenizer, "eos")
+        return self.model.end_tokens | (set() if own is None else {own})
 
 
 def load(
     model: "str | PreTrainedModel" = DEFAULT_MODEL,
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: AnyTokenizer | None = None,
     *,
     method: str | MethodSpec | Method | None = None,
     draft_model: Drafting = None,
     drafter: str | Path | TrainedHead | None = None,
     datastore: "str | Path | StoredIndex | None" = None,
     overlap: bool | Overlap = False,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    dtype: Any = None,
+    device: Any = None,
     cache: str | None = None,
     curve: Callable[[int], float] | None = None,
     tp: int = 1,

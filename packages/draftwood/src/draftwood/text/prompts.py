@@ -4,12 +4,11 @@ It is a text, messages, or token ids in the forms in which Transformers gives th
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
-from transformers import PreTrainedTokenizerBase
 
+from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
@@ -17,7 +16,18 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message]
-Tokens = Sequence[int] | Mapping[str, Any] | torch.Tensor | np.ndarray
+
+
+class TokenTensor(Protocol):
+    """An array of another package than NumPy, for instance PyTorch."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    def tolist(self) -> Any: ...
+
+
+Tokens = Sequence[int] | Mapping[str, Any] | np.ndarray | TokenTensor
 """Tokens of one text: numbers, an array [tokens] or [1 tokens], or a tokenizer's output."""
 
 KINDS = "a prompt is a text, a list of messages with role and content, or the token ids of one text"
@@ -37,8 +47,8 @@ def token_ids(prompt: object) -> list[int] | None:
         return _of_encoding(prompt)
     if isinstance(prompt, (bytes, bytearray, memoryview)):
         raise TypeError("the prompt is bytes, not text; decode it first: prompt.decode('utf-8')")
-    if hasattr(prompt, "tolist") and hasattr(prompt, "shape"):  # a tensor or an array
-        return _of_rows(torch.as_tensor(prompt).tolist())
+    if (rows := getattr(prompt, "tolist", None)) and hasattr(prompt, "shape"):
+        return _of_rows(rows())  # a tensor or an array
     if (
         isinstance(prompt, Sequence)
         and not isinstance(prompt, str)
@@ -158,7 +168,7 @@ def _text_of(part: object, number: int) -> str:
 
 
 def encode_chat(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     messages: Sequence[Mapping[str, Any]],
     tools: "Sequence[Tool]" = (),
     choice: "ToolChoice | None" = None,
@@ -181,16 +191,14 @@ def encode_chat(
         told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
     text = tokenizer.apply_chat_template(
         plain,
-        tools=told,  # type: ignore[arg-type]
+        tools=told,
         tokenize=False,
         add_generation_prompt=True,
     )
     return encode_text(tokenizer, str(text), add_special_tokens=False)
 
 
-def encode_text(
-    tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool = True
-) -> list[int]:
+def encode_text(tokenizer: AnyTokenizer, text: str, add_special_tokens: bool = True) -> list[int]:
     """Token ids of a text."""
     return list(tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
 

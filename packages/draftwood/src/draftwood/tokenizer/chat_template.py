@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,8 +66,8 @@ def _plain_object(value: Any) -> Any:
         return {plain(key): plain(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if callable(getattr(value, "model_dump", None)):
-        return plain(value.model_dump())
+    if callable(told := getattr(value, "model_dump", None)):
+        return plain(told())
     return f"<{type(value).__name__}>"
 
 
@@ -163,7 +163,7 @@ def _generation_block() -> Any:
     from jinja2.ext import Extension
 
     class GenerationBlock(Extension):
-        tags: ClassVar[set[str]] = {"generation"}
+        tags = {"generation"}  # noqa: RUF012 (as Jinja declares it)
 
         def parse(self, parser: Any) -> nodes.Node:
             line = next(parser.stream).lineno

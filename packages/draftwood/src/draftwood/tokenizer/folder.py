@@ -104,7 +104,7 @@ def _token(told: str | Mapping[str, Any]) -> str | AddedToken:
 
 
 def _told(
-    settings: Mapping[str, Any], folder: Path, here: Mapping[int, AddedToken], special: set[str]
+    settings: Mapping[str, Any], folder: Path, here: dict[int, AddedToken], special: set[str]
 ) -> list[AddedToken]:
     """Added tokens as the settings tell of them, or old folders, in the order of their ids.
 

@@ -2,7 +2,7 @@
 
 import mmap
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Vocabulary:
         return self.told.get("model", "")
 
     @property
-    def tokens(self) -> Sequence[str]:
+    def tokens(self) -> list[str]:
         """All tokens in the order of their ids."""
         return self.told["tokens"]
 

@@ -13,13 +13,22 @@ class AnyTokenizer(Protocol):
 
     chat_template: Any
 
-    def __call__(self, text: Any, /, *, add_special_tokens: bool = True) -> Any:
+    def __call__(
+        self, text: Any, /, *, add_special_tokens: bool = True, verbose: bool = True
+    ) -> Any:
         """Encode a text, or each of several, to a mapping whose ``input_ids`` are the tokens."""
         ...
 
     def __len__(self) -> int: ...
 
-    def decode(self, token_ids: Any, /, skip_special_tokens: bool = False) -> Any: ...
+    def decode(
+        self,
+        token_ids: Any,
+        /,
+        skip_special_tokens: bool = False,
+        *,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> Any: ...
 
     def get_vocab(self) -> Mapping[str, int]: ...
 
