@@ -71,7 +71,7 @@ def test_texts_stay_and_metrics_tell_what_is_learnt(
     with running(model, draft_model=(head,), learn=True, learn_to=folder) as server:
         learning = server.service.target.learning
         assert learning is not None
-        learning.round_rows = 60
+        learning.round_rows, learning.least_judged = 60, 1
         assert texts_of(server) == wanted
         wait_for(lambda: server.metric("learning_swaps") > 0)
         assert server.metric("learning_buffer_rows") > 100
