@@ -33,7 +33,7 @@ class FreshHeads:
         return other
 
     def judge(self, head: Any, texts: Any, pause: Any) -> Any:
-        return np.full((1, 2), 0.1 if head is self.head else 0.2)
+        return np.full((2, 2), 0.1 if head is self.head else 0.2)
 
 
 @pytest.fixture
