@@ -381,7 +381,14 @@ def files_with(text: str, source: Path) -> list[str]:
 
 def test_only_who_declares_loads_and_refuses_knows_the_draft_model_by_name(tmp_path: Path) -> None:
     asking = {"methods.py", "promises.py", "tune.py"}  # which tell of methods, or try them
-    known = {"draft_model.py", "drafts.py", "model_set.py", "needs.py", "resources.py"}
+    known = {
+        "draft_model.py",
+        "drafts.py",
+        "model_set.py",
+        "needs.py",
+        "overlap.py",
+        "resources.py",
+    }
     assert set(files_with("draft-model", SOURCE)) == known | asking
     (tmp_path / "knowing.py").write_text('needs = drafter == "draft-model"\n')
     assert files_with("draft-model", tmp_path) == ["knowing.py"]

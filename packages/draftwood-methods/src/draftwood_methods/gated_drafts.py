@@ -27,9 +27,9 @@ class GatedDrafter(HeadDrafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        head = resources.head
-        assert head is not None  # it is in needs
-        return cls(head, resources.target, resources.shape or Gated())
+        if resources.head is None:
+            raise ValueError(f"{cls.name} drafts with a trained head; give one")
+        return cls(resources.head, resources.target, resources.shape or Gated())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

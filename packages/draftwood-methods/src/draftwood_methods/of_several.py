@@ -13,9 +13,18 @@ from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.shapes.merged_graph import MergedGraph
+from draftwood_methods.shapes.until import Until
 from draftwood_methods.verifiers.blockwise import TopN
 
 OF_SEVERAL = (
+    methods.MethodSpec(
+        "until",
+        "a chain from a draft model that stops where it is likely to be rejected",
+        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
+        DraftModel,
+        Until(),
+        Rejection(),
+    ),
     methods.MethodSpec(
         "merged-graph",
         "the likeliest nodes of a draft model's tree, those that end alike run once",

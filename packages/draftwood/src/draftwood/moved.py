@@ -96,6 +96,7 @@ MOVED = {
     "draftwood.serve.measures": "draftwood_serve.metrics",
     "draftwood.serve.sums": "draftwood_serve.aggregate",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
+    "draftwood.shapes.until": "draftwood_methods.shapes.until",
     "draftwood.sources.n_grams": "draftwood.sources.auto.n_grams",
     "draftwood.sources.suffix": "draftwood.sources.auto.suffix",
     "draftwood.sources.alike": "draftwood.sources.nearest_state",
@@ -118,7 +119,7 @@ EXPORTED = {
         *("LayerSearch", "LayerSkip", "LenientCascade", "Lookahead", "MergedDrafters"),
         *("MergedDrawn", "Pruned", "Stand", "TokenRecycling", "Windowed"),
     ),
-    "shapes": ("MergedGraph",),
+    "shapes": ("MergedGraph", "Until"),
     "verifiers": ("Distance", "TopN", "Typical"),
 }
 """Names that folders of the core exported before, by folder; draftwood_methods has them now."""
