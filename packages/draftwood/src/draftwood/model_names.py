@@ -21,6 +21,8 @@ from draftwood.storage.files import absolute, require_file
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet
 
+_MODELS = "A built-in name, a folder, a GGUF file or a Hugging Face id."
+_TEXTS = "Texts that auto and suffix copy from too, of 'draftwood datastore build'."
 _DTYPES = "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
 _DRAFTS = (
     "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
@@ -51,15 +53,9 @@ class ModelNames:
         ValueError: for two draft models of one kind.
     """
 
-    model: str = _named(
-        "A built-in name, a folder, a GGUF file or a Hugging Face id.",
-        names.DEFAULT_MODEL,
-        show_default=True,
-    )
+    model: str = _named(_MODELS, names.DEFAULT_MODEL, show_default=True)
     draft_model: tuple[str, ...] = _named(_DRAFTS, (), metavar="NAME|FOLDER|FILE", multiple=True)
-    datastore: str | None = _named(
-        "Texts that auto and suffix copy from too, of 'draftwood datastore build'.", metavar="FILE"
-    )
+    datastore: str | None = _named(_TEXTS, metavar="FILE")
     dtype: str | None = _named(f"{_DTYPES} their own]")
     device: str | None = _named("For instance cuda.  [default: the first GPU, else the CPU]")
     cache: str | None = _named("int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]")
