@@ -16,7 +16,7 @@ from draftwood.drafters.resources import FILES, Need, field_of
 from draftwood.heads.places import require_folder, shipped
 from draftwood.loading import names
 from draftwood.methods.drafts import Drafts
-from draftwood.storage.files import absolute, require_file
+from draftwood.storage.files import require_file
 
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet
@@ -133,6 +133,11 @@ class ModelNames:
 
     def from_anywhere(self) -> "dict[str, Any]":
         """The fields that name what is here, with paths that hold in other folders too."""
-        found = {field_of(need): absolute(file) for need, file in self.files.items()}
-        drafts = tuple(absolute(str(each)) for each in self.draft_model)
-        return {"model": absolute(self.model), "draft_model": drafts, **found}
+        found = {field_of(need): _absolute(file) for need, file in self.files.items()}
+        drafts = tuple(_absolute(str(each)) for each in self.draft_model)
+        return {"model": _absolute(self.model), "draft_model": drafts, **found}
+
+
+def _absolute(name: str) -> str:
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.exists() else name

@@ -1,4 +1,4 @@
-"""Check paths of files that commands of draftwood build, and resolve them, without reading."""
+"""Check paths of files that commands of draftwood build, without reading them."""
 
 from pathlib import Path
 
@@ -19,9 +19,3 @@ def require_file(path: Path, kind: str) -> None:
         raise FileNotFoundError(
             f"there is no {kind} {path}; make it with 'draftwood {kind} build', or name another one"
         )
-
-
-def absolute(name: str) -> str:
-    """A path that holds in other folders too; what is no path here stays as it is."""
-    path = Path(name).expanduser()
-    return str(path.resolve()) if path.exists() else name
