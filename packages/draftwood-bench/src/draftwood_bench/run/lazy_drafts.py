@@ -26,7 +26,7 @@ def widths_of(shape: Shape | None) -> Widths | None:
     known: Any = shape
     if shape is None or shape.name not in ("widths", "independent") or known.budget is not None:
         return None
-    return None if shape.draw == "greedy-plus-one" else Widths(known.widths, shape.draw)
+    return None if known.draw == "greedy-plus-one" else Widths(known.widths, known.draw)
 
 
 def text_of(tree: Any, path: Sequence[int]) -> list[int]:

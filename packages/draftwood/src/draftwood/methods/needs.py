@@ -72,11 +72,11 @@ def require(
         if (need := lacking(each, given)) is not None:
             raise ValueError(f"method {each.name!r} {GIVEN[need][0]}")
     takes = {need for each in specs for need in taken(each, given)}
-    idle = next((need for need in GIVEN if need in given and need not in takes), None)
-    if specs and idle is not None:
+    idle = [unused for need, (_, unused) in GIVEN.items() if need in given and need not in takes]
+    if specs and idle:
         names = list(dict.fromkeys(repr(each.name) for each in specs))
         subject = f"method{'s' * (len(names) > 1)} {', '.join(names)}"
-        raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {GIVEN[idle][1]}")
+        raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {idle[0]}")
     if overlap and specs and not any(each.drafts_ahead for each in specs):
         from draftwood.drafters.overlap import require_ahead
 
