@@ -103,6 +103,7 @@ def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: 
     with running(model, draft_model=(head,), learn=True, learn_key="two", **keys) as server:
         learning = server.service.target.learning
         assert learning is not None
+        learning.least_judged = 1
         for key, count in (("one", 0), ("two", 1), ("two", 2)):
             server.client.headers["authorization"] = f"Bearer {key}"
             server.text("go", max_tokens=30)

@@ -185,7 +185,7 @@ _NOT_AHEAD: Mapping[Need, str] = {
 _FREE = "has drafts that cost next to nothing, so that there is nothing to hide"
 
 
-class Drafts(Protocol):
+class AsksAhead(Protocol):
     """A method or a drafter, as it tells what it needs."""
 
     @property
@@ -195,7 +195,7 @@ class Drafts(Protocol):
     def needs(self) -> frozenset[Need]: ...
 
 
-def require_ahead(name: str, method: Drafts) -> None:
+def require_ahead(name: str, method: AsksAhead) -> None:
     """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
 
     Raises:

@@ -132,7 +132,7 @@ def shape_of(text: str, recipe: "MethodSpec", levels: int | None = None) -> "Sha
 def text_of(shape: "Shape | None") -> str | None:
     """A shape as a user would write it; None where no text says it."""
     from draftwood import shapes
-    from draftwood.shapes.shape import Chain
+    from draftwood.shapes.shape import ChosenChain
 
     match shape:
         case shapes.Widths(widths=widths) if max(widths) == 1:
@@ -146,7 +146,7 @@ def text_of(shape: "Shape | None") -> str | None:
             return f"best:{nodes}x{min(depth, nodes)}"
         case shapes.Sequoia(budget=nodes, max_depth=depth):
             return f"best:{nodes}x{min(depth, nodes)}"
-        case Chain():
+        case ChosenChain():
             return str(shape.depth)
         case _:
             return None
@@ -219,10 +219,10 @@ def _listed(forms: Sequence[Form] | Mapping[Form, str]) -> str:
 
 def _makers_for(usual: "Shape") -> "Mapping[Form, Maker]":
     """Makers of shapes for a method by its usual one."""
-    from draftwood.shapes.shape import Chain
+    from draftwood.shapes.shape import ChosenChain
 
     chain: Mapping[Form, Maker] = {"chain": lambda usual, tree: usual.with_length(tree.depth)}
-    return chain if isinstance(usual, Chain) else _makers().get(type(usual), {})
+    return chain if isinstance(usual, ChosenChain) else _makers().get(type(usual), {})
 
 
 def _makers() -> "Mapping[type, Mapping[Form, Maker]]":

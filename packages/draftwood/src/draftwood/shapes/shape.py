@@ -58,7 +58,7 @@ class Shape(Protocol):
 
 
 @runtime_checkable
-class Chain(Protocol):
+class ChosenChain(Protocol):
     """A shape whose trees are chains, which users may choose the length of."""
 
     @property
