@@ -8,10 +8,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from draftwood import methods
-from draftwood.drafters import TokenRecycling
 from draftwood.methods import Method
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Verdict
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 
 # ByteLevel's space and line break
 LETTERS = "Ġ" + "Ċ" + string.digits + string.ascii_letters + string.punctuation

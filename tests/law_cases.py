@@ -24,7 +24,6 @@ from draftwood.shapes import (
     Sequoia,
     Shape,
     StochasticBeam,
-    Until,
     Widths,
 )
 from draftwood.shapes.shape import Expand
@@ -41,6 +40,7 @@ from draftwood.verifiers import (
     Verdict,
     Verifier,
 )
+from draftwood_methods.shapes import Until
 from draftwood_methods.shapes.merged_graph import MergedGraph
 
 # Each beside one that is branching or deep alike with as few outcomes as that can have, where all

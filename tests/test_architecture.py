@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "optional": set(),
     "arrays": set(),
     "storage": set(),
-    "cluster": set(),
+    "cluster": {"native"},
     "together": set(),
     "validation": set(),
     "tokenizer": {"lazy", "optional", "pytorch"},
@@ -223,7 +223,7 @@ def test_packages_import_the_core_and_themselves_alone(path: Path) -> None:
     assert not strange, f"{path.name} imports {strange}; the core knows none, others the core alone"
 
 
-MOST_NAMES = 145  # of the core outside ``testing`` that satellites import; it may only shrink
+MOST_NAMES = 123  # of the core outside ``testing`` that satellites import; it may only shrink
 
 
 def names_imported(folder: Path) -> set[str]:
@@ -388,7 +388,14 @@ def files_with(text: str, source: Path) -> list[str]:
 
 def test_only_who_declares_loads_and_refuses_knows_the_draft_model_by_name(tmp_path: Path) -> None:
     asking = {"methods.py", "promises.py", "tune.py"}  # which tell of methods, or try them
-    known = {"draft_model.py", "drafts.py", "model_set.py", "needs.py", "resources.py"}
+    known = {
+        "draft_model.py",
+        "drafts.py",
+        "model_set.py",
+        "needs.py",
+        "overlap.py",
+        "resources.py",
+    }
     assert set(files_with("draft-model", SOURCE)) == known | asking
     (tmp_path / "knowing.py").write_text('needs = drafter == "draft-model"\n')
     assert files_with("draft-model", tmp_path) == ["knowing.py"]
@@ -500,7 +507,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
             assert code <= 50, f"{path.name}: {node.name} has {code} lines of code"
 
 
-MOST_TO_LOAD = 340
+MOST_TO_LOAD = 301
 """Lines of code by which models are named, refused, loaded and made into methods."""
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood import methods
-from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, Overlap, Overlapping, generate
 from draftwood.models.native import NativeModel
@@ -27,6 +27,7 @@ from draftwood.testing.heads import TINY, tiny_eagle
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.verifiers.typical import Typical
 
 VOCAB = 700

@@ -23,7 +23,6 @@ from draftwood.drafters import (
     Nothing,
     PromptLookup,
     SuffixDecoding,
-    TokenRecycling,
 )
 from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
@@ -42,6 +41,7 @@ from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal, Verifi
 from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
 from thinning import thinned
 

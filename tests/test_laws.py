@@ -21,7 +21,6 @@ from draftwood.drafters import (
     Nothing,
     PromptLookup,
     SuffixDecoding,
-    TokenRecycling,
     VerifiedTree,
 )
 from draftwood.drafters.drafter import Drafter, Reads
@@ -48,6 +47,7 @@ from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.n_grams import NGramSource
 from law_cases import SHAPES, ThrownAway, exact_pairs
 from reference.estimates import Noise

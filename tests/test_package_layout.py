@@ -57,6 +57,21 @@ def test_methods_and_heads_of_packages_are_found(monkeypatch: pytest.MonkeyPatch
     parts.known_parts.cache_clear()
 
 
+def test_the_package_of_more_methods_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    listings = importlib.import_module("draftwood.methods.listings")
+
+    def refused() -> str:
+        with pytest.raises(ValueError, match="there is no method 'recyclin'") as told:
+            listings.listing("recyclin")
+        return str(told.value)
+
+    assert "pip install" not in refused()
+    monkeypatch.setattr(listings, "_others", tuple)
+    listings.written_listings.cache_clear()
+    assert refused().endswith("; more come with: pip install 'draftwood[methods]'")
+    listings.written_listings.cache_clear()
+
+
 @pytest.mark.parametrize("old", [*moved.MOVED, "draftwood.serve.formats.chat"])
 def test_old_paths_are_the_same_modules(old: str) -> None:
     new = moved.new_path(old)

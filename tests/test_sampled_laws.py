@@ -26,7 +26,6 @@ from draftwood.drafters import (
     Nothing,
     PromptLookup,
     SuffixDecoding,
-    TokenRecycling,
 )
 from draftwood.engine import Options, generate_batch
 from draftwood.models.model import Model
@@ -52,6 +51,7 @@ from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters
 from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.exits import Exits
 from law_cases import (
     DISTANCE,

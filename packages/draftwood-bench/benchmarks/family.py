@@ -103,11 +103,7 @@ def heads(tokens: int) -> list[Arm]:
 def trained(work: Path, tokens: int, question: str) -> dict[str, TrainedHead]:
     """Heads of a question that are there."""
     arms = [arm for arm in heads(tokens) if arm.question == question]
-    return {
-        arm.name: load(arm.folder(work))
-        for arm in arms
-        if (arm.folder(work) / "config.json").is_file()
-    }
+    return {arm.name: load(arm.folder(work)) for arm in arms if arm.is_trained(work)}
 
 
 # SpecDec

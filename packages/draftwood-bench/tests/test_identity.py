@@ -16,9 +16,9 @@ from draftwood.testing import tiny_llama
 from draftwood.testing.promises import Mislabelled, ProbabilityOrder, tables
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
-from draftwood.verifiers.optimal import optimal_acceptance
 from draftwood_bench.records.significance import SIGNIFICANCE, joint, two_sample
 from draftwood_bench.run.identity import distribution_test, divergence, root_bound
+from draftwood_bench.run.optimal import optimal_acceptance
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -52,7 +52,7 @@ def placed(
     **more: Any,
 ) -> ReplicaSet:
     monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: ray)
-    monkeypatch.setattr(replicas.cpu, "cores", lambda: 8)
+    monkeypatch.setattr(cluster, "cores", lambda: 8)
     return ReplicaSet(ServeSettings(**more), count, address, lambda line: None)
 
 

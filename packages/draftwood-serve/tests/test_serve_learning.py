@@ -30,7 +30,7 @@ class FreshHeads:
         return {**weights, "fc.weight": weights["fc.weight"] * 1.1}
 
     def judge(self, weights: Any, texts: Any, pause: Any) -> Any:
-        return np.full((1, 2), 0.1 if weights is self.first else 0.2)
+        return np.full((2, 2), 0.1 if weights is self.first else 0.2)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_texts_stay_and_metrics_tell_what_is_learnt(
     with running(model, draft_model=(head,), learn=True, learn_to=folder) as server:
         learning = server.service.target.learning
         assert learning is not None
-        learning.round_rows = 60
+        learning.round_rows, learning.least_judged = 60, 1
         assert texts_of(server) == wanted
         wait_for(lambda: server.metric("learning_swaps") > 0)
         assert server.metric("learning_buffer_rows") > 100
@@ -100,6 +100,7 @@ def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: 
     with running(model, draft_model=(head,), learn=True, learn_key="two", **keys) as server:
         learning = server.service.target.learning
         assert learning is not None
+        learning.least_judged = 1
         for key, count in (("one", 0), ("two", 1), ("two", 2)):
             server.client.headers["authorization"] = f"Bearer {key}"
             server.text("go", max_tokens=30)

@@ -113,6 +113,27 @@ def test_rows_that_belong_to_other_places_teach_nothing(
     assert gains[1] < 0.25 * gains[0]
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_a_head_that_learnt_of_shuffled_rows_never_takes_over(
+    target: NativeModel, trained: TrainedHead, shuffled: bool
+) -> None:
+    """Twelve requests a round; the newest tenth of the buffer judges, shuffled as it is."""
+    drawn, learner = np.random.default_rng(1), a_learner(target, trained)
+    learning = Learning(target, trained, learner, round_rows=10**9, least_judged=50)
+    for number in range(48):
+        text = followed(target, trained, number)
+        if shuffled:
+            text = replace(text, states=drawn.permutation(text.states))
+            text = replace(text, tokens=drawn.permutation(text.tokens))
+        learning.take(text)
+        if number % 12 == 11:
+            learning.catch_up()
+    learning.close()
+    status = learning.status
+    assert status.swaps + status.drops == 4
+    assert (status.swaps == 0) is shuffled
+
+
 def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
     target: NativeModel, trained: TrainedHead, texts: list[WatchedText]
 ) -> None:

@@ -23,9 +23,8 @@ from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import CURVE, in_turns, print_table
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
-from draftwood.drafters import Drafter, DraftRequest, DraftSession, TokenRecycling
+from draftwood.drafters import Drafter, DraftRequest, DraftSession
 from draftwood.drafters.drafter import Reads, VerifiedTree
-from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Method
 from draftwood.sampling import Context
 from draftwood.stats import Step
@@ -35,6 +34,7 @@ from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import Estimate, estimate, paired, pooled_ratio
 from draftwood_bench.run.blank import blank
 from draftwood_methods.drafters.pruned import Pruned
+from draftwood_methods.drafters.token_recycling import TokenRecycling, published_tree
 from draftwood_methods.exits import Exits
 
 RECORDS = RESULTS / "pruning.jsonl"

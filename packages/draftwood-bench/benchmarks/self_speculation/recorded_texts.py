@@ -34,7 +34,7 @@ from draftwood.engine import Options, generate
 from draftwood.models.model import Keep, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
-from draftwood.shapes import BestFirst, Until, Widths
+from draftwood.shapes import BestFirst, Widths
 from draftwood.stats import Stats
 from draftwood.testing.models import TableModel, TableSession
 from draftwood.tree import DraftTree
@@ -42,6 +42,7 @@ from draftwood.verifiers import Match
 from draftwood_bench.plan.prompts import load_prompts
 from draftwood_methods.drafters.cascade import Cascade
 from draftwood_methods.drafters.merged import MergedDrafters
+from draftwood_methods.shapes import Until
 from draftwood_methods.shapes.merged_graph import MergedGraph
 
 TARGET, SMALL = "tinyllama-1.1b", "stories-15m"

@@ -212,17 +212,37 @@ def train(
     Args:
         command: that trains them, for their cards.
     """
-    measure = Measurement() if measures else None
+    measurement = Measurement() if measures else None
     for arm in arms:
         folder = arm.folder(work)
-        if not arm.is_trained(work):
-            outcome = training_of(arm, data, folder, command).run()
-            if outcome.reason == "stopped":  # its head saw less than the others'
-                shutil.rmtree(folder)
-                return
-            print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
-        if measure:
-            measure.arm(arm, folder)
+        made = training_of(arm, data, folder, command)
+        if not arm.is_trained(work) and not train_one(arm.name, made):
+            return
+        if measurement:
+            measurement.arm(arm, folder)
+
+
+def train_one(name: str, training: Training) -> bool:
+    """Train a head; False where it was stopped, and leaves nothing but its checkpoint."""
+    outcome = training.run()
+    if outcome.reason == "stopped":  # its head saw less than the others'
+        shutil.rmtree(training.output)
+        return False
+    print(name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
+    return True
+
+
+def tokens_per_second(training: Training) -> float:
+    """Tokens that a training takes in a second, by three steps of it; nothing of them stays."""
+    settings = replace(training.settings, amount=3, unit="steps", judge_rows=1)
+    probe = replace(training, settings=settings)
+    _ = probe.loaded, probe.dataset.draft_vocabulary(1)
+    begun = time.perf_counter()
+    outcome = probe.run()
+    seconds = time.perf_counter() - begun
+    for leftover in (probe.output, probe.folder):
+        shutil.rmtree(leftover, ignore_errors=True)
+    return outcome.tokens / seconds
 
 
 def training_of(arm: Arm, data: Path, folder: Path, command: str = "") -> PartialTraining:
@@ -306,6 +326,14 @@ class Measurement:
             record |= {"runs": stats.target_runs, "drafted": stats.drafted}
             record |= {"seconds": round(time.perf_counter() - since, 4)}
             append(self.records, record)
+
+
+def measure(arms: Sequence[Arm], work: Path, records: Path) -> None:
+    """Decode with the heads of these arms; what is measured is not measured again."""
+    measurement = Measurement(records=records)
+    for arm in arms:
+        measurement.arm(arm, arm.folder(work))
+        print(arm.name, flush=True)
 
 
 def key(record: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -26,8 +26,6 @@ chosen on one half of the prompts and counts on the other. Intervals are over pr
 """
 
 import argparse
-import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,12 +37,14 @@ from benchmarks.common.json_lines import read
 from benchmarks.training.drafters import (
     TITLES,
     Arm,
-    Measurement,
     eagle,
     key,
     statistical,
+    tokens_per_second,
+    train_one,
     training_of,
 )
+from benchmarks.training.drafters import measure as measure_heads
 from benchmarks.training.family_chains import (
     DIVERGENCES,
     FOLDER,
@@ -137,16 +137,13 @@ def training(arm: FamilyArm, data: Path, work: Path, tokens: int) -> Training:
 
 def train(data: Path, work: Path, tokens: int, only: str | None) -> None:
     """Train what is missing; Ctrl-C ends it after a checkpoint."""
-    missing = [each for each in chosen(tokens, only) if not is_there(each, work)]
+    missing = [each for each in chosen(tokens, only) if not each.is_trained(work)]
     print(f"{hours(missing, data, work, tokens):.1f} hours for {len(missing)} arms", flush=True)
     for arm in missing:
         if arm.drafted:
             draft_answers(data, work, tokens)
-        outcome = training(arm, data, work, tokens).run()
-        if outcome.reason == "stopped":  # its head saw less than the others'
-            shutil.rmtree(arm.folder(work))
+        if not train_one(arm.name, training(arm, data, work, tokens)):
             return
-        print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
 
 
 def hours(missing: Sequence[FamilyArm], data: Path, work: Path, tokens: int) -> float:
@@ -155,16 +152,8 @@ def hours(missing: Sequence[FamilyArm], data: Path, work: Path, tokens: int) -> 
         return 0.0
     first = next((each for each in missing if not each.start), None)
     first = first or next(each for each in arms(tokens) if not each.start)
-    folder, begun = work / "probe", time.perf_counter()
-    made = training_of(first, data, folder)
-    made = replace(made, settings=replace(made.settings, amount=3, unit="steps", judge_rows=1))
-    _ = made.loaded, made.dataset.draft_vocabulary(1)
-    begun = time.perf_counter()
-    outcome = made.run()
-    each = (time.perf_counter() - begun) / outcome.tokens
-    for leftover in (folder, made.folder):
-        shutil.rmtree(leftover, ignore_errors=True)
-    return sum(arm.tokens * each * work_of(arm) / work_of(first) for arm in missing) / 3600
+    rate = tokens_per_second(training_of(first, data, work / "probe"))
+    return sum(arm.tokens * work_of(arm) / work_of(first) for arm in missing) / rate / 3600
 
 
 def work_of(arm: Arm) -> float:
@@ -198,19 +187,11 @@ def chosen(tokens: int, only: str | None) -> list[FamilyArm]:
     return [each for each in every if not wanted or wanted & {each.name, each.question}]
 
 
-def is_there(arm: Arm, work: Path) -> bool:
-    """True if the arm's head is trained."""
-    return (arm.folder(work) / "config.json").is_file()
-
-
 def measure(work: Path, tokens: int, only: str | None) -> None:
     """Decode with the heads that are there; what is measured is not measured again."""
-    there = [arm for arm in chosen(tokens, only) if is_there(arm, work)]
+    there = [arm for arm in chosen(tokens, only) if arm.is_trained(work)]
     if heads := [arm for arm in there if arm.question in HEADS]:
-        measurement = Measurement(records=RECORDS)
-        for arm in heads:
-            measurement.arm(arm, arm.folder(work))
-            print(arm.name, flush=True)
+        measure_heads(heads, work, RECORDS)
     measure_chains({arm.name: arm.folder(work) for arm in there}, tokens)
 
 

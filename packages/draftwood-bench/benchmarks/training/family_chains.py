@@ -29,12 +29,12 @@ from draftwood.engine.method import Method
 from draftwood.heads.folder import load
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
-from draftwood.shapes import Until, Widths
+from draftwood.shapes import Widths
 from draftwood.shapes.shape import Shape
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Rejection
 from draftwood_methods.drafters import S2d, SpecDecPlusPlus
-from draftwood_methods.shapes import Gated
+from draftwood_methods.shapes import Gated, Until
 
 FOLDER = RESULTS / "family"
 DIVERGENCES = ("kl", "reverse-kl", "jsd", "tv")

@@ -31,9 +31,9 @@ from benchmarks.common.json_lines import RESULTS, append, grouped, read
 from benchmarks.training.drafters import (
     Arm,
     Cell,
-    Measurement,
     chosen,
     eagle,
+    measure,
     statistical,
     train,
     training_of,
@@ -178,14 +178,6 @@ def texts(record: Mapping[str, Any]) -> list[Record]:
     )
 
 
-def measure(work: Path, heads: Sequence[Arm]) -> None:
-    """Decode with these heads; what is measured is not measured again."""
-    measurement = Measurement(records=RECORDS)
-    for arm in heads:
-        measurement.arm(arm, arm.folder(work))
-        print(arm.name, flush=True)
-
-
 def judge(data: Path, work: Path, heads: Sequence[Arm]) -> None:
     """Judge these heads, by each way to read their frames."""
     known = {(each["name"], each["data"]) for each in read(JUDGED)}
@@ -291,7 +283,7 @@ def main() -> None:
     elif given.command == "judge":
         judge(given.data, given.work, trained)
     else:
-        measure(given.work, trained)
+        measure(trained, given.work, RECORDS)
 
 
 def show() -> None:

@@ -18,8 +18,6 @@ hold fewer tokens than a run sees, it says how often they are passed over.
 """
 
 import argparse
-import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +27,14 @@ import numpy as np
 import torch
 
 from benchmarks.common.json_lines import RESULTS, append, read
-from benchmarks.training.drafters import Arm, Measurement, eagle, training_of
+from benchmarks.training.drafters import (
+    Arm,
+    Measurement,
+    eagle,
+    tokens_per_second,
+    train_one,
+    training_of,
+)
 from draftwood_bench.records.statistics import DRAWS, Estimate
 from draftwood_train.data.manifest import Manifest
 
@@ -86,15 +91,7 @@ def hours(missing: Sequence[ScalingArm], rate: float) -> float:
 
 def measured_rate(data: Path, work: Path) -> float:
     """Tokens per second of the first run, from three steps of it."""
-    made = training(arms(False)[0], data, work / "probe")
-    made = replace(made, settings=replace(made.settings, amount=3, unit="steps", judge_rows=1))
-    _ = made.loaded, made.dataset.draft_vocabulary(1)
-    begun = time.perf_counter()
-    outcome = made.run()
-    seconds = time.perf_counter() - begun
-    for folder in (made.output, made.folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    return outcome.tokens / seconds
+    return tokens_per_second(training(arms(False)[0], data, work / "probe"))
 
 
 def training(arm: ScalingArm, data: Path, folder: Path) -> Any:
@@ -107,18 +104,13 @@ def training(arm: ScalingArm, data: Path, folder: Path) -> Any:
 def told_plan(data: Path, other: Path | None, work: Path | None, rate: float) -> Iterator[str]:
     """Lines of the plan: runs, hours, and how often the data are passed over."""
     every = [*arms(other is not None), largest()]
-    missing = [arm for arm in every if work is None or not is_there(arm, work)]
+    missing = [arm for arm in every if work is None or not arm.is_trained(work)]
     yield f"{len(every)} runs, {len(missing)} of them to train: {hours(missing, rate):.1f} hours"
     for arm in missing:
         tokens = Manifest.read(other if arm.second and other else data).counts()["tokens"]
         passes = arm.tokens / tokens
         note = f", {passes:.1f} passes over the data" if passes > 1 else ""
         yield f"{arm.name}: {arm.tokens:,} tokens, {hours([arm], rate):.2f} h{note}"
-
-
-def is_there(arm: Arm, work: Path) -> bool:
-    """True if the run's head is trained."""
-    return (arm.folder(work) / "config.json").is_file()
 
 
 def run(data: Path, work: Path, other: Path | None) -> None:
@@ -143,14 +135,7 @@ def run(data: Path, work: Path, other: Path | None) -> None:
 
 def trained(arm: ScalingArm, data: Path, work: Path) -> bool:
     """Train a run unless it is there; False where it was stopped."""
-    if is_there(arm, work):
-        return True
-    outcome = training(arm, data, arm.folder(work)).run()
-    if outcome.reason == "stopped":
-        shutil.rmtree(arm.folder(work))
-        return False
-    print(arm.name, f"{outcome.seconds:.0f} s", dict(outcome.figures), flush=True)
-    return True
+    return arm.is_trained(work) or train_one(arm.name, training(arm, data, arm.folder(work)))
 
 
 def foretell() -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from draftwood.arrays import as_array
 from draftwood.drafters.drafter import DraftRequest
-from draftwood.drafters.partial import OwnPasses, require_depth
+from draftwood.drafters.partial import OwnPasses
 from draftwood.models.model import Layers, Model
 from draftwood.models.requirements import require_ability
 from draftwood.pytorch.tensors import as_tensor
@@ -15,6 +15,7 @@ from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.tree import DraftTree
 from draftwood_methods.exits import Exits
+from draftwood_methods.layers import require_depth
 
 
 def require_exits(model: Model, who: str, layer: int = 1) -> None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Model, PromptInput
 from draftwood.models.requirements import require_ability
-from draftwood.sources.stored_prior import StoredPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
 from draftwood.tree import DraftTree
@@ -185,16 +184,14 @@ def _written(
 
 
 def exits_for(resources: Resources) -> Exits | None:
-    """The exits of a target; None where nothing is to be measured."""
-    return None if resources.stored is None else stored_exits(resources.stored)
+    """The exits of a target, next to whose prior they lie: read from disk, or fitted and stored.
 
-
-def stored_exits(prior: StoredPrior) -> Exits:
-    """The exits of a model, next to whose prior they lie: read from disk, or fitted and stored.
-
-    A file that is damaged, or of other weights, is written again; one that cannot be written is not
-    stored.
+    None where nothing is to be measured. A file that is damaged, or of other weights, is written
+    again; one that cannot be written is not stored.
     """
+    prior = resources.stored
+    if prior is None:
+        return None
     kept = prior.kept_beside("exits", MOST_TOKENS, exit_layers(prior.model.layers))
     if kept is None:
         return _fitted(prior.model, prior.before, PASSING_SECONDS)

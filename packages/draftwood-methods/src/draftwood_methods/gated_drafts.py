@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import Drafter, DraftRequest
 from draftwood.drafters.head_drafts import HeadDrafts
-from draftwood.drafters.resources import Resources, needed
+from draftwood.drafters.head_rows import vocabulary_of, working_dtype
+from draftwood.drafters.resources import Resources
+from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
 from draftwood.tree import Draw
 from draftwood_methods.shapes.gated import Gated
@@ -23,7 +25,9 @@ class GatedDrafter(HeadDrafter):
 
     @classmethod
     def build(cls, resources: Resources) -> Drafter:
-        return cls(needed(resources.head), resources.target, resources.shape or Gated())
+        if resources.head is None:
+            raise ValueError(f"{cls.name} drafts with a trained head; give one")
+        return cls(resources.head, resources.target, resources.shape or Gated())
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

@@ -1,6 +1,6 @@
 """Published methods that draft with trained heads of their own."""
 
-from draftwood.methods.composition import MethodSpec
+from draftwood import methods
 from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.dflash import Dflash
@@ -12,7 +12,7 @@ from draftwood_methods.shapes.gated import Gated
 from draftwood_methods.verifiers.relaxed import Relaxed
 
 OF_HEADS = (
-    MethodSpec(
+    methods.MethodSpec(
         "specdec++",
         "a chain of a draft LM that stops where a trained head holds a rejection likely",
         "Huang et al. 2024, arXiv:2405.19715",
@@ -20,7 +20,7 @@ OF_HEADS = (
         Gated(),
         Rejection(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "s2d",
         "a chain of nested draft LMs, each token from the smallest that is sure",
         "Kavehzadeh et al. 2024, arXiv:2407.01955",
@@ -28,7 +28,7 @@ OF_HEADS = (
         Gated(),
         Rejection(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "dflash",
         "the likeliest nodes of a block that mask tokens draft in one pass",
         "after Chen et al. 2026, arXiv:2602.06036",
@@ -36,7 +36,7 @@ OF_HEADS = (
         BestFirst(depth=3, width=3, size=4),
         Match(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "dflash-rsd",
         "a tree drawn from the same block without replacement, recursive rejection",
         "after Chen et al. 2026, arXiv:2602.06036; Jeon et al. 2024, arXiv:2402.14160",
@@ -44,7 +44,7 @@ OF_HEADS = (
         Widths((2, 1, 1)),
         Rejection(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "specdec",
         "a chain drawn from an independent drafter, one query for each of the next places",
         "after Xia et al. 2022, arXiv:2203.16487",
@@ -52,7 +52,7 @@ OF_HEADS = (
         Widths((1, 1, 1, 1)),
         Rejection(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "specdec-relaxed",
         "the same chain, kept where it is nearly the likeliest; changes what the model says",
         "Xia et al. 2022, arXiv:2203.16487",
@@ -60,7 +60,7 @@ OF_HEADS = (
         Widths((1, 1, 1, 1)),
         Relaxed(),
     ),
-    MethodSpec(
+    methods.MethodSpec(
         "longspec",
         "the likeliest nodes of a head that reads a window and the model's own cache",
         "after Yang et al. 2025, arXiv:2502.17421",

@@ -26,7 +26,7 @@ from draftwood_methods import exits as fitting
 from draftwood_methods.drafters.dynamic_exit import DynamicExit, best_length
 from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.windowed import Windowed
-from draftwood_methods.exits import Exits, stored_exits
+from draftwood_methods.exits import Exits, exits_for
 
 PROMPT = [1, 2, 3, 4, 5]
 
@@ -147,18 +147,20 @@ def test_maps_are_fitted_once_for_each_model(
         return Exits({1: torch.eye(4)})
 
     monkeypatch.setattr(Exits, "of", fit)
-    prior = StoredPrior(model, (0,), weights.parent)
-    stored_exits(prior)
-    assert stored_exits(prior).maps[1].shape == (4, 4)
+    given = Resources(model, stored=StoredPrior(model, (0,), weights.parent))
+    exits_for(given)
+    found = exits_for(given)
+    assert found is not None
+    assert found.maps[1].shape == (4, 4)
     assert len(fitted) == 1
     (path,) = (tmp_path / "home" / "exits").iterdir()
     path.write_bytes(b"half")  # damaged: fitted again
-    stored_exits(prior)
+    exits_for(given)
     assert len(fitted) == 2
     weights.write_bytes(b"other weights")
-    stored_exits(prior)
+    exits_for(given)
     assert len(fitted) == 3
-    stored_exits(StoredPrior(model))  # from memory: not stored
+    exits_for(Resources(model, stored=StoredPrior(model)))  # from memory: not stored
     assert len(list((tmp_path / "home" / "exits").iterdir())) == 2
 
 

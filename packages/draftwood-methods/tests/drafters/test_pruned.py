@@ -9,7 +9,7 @@ import torch
 
 from draftwood import engine
 from draftwood.costs.budget import Budget
-from draftwood.drafters import DraftRequest, TokenRecycling
+from draftwood.drafters import DraftRequest
 from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate, generate_batch
 from draftwood.models.model import Layers
@@ -24,6 +24,7 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.pruned import Pruned, _PrunedSession
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.exits import Exits
 
 PROMPT = [1, 2, 3, 4, 5]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli import options, processes
+from draftwood.cli import options
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
@@ -161,9 +161,7 @@ def serve(
     _check(settings)
     with _needing("serve"):
         from draftwood_serve.run import serve as run
-    processes.run_over(settings.tp, settings.model, settings.dtype, settings.device)
-    if not processes.leads():
-        processes.serve_the_first(settings.tp, settings.model, settings.dtype, settings.device)
+    options.in_processes(settings)
     say = partial(notes().print, style="dim", markup=False)
     tell = _tell if as_json else partial(_welcome, settings)
 

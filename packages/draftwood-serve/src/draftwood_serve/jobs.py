@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from draftwood.engine import ParallelSampling, Task
+from draftwood import engine
+from draftwood.engine import ParallelSampling
 from draftwood.grammar import Tool, ToolChoice
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.prompts import Prompt
 from draftwood_serve.errors import bad_request, one_line
 from draftwood_serve.mailbox import Mailbox
 from draftwood_serve.texts import Choice, PromptText
+
+Prompt = str | Sequence[Mapping[str, Any]]
+"""A text, or the messages of a chat."""
 
 UNLIMITED = 4096  # tokens of an answer if neither request nor model limits it
 
@@ -88,7 +91,7 @@ class TextRequest:
 class TaskOfJob:
     """A task of the batch, and the texts it writes."""
 
-    task: Task
+    task: engine.Sequence | ParallelSampling
     choices: list[Choice]
 
 

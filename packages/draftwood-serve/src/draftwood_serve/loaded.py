@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from draftwood import methods
-from draftwood.engine import Limits, Method
+from draftwood.engine import Limits
 from draftwood.learning.learning import Learning
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
-from draftwood.storage.memory import available_memory
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.errors import one_line
 from draftwood_serve.jobs import Speculation
@@ -134,8 +133,8 @@ class LoadedTarget:
             return None
         pool, wanted = model.pool, self.settings.cache_memory
         pool.limit = wanted
-        if wanted is None and (free := available_memory()) is not None:
-            pool.limit = free // (4 * self.settings.replicas)
+        if wanted is None:
+            pool.take_part(4 * self.settings.replicas)
         least = pool.blocks_for(2 * LEAST_TOKENS) * pool.block_bytes
         if pool.limit is not None and pool.limit < least:
             raise ValueError(
@@ -187,5 +186,4 @@ def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:
             " that size them by what pays, such as auto and suffix"
         )
     smaller = replace(budget, max_draft_tokens=min(most, budget.max_draft_tokens))
-    other = Method(replace(drafter, budget=smaller), method.verifier, method.name, method.otherwise)
-    return lm.with_method(other)
+    return lm.with_method(replace(method, drafter=replace(drafter, budget=smaller)))

@@ -18,7 +18,6 @@ from typing import Any
 
 from draftwood.cluster import Cluster
 from draftwood.loading.hub import described
-from draftwood.native import threads as cpu
 from draftwood_serve.affinity import ReplicaLoad
 from draftwood_serve.errors import one_line
 from draftwood_serve.loaded import require_method
@@ -94,7 +93,7 @@ class ReplicaSet:
         self.when_lost: Callable[[], None] = lambda: None
         self._gone_since: float | None = None
         self._look_again = 0.0
-        own = max(1, cpu.cores() // count)
+        own = self.cluster.share(count)
         self.cluster.connect(count * (settings.threads or own))
         self.restarts, self._ending, self._names = 0, threading.Event(), 0
         try:

@@ -4,11 +4,11 @@ import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from draftwood.model_names import ModelNames
-from draftwood.validation import require_whole
 
 BODY_BYTES = 2 * 2**20
 BODY_SECONDS = 30.0
@@ -75,9 +75,11 @@ class ServeSettings(ModelNames):
         if self.threads is not None:
             least_of["threads"] = 1
         for name, least in least_of.items():
-            require_whole(name, getattr(self, name))
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise TypeError(f"{name} must be a whole number, got {value!r}")
             if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         for name in ("max_step_ms", "request_timeout"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")

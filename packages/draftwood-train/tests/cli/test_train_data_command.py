@@ -87,7 +87,10 @@ def test_sets_that_may_not_be_used_are_refused_before_weights_are_loaded(tmp_pat
 
 def test_help_has_an_example():
     assert "draftwood train data my-data" in run("train", "data", "--help").stdout
-    assert "data" in run("train", "--help").stdout
+    listed = run("train", "--help").stdout
+    assert "data" in listed
+    assert "Train an eagle drafter." in listed
+    assert "Train a medusa drafter." in listed
 
 
 @pytest.mark.proof

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from draftwood.native.threads import cores
+
 CONNECT_SECONDS = 5
 
 
@@ -65,6 +67,11 @@ class Cluster:
                 f"there is no Ray cluster at {self.address} ({error.args[-1]}); give the one that"
                 " `ray start` printed"
             ) from None
+
+    @staticmethod
+    def share(count: int) -> int:
+        """CPUs of this machine for each of so many workers, at least one."""
+        return max(1, cores() // count)
 
     def connect(self, cpus: int) -> None:
         """Join the cluster, or start one of this machine alone.

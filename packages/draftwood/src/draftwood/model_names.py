@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.drafters.resources import FILES, Need, field_of
 from draftwood.heads.places import require_folder, shipped
-from draftwood.loading.names import (
-    DEFAULT_MODEL,
-    require_cache,
-    require_device,
-    require_dtype,
-    require_model,
-)
+from draftwood.loading import names
 from draftwood.methods.drafts import Drafts
 from draftwood.validation import require_file
 
 if TYPE_CHECKING:
     from draftwood.model_set import ModelSet
 
+_MODELS = "A built-in name, a folder, a GGUF file or a Hugging Face id."
+_TEXTS = "Texts that auto and suffix copy from too, of 'draftwood datastore build'."
 _DTYPES = "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
 _DRAFTS = (
     "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
@@ -57,15 +53,9 @@ class ModelNames:
         ValueError: for two draft models of one kind.
     """
 
-    model: str = _named(
-        "A built-in name, a folder, a GGUF file or a Hugging Face id.",
-        DEFAULT_MODEL,
-        show_default=True,
-    )
+    model: str = _named(_MODELS, names.DEFAULT_MODEL, show_default=True)
     draft_model: tuple[str, ...] = _named(_DRAFTS, (), metavar="NAME|FOLDER|FILE", multiple=True)
-    datastore: str | None = _named(
-        "Texts that auto and suffix copy from too, of 'draftwood datastore build'.", metavar="FILE"
-    )
+    datastore: str | None = _named(_TEXTS, metavar="FILE")
     dtype: str | None = _named(f"{_DTYPES} their own]")
     device: str | None = _named("For instance cuda.  [default: the first GPU, else the CPU]")
     cache: str | None = _named("int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]")
@@ -106,13 +96,13 @@ class ModelNames:
             ValueError: for a name that means nothing.
             FileNotFoundError: for a path where nothing is.
         """
-        require_dtype(self.dtype)
-        require_cache(self.cache)
-        require_device(self.device)
+        names.require_dtype(self.dtype)
+        names.require_cache(self.cache)
+        names.require_device(self.device)
         if isinstance(self.model, str):
-            require_model(self.model)
+            names.require_model(self.model)
         if isinstance(self.drafts.model, str):
-            require_model(self.drafts.model, shipped())
+            names.require_model(self.drafts.model, shipped())
         if isinstance(self.drafts.head, str):
             require_folder(self.drafts.head)
         for need, file in self.files.items():

@@ -3,28 +3,25 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads.folder import StoredHead, shipped_for
-from draftwood.heads.packed import why_not
+from draftwood.heads.packed import runs_for
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import load_draft_model, load_target
-from draftwood.loading.hub import blocks_of, described
+from draftwood.loading.hub import folder_of_settings
 from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
 from draftwood.methods.drafts import IN_AUTO, Drafts
+from draftwood.methods.needs import Spec
 from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.tokenizer.protocol import AnyTokenizer
-
-if TYPE_CHECKING:
-    from draftwood.methods import Listing, Method, MethodSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +61,7 @@ class ModelSet:
     @classmethod
     def load(
         cls,
-        names: ModelNames | str | object = DEFAULT_MODEL,
+        names: ModelNames | object = DEFAULT_MODEL,
         tokenizer: AnyTokenizer | None = None,
         *,
         overlap: bool | Overlap = False,
@@ -83,8 +80,9 @@ class ModelSet:
         names = names if isinstance(names, ModelNames) else ModelNames(**{"model": names, **more})
         names.require()
         opened = names.opened()  # before weights are loaded
-        if isinstance(names.model, str) and isinstance(opened.drafts.head, StoredHead):
-            _require_target(opened.drafts.head, names.model)
+        if isinstance(names.model, str) and isinstance(head := opened.drafts.head, StoredHead):
+            head.require_name(names.model, BUILTIN_NAMES)
+            head.require_sizes_in(folder_of_settings(names.model), names.model)
         loaded = load_target(names.model, tokenizer, names.tp, **names.how)
         costs = Calibration(loaded.model, loaded.folder, loaded.dtype, curve)
         prior = StoredPrior(loaded.model, usual_text(loaded.tokenizer), costs.folder)
@@ -110,9 +108,14 @@ class ModelSet:
         return replace(self, files={**self.files, **opened.files}, **given)
 
     @property
+    def drafts(self) -> Drafts:
+        """Draft model and head."""
+        return Drafts(self.draft_model, self.head, self.takes_shipped)
+
+    @property
     def given(self) -> frozenset[Need]:
         """The resources there are."""
-        return Drafts(self.draft_model, self.head).given | frozenset(self.files)
+        return self.drafts.given | frozenset(self.files)
 
     def default_method(self, measure: bool = True) -> str:
         """The method that follows from what drafts.
@@ -128,15 +131,15 @@ class ModelSet:
 
             ahead = self.overlap is not None
             return fastest(self.calibration, self.draft_calibration, measure, ahead)
-        name = Drafts(head=self.head).method
-        return IN_AUTO if name == "auto" and self.head and not self._in_auto(self.head) else name
+        in_auto = self.head is None or runs_for(self.model, self.head)
+        return IN_AUTO if self.drafts.method == "auto" and not in_auto else self.drafts.method
 
     def method(
         self,
-        spec: "str | MethodSpec | Method | None" = None,
+        spec: "str | methods.MethodSpec | methods.Method | None" = None,
         measure: bool = True,
         tree: str | None = None,
-    ) -> "Method":
+    ) -> "methods.Method":
         """A method on the target, with those of the resources that it needs or uses.
 
         Args:
@@ -153,12 +156,11 @@ class ModelSet:
         known = methods.spec(chosen)
         parts: dict[str, Any] = self._resources(known, measure)
         if tree is not None:
-            levels = Drafts(head=self.head).levels
-            parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), levels)
+            parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), self.drafts.levels)
         overlap = self.overlap if known.drafts_ahead else None
         return methods.build(chosen, self.model, **parts, overlap=overlap)
 
-    def _resources(self, known: "Listing | MethodSpec", measure: bool) -> dict[str, Later]:
+    def _resources(self, known: Spec, measure: bool) -> dict[str, Later]:
         """All that there is for a method, by the field of ``Resources`` that it is."""
         files = self.files.items()
         found = {field_of(need): Later(partial(self._source, opened)) for need, opened in files}
@@ -179,32 +181,12 @@ class ModelSet:
 
         return opened.source(vocabulary_digest(self.tokenizer), self.model.vocab_size)
 
-    def _head_for(self, known: "Listing | MethodSpec") -> TrainedHead | None:
+    def _head_for(self, known: Spec) -> TrainedHead | None:
         """The head that was given, or the one that comes with draftwood for this model."""
-        if {"head", "draft-model"} & known.needs:
-            return self.head
-        if self.head is not None and Drafts(head=self.head).method == "auto":
+        takes_any = bool({"head", "draft-model"} & known.needs)
+        if takes_any or (self.head is not None and self.drafts.method == "auto"):
             return self.head
         if not self.takes_shipped or not isinstance(self.model, NativeModel):
             return None
         found = shipped_for(self.model, IN_AUTO)
-        return found if found is not None and self._in_auto(found) else None
-
-    def _in_auto(self, head: TrainedHead) -> bool:
-        """True if ``auto`` can draft with an EAGLE head for this target."""
-        config: Any = head.config
-        return isinstance(self.model, NativeModel) and why_not(config) is None
-
-
-def _require_target(head: StoredHead, target: str) -> None:
-    """Refuse a head of another model by what is known of that without its weights.
-
-    Of a model on the hub only the settings are fetched.
-    """
-    head.require_name(target, BUILTIN_NAMES)
-    folder = Path(target).expanduser()
-    if folder.is_file():
-        folder = blocks_of(target) or folder
-    elif target not in BUILTIN_NAMES:
-        folder = described(target)
-    head.require_sizes_in(folder, target)
+        return found if found is not None and runs_for(self.model, found) else None

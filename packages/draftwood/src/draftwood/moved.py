@@ -45,6 +45,7 @@ MOVED = {
     "draftwood.drafters.pruned": "draftwood_methods.drafters.pruned",
     "draftwood.drafters.shadow": "draftwood.drafters.int4_self_draft",
     "draftwood.drafters.stand": "draftwood_methods.drafters.stand",
+    "draftwood.drafters.token_recycling": "draftwood_methods.drafters.token_recycling",
     "draftwood.drafters.windowed": "draftwood_methods.drafters.windowed",
     "draftwood.drafters.lazy_resources": "draftwood.drafters.resources",
     "draftwood.engine.ahead": "draftwood.engine.executors.ahead",
@@ -95,6 +96,7 @@ MOVED = {
     "draftwood.serve.measures": "draftwood_serve.metrics",
     "draftwood.serve.sums": "draftwood_serve.aggregate",
     "draftwood.shapes.merged_graph": "draftwood_methods.shapes.merged_graph",
+    "draftwood.shapes.until": "draftwood_methods.shapes.until",
     "draftwood.sources.n_grams": "draftwood.sources.auto.n_grams",
     "draftwood.sources.suffix": "draftwood.sources.auto.suffix",
     "draftwood.sources.alike": "draftwood.sources.nearest_state",
@@ -103,6 +105,7 @@ MOVED = {
     "draftwood.sources.shadow": "draftwood.sources.int4_self_draft",
     "draftwood.training": "draftwood_train",
     "draftwood.verifiers.blockwise": "draftwood_methods.verifiers.blockwise",
+    "draftwood.verifiers.optimal": "draftwood_bench.run.optimal",
     "draftwood.verifiers.typical": "draftwood_methods.verifiers.typical",
     "draftwood_bench.report.methods_table": "draftwood_bench.report.method_speeds",
     "draftwood_methods.drafters.horizontal": "draftwood_methods.drafters.per_level",
@@ -114,9 +117,9 @@ EXPORTED = {
     "drafters": (
         *("Aded", "Cascade", "DynamicExit", "EarlyExit", "InputGuided", "Jacobi"),
         *("LayerSearch", "LayerSkip", "LenientCascade", "Lookahead", "MergedDrafters"),
-        *("MergedDrawn", "Pruned", "Stand", "Windowed"),
+        *("MergedDrawn", "Pruned", "Stand", "TokenRecycling", "Windowed"),
     ),
-    "shapes": ("MergedGraph",),
+    "shapes": ("MergedGraph", "Until"),
     "verifiers": ("Distance", "TopN", "Typical"),
 }
 """Names that folders of the core exported before, by folder; draftwood_methods has them now."""
@@ -130,6 +133,7 @@ RENAMED = {
     "draftwood.engine.Answers": "draftwood.engine.ParallelSampling",
     "draftwood.engine.Batch": "draftwood.engine.Scheduler",
     "draftwood.engine.Decoding": "draftwood.engine.Sequence",
+    "draftwood.verifiers.optimal_acceptance": "draftwood_bench.run.optimal.optimal_acceptance",
     "draftwood.sources.Alike": "draftwood.sources.NearestState",
     **{
         f"draftwood.grammar.{name}": f"draftwood_serve.tool_calls.{name}"

@@ -15,12 +15,10 @@ from draftwood.drafters import (
     Nothing,
     PromptLookup,
     SuffixDecoding,
-    TokenRecycling,
     VerifiedTree,
 )
 from draftwood.drafters.draft_model import ProbsBuffer
 from draftwood.drafters.drafter import Drafter, DraftSession
-from draftwood.drafters.token_recycling import published_tree
 from draftwood.engine import Options, generate
 from draftwood.engine.sequence import Sequence
 from draftwood.models.model import ForwardInput, ModelOutput, PromptInput
@@ -46,6 +44,7 @@ from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling, published_tree
 from draftwood_methods.drafters.windowed import Windowed
 from draftwood_methods.exits import Exits
 from reference.sessions import InPython
@@ -79,7 +78,6 @@ TEXTS = [[(7 * first + 3 * place * place) % 64 for place in range(40)] for first
         lambda target: PromptLookup(),
         lambda target: PromptLookup(2, 5, 3),
         lambda target: TokenRecycling(),
-        lambda target: TokenRecycling(prior=BigramPrior.of(target, ranks=8)),
         lambda target: MultiSource(),
         lambda target: MultiSource(
             (Suffix(), NGrams(keep=True), EarlierTexts(100), BigramPrior.of(target)), WIDE

@@ -16,7 +16,8 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.stats import Stats, Step
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.verifiers import Match, Rejection, optimal_acceptance
+from draftwood.verifiers import Match, Rejection
+from draftwood_bench.run.optimal import optimal_acceptance
 from draftwood_methods.verifiers.typical import Typical
 
 

@@ -80,7 +80,7 @@ def trained(target: NativeModel) -> TrainedHead:
 
 def a_learning(target: NativeModel, trained: TrainedHead, *gains: float, **more: Any) -> Learning:
     given = ScriptedLearner(target, list(gains) or [0.0, 1.0])
-    return Learning(target, trained, given, **{"round_rows": 10**9, **more})
+    return Learning(target, trained, given, **{"round_rows": 10**9, "least_judged": 1, **more})
 
 
 def text_of(
@@ -251,11 +251,41 @@ def test_better_means_more_overlap_and_no_fewer_first_tokens() -> None:
         return np.array(rows)
 
     before = figures((0.4, 1), (0.4, 0))
-    assert is_better(before, figures((0.5, 1), (0.4, 0)))
+    assert is_better(before, figures((0.5, 1), (0.49, 0)))
+    assert not is_better(before, figures((0.5, 1), (0.4, 0)))  # may be chance
+    assert not is_better(before[:1], figures((0.5, 1)))
     assert not is_better(before, before)
     assert not is_better(before, figures((0.6, 0), (0.6, 0)))
     assert not is_better(before, figures((np.nan, 1), (0.6, 1)))
     assert not is_better(np.zeros((0, 2)), np.zeros((0, 2)))
+
+
+@pytest.mark.parametrize(("errors", "least", "most"), [(learners.ERRORS, 0.0, 0.05), (0.0, 0.4, 1)])
+def test_gains_of_chance_hardly_ever_take_over(
+    errors: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control asks for any gain at all, however small."""
+    monkeypatch.setattr(learners, "ERRORS", errors)
+    drawn, taken = np.random.default_rng(0), 0
+    for _ in range(500):
+        before, after = drawn.uniform(size=(2, 128, 2))
+        before[:, 1] = after[:, 1] = 0.0  # first tokens decide nothing
+        taken += is_better(before, after)
+    assert least <= taken / 500 <= most
+
+
+def test_nothing_is_learnt_before_enough_is_held_out(
+    target: NativeModel, trained: TrainedHead
+) -> None:
+    user = User(methods.build("auto", target, head=trained))
+    learning = a_learning(target, trained, least_judged=60)
+    for prompt in PROMPTS:
+        written(text_of(target, user.method, prompt, 0.0, learning))  # 39 rows each
+    learning.catch_up()
+    assert learning.status.steps == 0
+    written(text_of(target, user.method, PROMPTS[0], 0.0, learning, tokens=80))
+    learning.catch_up()  # from what waited, too
+    assert (learning.status.steps, learning.status.swaps) == (1, 1)
 
 
 def test_the_thread_learns_when_nothing_runs(target: NativeModel, trained: TrainedHead) -> None:

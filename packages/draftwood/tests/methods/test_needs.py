@@ -14,7 +14,7 @@ from draftwood import methods
 from draftwood.cli.main import main
 from draftwood.costs.budget import default_cost
 from draftwood.costs.calibration import Calibration
-from draftwood.drafters import Drafter, DraftModel, Nothing, TokenRecycling
+from draftwood.drafters import Drafter, DraftModel, Nothing
 from draftwood.drafters.resources import Later, Need, Resources
 from draftwood.heads.folder import save
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
@@ -30,6 +30,7 @@ from draftwood.testing.heads import tiny_drafter
 from draftwood.testing.promises import tables
 from draftwood.verifiers import Match, Rejection
 from draftwood_bench.plan.configurations import PLAIN
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.verifiers.typical import Typical
 
 NOWHERE = str(Path(__file__).parent)  # a folder that is never read

@@ -27,12 +27,12 @@ from draftwood.shapes import (
     Sequoia,
     Shape,
     StochasticBeam,
-    Until,
     Widths,
 )
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_medusa
 from draftwood.testing.promises import tables
+from draftwood_methods.shapes import Until
 
 DRAWN: list[tuple[str, str, Shape]] = [
     ("rsd-s", "4x3", StochasticBeam(4, 3)),

@@ -21,7 +21,7 @@ import draftwood
 from draftwood import methods
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
-from draftwood.drafters import MultiSource, TokenRecycling
+from draftwood.drafters import MultiSource
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.methods import Method
 from draftwood.models.model import Model
@@ -38,6 +38,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Verifier
 from draftwood.verifiers.verifier import NodeProbs, Verdict
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from reference.sessions import InPython, start
 
 THREADS = 8

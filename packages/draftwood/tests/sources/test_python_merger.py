@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwood.costs.budget import Budget
-from draftwood.drafters import DraftRequest, MultiSource, TokenRecycling, VerifiedTree
+from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
 from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, generate
 from draftwood.models.model import ModelOutput
@@ -15,7 +15,6 @@ from draftwood.native import library
 from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
-from draftwood.shapes import Paths
 from draftwood.sources import BigramPrior, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.stats import Stats
@@ -101,16 +100,6 @@ def test_a_prior_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("nothing")
     with pytest.raises(ValueError, match="no bigram prior"):
         BigramPrior.load(tmp_path / "bad")
-
-
-def test_recycling_starts_from_a_prior() -> None:
-    model = table()
-    drafter = TokenRecycling(
-        Paths(((0,), (1,), (0, 0))), ranks=4, prior=BigramPrior.of(model, ranks=4)
-    )
-    tree = drafter.start(request_for(model)).propose(5, Context([], 0))
-    best = model.logits[5].topk(2).indices.tolist()
-    assert tree.token_list == [5, *best, int(model.logits[best[0]].argmax())]
 
 
 @pytest.mark.usefixtures("way")

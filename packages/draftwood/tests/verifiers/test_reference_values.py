@@ -5,16 +5,9 @@ import pytest
 
 from draftwood.testing import distance, emitted_law, law_of, plain_tree, target_law
 from draftwood.tree import Draw
-from draftwood.verifiers import (
-    GreedyPlusOne,
-    KSeq,
-    Match,
-    Rejection,
-    Traversal,
-    Verifier,
-    optimal_acceptance,
-)
+from draftwood.verifiers import GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
 from draftwood.verifiers.k_seq import division_factor
+from draftwood_bench.run.optimal import optimal_acceptance
 from reference.verifiers import EXACT, ROWS, VERIFIERS, Row, acceptance, one_level
 
 SIX_DIGITS = 5e-7

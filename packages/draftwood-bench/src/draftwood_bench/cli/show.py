@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options
-from draftwood.cli.terminal import notes, output, progress
+from draftwood.cli.terminal import notes, output
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from draftwood_bench.plan.order import Progress
     from draftwood_bench.records.files import Record, RunInfo
 
@@ -66,12 +68,28 @@ def typed() -> str:
     return shlex.join(["draftwood", *sys.argv[1:]])
 
 
+def _bar() -> "Bar":
+    """A progress bar on stderr with the time that is left; on a terminal only."""
+    from rich import progress
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+    )
+    hidden = not sys.stderr.isatty()
+    return progress.Progress(*columns, console=notes(), transient=True, disable=hidden)
+
+
 @contextmanager
 def told_progress() -> Iterator["Progress"]:
     """Show the progress of a run on the terminal."""
     from draftwood_bench.plan.order import Progress
 
-    with progress(remaining=True) as bar:
+    with _bar() as bar:
         task = bar.add_task("loading", total=None)
 
         def begin(total: int, done: int) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from draftwood import methods
-from draftwood.methods.measured import MeasuredSpeed
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.records.files import Record, RunInfo
 from draftwood_bench.report.overview import chosen, is_refused
@@ -33,7 +32,7 @@ def _times(name: str, record: Record) -> bool:
 
 def measured_speeds(
     runs: Sequence[MeasuredRun], stated: Mapping[str, MeasuredRun] | None = None
-) -> dict[str, list[MeasuredSpeed]]:
+) -> dict[str, list[methods.MeasuredSpeed]]:
     """Speeds of the methods that were timed with their own trees.
 
     A method stands with the run that is stated for it, so that pages and the package say the same;
@@ -54,7 +53,7 @@ def _draft(run: RunInfo) -> str | None:
     return None if found is None else Path(found).name
 
 
-def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
+def _speeds(name: str, measured: MeasuredRun) -> Iterator[methods.MeasuredSpeed]:
     run = measured.run
     for temperature in temperatures(measured.records):
         for each in chosen(measured.records, run, temperature):
@@ -63,7 +62,7 @@ def _speeds(name: str, measured: MeasuredRun) -> Iterator[MeasuredSpeed]:
                 continue
             if gain is None or whole is None:
                 continue
-            yield MeasuredSpeed(
+            yield methods.MeasuredSpeed(
                 temperature=temperature,
                 decoding=round(gain.value, 2),
                 interval=(round(gain.low, 2), round(gain.high, 2)),

@@ -16,7 +16,6 @@ from draftwood.costs.curve import Curve
 from draftwood.heads import folder as heads
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.weights import WeightsFolder
-from draftwood.models.model import Device
 from draftwood.models.native import NativeModel
 from draftwood.storage.machine import device_name
 from draftwood_bench.plan.prompts import PromptSet
@@ -46,7 +45,7 @@ def describe(
         protocol=protocol.name,
         options=as_json(protocol),
         command=command,
-        **here(device),
+        **here(device_name(device)),
         model=models.model,
         **models.recorded,
         dtype=bench.dtype,
@@ -88,15 +87,15 @@ def head_size(trained: TrainedHead) -> int:
     return own + rows
 
 
-def here(device: Device) -> dict[str, Any]:
-    """The fields of ``RunInfo`` that tell where and when a run is started."""
+def here(device: str) -> dict[str, Any]:
+    """The fields of ``RunInfo`` that tell where, on which device, and when a run is started."""
     return {
         "commit": commit(),
         "versions": versions(),
         "hardware": {
             "processor": processor(),
             "cores": os.cpu_count(),
-            "device": device_name(device),
+            "device": device,
         },
         "threads": torch.get_num_threads(),
         "started": now(),

@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from draftwood import engine
+from draftwood import engine, methods
 from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine import Method, Options, Scheduler
-from draftwood.models.model import Model, ModelSession, chunks
+from draftwood.engine import Options, Scheduler
+from draftwood.models.model import Model, ModelSession
 from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence
 from draftwood.tree import DraftTree
-from draftwood.verifiers.optimal import optimal_acceptance
 from draftwood.verifiers.verifier import NodeProbs
 from draftwood_bench.records.significance import STRICT, two_sample
+from draftwood_bench.run.optimal import optimal_acceptance
 
+PREFILL = 512  # tokens of a pass over the text before
 CANDIDATES = 8  # places among which the one with the most uncertain next token is taken
 
 
@@ -57,7 +58,7 @@ class DistributionTest:
 
 def distribution_test(
     model: Model,
-    method: Method,
+    method: methods.Method,
     sampling: Sampling,
     prompt: Sequence[int],
     answer: Sequence[int],
@@ -122,7 +123,7 @@ class _Prefilled:
     def __init__(
         self,
         model: Model,
-        method: Method,
+        method: methods.Method,
         context: list[int],
         root: int,
         options: Options,
@@ -133,8 +134,8 @@ class _Prefilled:
         self.prompt: list[VerifiedTree] = []
         self.origin = self._decoding(model.start(), 0)
         try:
-            for chunk in chunks(context):
-                self._run(chunk)
+            for start in range(0, len(context), PREFILL):
+                self._run(context[start : start + PREFILL])
             # never verified, so that the draft model's cache stays at the end of the context
             self.drafts = len(self.origin.draft.propose(root, self.origin.context_for())) > 1
         except BaseException:

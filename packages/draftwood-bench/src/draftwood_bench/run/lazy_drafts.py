@@ -11,26 +11,22 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, overload
 
-from draftwood.drafters.draft_model import (
-    DraftDistributions,
-    DraftModel,
-    as_read_by,
-)
+from draftwood.drafters.draft_model import DraftDistributions, DraftModel
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import extend_in_chunks
 from draftwood.models.session import PooledSession
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
-from draftwood.shapes import Independent, Shape, Widths
+from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
 
 
 def widths_of(shape: Shape | None) -> Widths | None:
     """The shape as widths where nodes do not compete; None for others."""
-    if type(shape) is Independent and shape.budget is None:
-        return Widths((shape.chains,) + (1,) * (shape.length - 1), "independent")
-    plain = type(shape) is Widths and shape.budget is None and shape.draw != "greedy-plus-one"
-    return shape if plain and isinstance(shape, Widths) else None
+    known: Any = shape
+    if shape is None or shape.name not in ("widths", "independent") or known.budget is not None:
+        return None
+    return None if known.draw == "greedy-plus-one" else Widths(known.widths, known.draw)
 
 
 def text_of(tree: Any, path: Sequence[int]) -> list[int]:
@@ -125,7 +121,7 @@ class _LazyDrafts(DraftSession):
             self.late.append(root)
             self._begin(LazyTree(root, (), "distinct", self))
             return DraftTree.of([root], [-1])
-        late = as_read_by(self.session.model, [*self.late, root])
+        late = DraftModel.as_read_by(self.session.model, [*self.late, root])
         output = extend_in_chunks(self.session, late)
         widths, self.late = self.widths.widths[:most], []
         tree = self._begin(LazyTree(root, widths, self.widths.draw, self))
@@ -144,7 +140,7 @@ class _LazyDrafts(DraftSession):
     def read(self, node: int) -> Any:
         """Run a node, and those above it that are not in the cache."""
         left = self.path.lead_to(self.path.tree.path_to(node))
-        tokens = as_read_by(self.session.model, left)
+        tokens = DraftModel.as_read_by(self.session.model, left)
         return self._rows(self.session.extend(tokens, keep="last").logits)
 
 

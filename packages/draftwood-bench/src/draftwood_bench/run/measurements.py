@@ -13,6 +13,7 @@ import torch
 
 from draftwood.loading.hub import device_of
 from draftwood.loading.weights import WeightsFolder
+from draftwood.storage.machine import device_name
 from draftwood_bench.plan.measurements import Overhead, SameFile, VerifyCost
 from draftwood_bench.plan.order import MeasurementOrder, Progress
 from draftwood_bench.plan.prompts import load_text
@@ -155,7 +156,7 @@ def _start(order: MeasurementOrder, work: Work, device: torch.device) -> Start:
             prompts=work.prompts,
             weights=weights,
             **what,
-            **here(device),
+            **here(device_name(device)),
         )
 
     return Start(

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
-from draftwood import methods
-from draftwood.engine import ModelInput, Options, generate
+from draftwood import engine, methods
+from draftwood.engine import ModelInput, Options, run_all
 from draftwood.models.model import ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
@@ -234,7 +234,8 @@ class OverheadBench:
         options = Options(Sampling(case.temperature), LONGEST * self.asked.steps, seed=0)
         prompt = [number % case.vocab for number in range(PROMPT_TOKENS)]
         left, since = self.asked.steps, time.perf_counter()
-        for step in generate(models.target, method.drafter, method.verifier, prompt, options):
+        text = engine.Sequence(models.target, method.drafter, method.verifier, prompt, options)
+        for _, step in run_all([text]):
             outside = models.outside(step, time.perf_counter() - since)
             if not step.is_prefill:
                 yield outside, step

@@ -189,7 +189,7 @@ def _measuring(
     if order.workers > 1 or order.ray_address:
         from draftwood_bench.run.workers import spread
 
-        with spread(order, left, bench.plain.model.device, info, progress.say) as found:
+        with spread(order, left, bench.plain.model.device.type, info, progress.say) as found:
             yield found
         return
     with ExitStack() as stack:

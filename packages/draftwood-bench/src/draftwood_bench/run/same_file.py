@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from draftwood.loading.weights import WeightsFolder
-from draftwood.text.prompts import encode_chat
 from draftwood_bench.peers import environments
 from draftwood_bench.peers.process import Adapter, AdapterError
 from draftwood_bench.peers.protocol import PeerRequest, Reply
@@ -68,11 +67,13 @@ class Systems:
         self._prompts = []
         for prompt in found:
             messages = prompt.messages(())
-            if tokenizer.chat_template is None:
-                text = messages[-1]["content"]
-                self._prompts.append(tokenizer(text)["input_ids"])
-            else:
-                self._prompts.append(encode_chat(tokenizer, messages))
+            chats = tokenizer.chat_template is not None
+            text: Any = messages[-1]["content"]
+            if chats:
+                text = tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True
+                )
+            self._prompts.append(tokenizer(text, add_special_tokens=not chats)["input_ids"])
         systems = dict.fromkeys(self.asked.systems)
         self._commands = {each: on_file(each, self._file, self.threads) for each in systems}
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from draftwood import engine
 from draftwood.costs.curve import Curve
-from draftwood.engine import Options, generate
+from draftwood.engine import Options, run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model
@@ -241,9 +242,8 @@ class Workbench:
             settings.exact,
             root_bound,
         )
-        stats = Stats.of(
-            generate(self.plain.model, method.drafter, method.verifier, tokens, options)
-        )
+        text = engine.Sequence(self.plain.model, method.drafter, method.verifier, tokens, options)
+        stats = Stats.of(step for _, step in run_all([text]))
         if stats.root_acceptance is None or stats.root_acceptance_bound is None:
             return {}
         bound = {

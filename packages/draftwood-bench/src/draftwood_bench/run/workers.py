@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from draftwood.cluster import Cluster
-from draftwood.models.model import Device
 from draftwood_bench.plan.models import Models
 from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.files import Record, RunInfo
@@ -64,7 +63,7 @@ class Worker:
 def spread(
     order: "Order",
     units: Sequence[Unit],
-    device: Device,
+    device: str,
     info: RunInfo,
     say: Callable[[str], None],
 ) -> Iterator[Iterator[list[Record]]]:
@@ -73,7 +72,7 @@ def spread(
     Args:
         order: what is measured, and by how many workers where.
         units: what is left of it.
-        device: what the model runs on; each worker has one of this kind, a GPU for itself alone.
+        device: kind of what the model runs on; each worker has one, a GPU for itself alone.
         info: of the run; all workers take its curve, the cost of a pass of the target, and must
             have its weights.
         say: told in one line where workers must wait for the cluster.
@@ -85,7 +84,7 @@ def spread(
     """
     cluster, count = cluster_at(order.ray_address), min(order.workers, len(units))
     ray = cluster.ray
-    needs = {"CPU": order.models.threads or 1, "GPU": int(device.type == "cuda")}
+    needs = {"CPU": order.models.threads or 1, "GPU": int(device == "cuda")}
     cluster.connect(order.workers * needs["CPU"])
     try:
         cluster.require_room(count, needs)
@@ -93,7 +92,7 @@ def spread(
             _tell_of_waiting(ray, count, needs, say)
         remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs["GPU"])(Worker)
         # Ray says which GPU is a worker's
-        models = replace(_found_anywhere(order.models), device=device.type)
+        models = replace(_found_anywhere(order.models), device=device)
         workers = [
             remote.remote(models, order.protocol.settings, info, number) for number in range(count)
         ]

@@ -19,6 +19,7 @@ from draftwood_methods.drafters.s2d import S2d
 from draftwood_methods.drafters.specdec import Specdec
 from draftwood_methods.drafters.specdec_plus_plus import SpecDecPlusPlus
 from draftwood_methods.drafters.stand import Stand
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.drafters.windowed import Windowed
 
 __all__ = [
@@ -43,5 +44,6 @@ __all__ = [
     "SpecDecPlusPlus",
     "Specdec",
     "Stand",
+    "TokenRecycling",
     "Windowed",
 ]

@@ -6,17 +6,12 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.drafters.draft_model import (
-    DraftDistributions,
-    DraftModel,
-    as_read_by,
-)
+from draftwood.drafters.draft_model import DraftDistributions, DraftModel
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
-from draftwood.shapes.base import SoundRows
 from draftwood.sources.source import TargetUpdate
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
@@ -130,20 +125,24 @@ class _Chain:
     Attributes:
         tokens: the root and the chain below it.
         others: for each node of the chain its further children.
-        rows: distribution after each node of the chain.
+        rows: distribution after each node of the chain; uniform where the model's row is broken.
+        is_broken: whether there was such a row.
     """
 
     def __init__(self, root: int, distributions: DraftDistributions) -> None:
         self.tokens, self.distributions = [root], distributions
         self.others: list[list[int]] = []
         self.rows: list[Float[np.ndarray, "1 vocab"]] = []
-        self.sound = SoundRows()
+        self.is_broken = False
 
     def add(self, logits: Float[np.ndarray, "1 vocab"]) -> Float[np.ndarray, "1 vocab"]:
         """The distribution after the newest token, from the middle model's logits there."""
         tree = DraftTree.chain(self.tokens)
-        self.rows.append(self.sound(self.distributions.after(logits, tree, len(tree) - 1)))
-        return self.rows[-1]
+        row = self.distributions.after(logits, tree, len(tree) - 1)
+        if np.isnan(row[0, 0]):  # a sampler's row holds no NaN or nothing else
+            self.is_broken, row = True, np.full_like(row, 1.0 / row.shape[-1])
+        self.rows.append(row)
+        return row
 
     def tree(self, draw: Draw) -> DraftTree:
         tokens, parents = list(self.tokens), list(range(-1, len(self.tokens) - 1))
@@ -155,7 +154,7 @@ class _Chain:
             np.array(parents),
             None if draw == "chosen" else np.concatenate(self.rows),
             draw,
-            is_broken=self.sound.is_broken,
+            is_broken=self.is_broken,
         )
 
 
@@ -214,7 +213,7 @@ class _CascadeSession(DraftSession):
     def _take_in(self) -> None:
         """Run a long text that the middle model has not seen, all but the root."""
         if len(self.late) > LONG:
-            extend_in_chunks(self.session, as_read_by(self.session.model, self.late))
+            extend_in_chunks(self.session, DraftModel.as_read_by(self.session.model, self.late))
             self.late = []
 
     def _draft(self, text: Tail, max_draft_len: int) -> list[int]:
@@ -257,7 +256,7 @@ class _CascadeSession(DraftSession):
             waiting: tokens of the text and the chain that have not been run, the newest last.
             max_draft_len: most tokens of the chain.
         """
-        tree = DraftTree.chain(as_read_by(self.session.model, [*waiting, *drafted]))
+        tree = DraftTree.chain(DraftModel.as_read_by(self.session.model, [*waiting, *drafted]))
         output = self.session.forward(tree)
         kept = 0
         while len(chain.rows) < max_draft_len:

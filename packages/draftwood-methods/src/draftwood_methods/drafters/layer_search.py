@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.drafters.partial import PartialSession, require_depth
+from draftwood.drafters.partial import PartialSession
 from draftwood.drafters.resources import Resources
-from draftwood.models.model import CacheFullError, Model
+from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw
@@ -24,6 +24,7 @@ from draftwood_methods.drafters.layer_sets import (
     programme,
     time_ratio,
 )
+from draftwood_methods.layers import require_depth
 
 Search = Literal["swift", "programme"]
 
@@ -149,7 +150,7 @@ class _LayerSearchSession(PartialSession):
         if self.credit < PRICES[self.config.search] or len(self.newest) <= WINDOW:
             return
         self.credit -= PRICES[self.config.search]
-        with suppress(CacheFullError):  # a fork has no room: the set stays
+        with suppress(MemoryError):  # a fork has no room: the set stays
             self._take(self._found())
 
     def _found(self) -> SET:

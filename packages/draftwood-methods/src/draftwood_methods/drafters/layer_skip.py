@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession
-from draftwood.drafters.partial import PartialSession, require_depth
+from draftwood.drafters.partial import PartialSession
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import Layers
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import Draw
+from draftwood_methods.layers import require_depth
 
 
 def middle_layers(count: int) -> frozenset[int]:

@@ -16,12 +16,12 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.resources import Resources
-from draftwood.drafters.token_recycling import TokenRecycling
 from draftwood.models.model import Layers, Model
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, Shape
 from draftwood.tree import DraftTree, Draw
+from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.exit_passes import ExitPasses, require_exits
 from draftwood_methods.exits import Exits, exit_layers, exits_for
 

@@ -2,5 +2,6 @@
 
 from draftwood_methods.shapes.gated import Gated
 from draftwood_methods.shapes.merged_graph import MergedGraph
+from draftwood_methods.shapes.until import Until
 
-__all__ = ["Gated", "MergedGraph"]
+__all__ = ["Gated", "MergedGraph", "Until"]

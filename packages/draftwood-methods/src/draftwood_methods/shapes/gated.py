@@ -1,14 +1,16 @@
 """A chain that goes on as long as its drafter lets it."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from draftwood.arrays import as_array
 from draftwood.rng import Rng
 from draftwood.shapes import Expand
-from draftwood.shapes.base import joined
-from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 
 
@@ -57,7 +59,7 @@ class Gated:
         return f"gated, at most {self.length}"
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = sys.maxsize
     ) -> DraftTree:
         tree, rows = DraftTree.of([root], [-1], self.draw), []
         while len(rows) < min(self.length, max_draft_len):
@@ -67,4 +69,5 @@ class Gated:
             token = int(rng.draw_distinct(row, 1)[0, 0])
             rows.append(row)
             tree = DraftTree.chain([*tree.token_list, token], self.draw)
-        return DraftTree(tree.tokens, tree.parents, joined(rows) if rows else None, self.draw)
+        probs = np.concatenate(rows) if rows else None
+        return DraftTree(tree.tokens, tree.parents, probs, self.draw)

@@ -1,5 +1,6 @@
 """The likeliest nodes, where nodes that end alike share one run of the drafter."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,7 +11,7 @@ from jaxtyping import Float
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.shapes import Expand
-from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 
 LEAST_PROBABILITY = 1e-30  # so that its logarithm is finite
@@ -66,7 +67,7 @@ class MergedGraph:
         return f"merged-graph {self.width}x{self.depth}, keep {self.size}, {self.agreeing} agreeing"
 
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = sys.maxsize
     ) -> DraftTree:
         grown = _Grown([root])
         leaves = [0]

@@ -1,8 +1,14 @@
 """Common parts of lossy rules."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+from jaxtyping import Float
+
 from draftwood.sampling import LazyProbs
+from draftwood.tree import DraftTree
+from draftwood.verifiers.base import require_known
 from draftwood.verifiers.verifier import NodeProbs
 
 
@@ -11,3 +17,32 @@ def never_one_hot(probs: NodeProbs) -> NodeProbs:
     if not isinstance(probs, LazyProbs):
         return probs
     return replace(probs, sampler=probs.sampler.for_drafting(), rows={})
+
+
+def longest_path(
+    tree: DraftTree,
+    target_probs: NodeProbs,
+    likes: Callable[[Float[np.ndarray, " vocab"]], Callable[[int], bool]],
+) -> int:
+    """The deepest node whose path holds nothing but tokens that a lossy rule likes.
+
+    Of equally deep ones it is the first. Tokens that the draft cannot draw are none. Raises as
+    ``require_known``.
+
+    Args:
+        likes: given the distribution after a node, says which tokens after it will do.
+    """
+    require_known(tree, target_probs)
+    longest, level = 0, [0]
+    while level:
+        longest, below = level[0], list[int]()
+        for node in level:
+            children = [child for child in tree.children[node] if not _is_filler(tree, child)]
+            will_do = likes(target_probs[node]) if children else None
+            below += [c for c in children if will_do is not None and will_do(tree.token_list[c])]
+        level = below
+    return longest
+
+
+def _is_filler(tree: DraftTree, child: int) -> bool:
+    return tree.is_drawn and float(tree.row_of(child)[tree.token_list[child]]) == 0.0

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.base import longest_path
 from draftwood.verifiers.verifier import NodeProbs, Verdict
-from draftwood_methods.verifiers.base import never_one_hot
+from draftwood_methods.verifiers.base import longest_path, never_one_hot
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from jaxtyping import Float
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.base import longest_path, require_known
 from draftwood.verifiers.verifier import NodeProbs, Verdict
-from draftwood_methods.verifiers.base import never_one_hot
+from draftwood_methods.verifiers.base import longest_path, never_one_hot
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Relaxed:
             raise ValueError(f"tau must be a difference of log probabilities, got {self.tau}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
         longest = longest_path(tree, never_one_hot(target_probs), self._likes)
         return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
 

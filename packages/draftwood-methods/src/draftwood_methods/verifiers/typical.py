@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import longest_path
 from draftwood.verifiers.verifier import NodeProbs, Verdict
+from draftwood_methods.verifiers.base import longest_path
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ class RecipeCommand(click.Command):
             " beside OUTPUT, in OUTPUT.training. A training that was stopped, by whatever, goes on"
             " with the same command and --resume."
         )
-        super().__init__(name, callback=self._run, help=help, short_help=f"Train a {name} drafter.")
+        article = "an" if name[0] in "aeiou" else "a"
+        short = f"Train {article} {name} drafter."
+        super().__init__(name, callback=self._run, help=help, short_help=short)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*_common(), *recipe_options(_recipe(str(self.name))), *super().get_params(ctx)]

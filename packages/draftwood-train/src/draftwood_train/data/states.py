@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Int8
 from numpy.lib.stride_tricks import as_strided
 from torch import Tensor
 
-from draftwood.models.model import Model, ModelOutput, ModelSession, chunks
+from draftwood.models.model import Model, ModelOutput, ModelSession
 from draftwood.native.rows import topk_probs
 
 PREFILL = 128
@@ -111,7 +111,7 @@ def extend(
 ) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"], Float[Tensor, " vocab"]]:
     """Append tokens; states and normalisers at all of them, and the last one's logits."""
     states, normalizers, last = [], [], None
-    for chunk in chunks(tokens, PREFILL):
+    for chunk in _chunks(tokens):
         output = session.extend(chunk, keep="all", hidden=tuple(layers))
         states.append(stacked([output], layers).float())
         normalizers.append(likeliest(output.logits.float())[1])
@@ -119,6 +119,10 @@ def extend(
     if last is None:
         raise ValueError("there must be at least one token")
     return torch.cat(states), torch.cat(normalizers), last
+
+
+def _chunks(tokens: Sequence[int]) -> list[Sequence[int]]:
+    return [tokens[start : start + PREFILL] for start in range(0, len(tokens), PREFILL)]
 
 
 def states_of(
@@ -141,7 +145,7 @@ def states_alone(
     try:
         passes = [
             stacked([session.extend(chunk, "none", tuple(layers))], layers).float()
-            for chunk in chunks(tokens.tolist(), PREFILL)
+            for chunk in _chunks(tokens.tolist())
         ]
     finally:
         session.close()

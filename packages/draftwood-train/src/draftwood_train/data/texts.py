@@ -29,35 +29,40 @@ class TopTokens:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenText:
-    """A prompt and the target's own answer, read without running the target.
+class AnsweredText:
+    """A prompt and the target's own answer.
 
     Attributes:
         tokens: prompt and answer.
         answer: place of the answer's first token.
         is_greedy: whether the answer is the likeliest or drawn at temperature 1.
         source: set that the prompt comes from; "own" where the target wrote it.
-        kind: of the task, such as "code" or "summary"; the source where none is known.
-        top: the target's distribution at the answer; None where it was not stored.
     """
 
     tokens: Int[Tensor, " places"]
     answer: int
     is_greedy: bool
     source: str
+
+
+@dataclass(frozen=True, eq=False)
+class TokenText(AnsweredText):
+    """A text read without running the target.
+
+    Attributes:
+        kind: of the task, such as "code" or "summary"; the source where none is known.
+        top: the target's distribution at the answer; None where it was not stored.
+    """
+
     kind: str
     top: TopTokens | None
 
 
 @dataclass(frozen=True, eq=False)
-class StoredText:
-    """A prompt and the target's own answer, with what the target computed on the way.
+class StoredText(AnsweredText):
+    """A text with what the target computed on the way.
 
     Attributes:
-        tokens: prompt and answer.
-        answer: place of the answer's first token.
-        is_greedy: whether the answer is the likeliest or drawn at temperature 1.
-        source: set that the prompt comes from; "own" where the target wrote it.
         states: inputs of decoder layers at each place, in the order of the data set's ``layers``;
             the number after the last layer means the state after the final norm.
         log_normalizer: of the target's logits over its whole vocabulary at each place, so that
@@ -66,10 +71,6 @@ class StoredText:
         top: the target's distribution at the answer; None where states were stored.
     """
 
-    tokens: Int[Tensor, " places"]
-    answer: int
-    is_greedy: bool
-    source: str
     states: Float[Tensor, "places layers dim"]
     log_normalizer: Float[Tensor, " places"]
     kind: str = ""

@@ -229,6 +229,16 @@ def load(
     return LanguageModel.of(names.load(overlap), method, measure, tree=tree)
 
 
+def in_processes(names: ModelNames) -> None:
+    """Go on in as many processes as are to hold the model; return in the one that decides."""
+    from draftwood.cli import processes
+
+    how = names.tp, names.model, names.dtype, names.device
+    processes.run_over(*how)
+    if not processes.leads():
+        processes.serve_the_first(*how)
+
+
 def instructions(lm: "LanguageModel") -> str | None:
     """Name the instructions that multiply the model's matrices; None where PyTorch does that."""
     from draftwood.models.native import NativeModel

@@ -34,7 +34,7 @@ def _piped_width(width: int = 120) -> int | None:
     return None if os.environ.get("COLUMNS") else width
 
 
-def progress(remaining: bool = False) -> "Progress":
+def progress() -> "Progress":
     """A progress bar on stderr that shows itself on a terminal only and leaves no trace."""
     from rich.console import Console
     from rich.progress import (
@@ -43,7 +43,6 @@ def progress(remaining: bool = False) -> "Progress":
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
 
     return Progress(
@@ -51,7 +50,6 @@ def progress(remaining: bool = False) -> "Progress":
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        *([TextColumn("left"), TimeRemainingColumn()] if remaining else []),
         console=Console(file=sys.stderr),
         transient=True,
         disable=not sys.stderr.isatty(),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from draftwood.drafters.nothing import Nothing
     from draftwood.drafters.prompt_lookup import PromptLookup
     from draftwood.drafters.suffix_decoding import SuffixDecoding
-    from draftwood.drafters.token_recycling import TokenRecycling
 
 _HOMES = {
     "draftwood.drafters.ctc_drafter": ("CtcDrafter", "CtcPaper", "CtcRaw"),
@@ -29,7 +28,6 @@ _HOMES = {
     "draftwood.drafters.prompt_lookup": ("PromptLookup",),
     "draftwood.drafters.int4_self_draft": ("Int4SelfDraft",),
     "draftwood.drafters.suffix_decoding": ("SuffixDecoding",),
-    "draftwood.drafters.token_recycling": ("TokenRecycling",),
     "draftwood.drafters.drafter": ("Drafter", "DraftRequest", "DraftSession", "VerifiedTree"),
 }
 
@@ -50,7 +48,6 @@ __all__ = [
     "Nothing",
     "PromptLookup",
     "SuffixDecoding",
-    "TokenRecycling",
     "VerifiedTree",
     "WithInt4SelfDraft",
 ]

@@ -93,6 +93,11 @@ class DraftModel(Drafter):
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({(shape or Widths()).draw})
 
+    @staticmethod
+    def as_read_by(model: Model, tokens: Sequence[int]) -> list[int]:
+        """The tokens as a draft model reads them: what it lacks is read as another token."""
+        return [token if token < model.vocab_size else STAND_IN for token in tokens]
+
     def start(self, request: DraftRequest) -> DraftSession:
         return _DraftModelSession(self, request)
 
@@ -165,7 +170,7 @@ class _DraftModelSession(BranchingSession):
         # first node.
         self.go_on()
         self.tokens.follow([root])
-        late = as_read_by(self.session.model, [*self.late, root])
+        late = DraftModel.as_read_by(self.session.model, [*self.late, root])
         output = extend_in_chunks(self.session, late, self.tokens.hidden)
         self.newest = first_logits = self.tokens.logits(output)
         self.session.rewind(1)
@@ -209,7 +214,7 @@ class _DraftModelSession(BranchingSession):
         places = 1 + len(self.late) + draft.most
         if limit is not None and session.length + places > limit:
             return None
-        late, self.newest = as_read_by(session.model, self.late), None
+        late, self.newest = DraftModel.as_read_by(session.model, self.late), None
         if len(late) > MOST_LATE:
             extend_in_chunks(session, late)
             self.late = late = []
@@ -265,11 +270,6 @@ def _native_draft(config: DraftModel, session: _DraftModelSession) -> NativeDraf
 
 def _always() -> None:
     """Nothing ends a session's passes."""
-
-
-def as_read_by(model: Model, tokens: Sequence[int]) -> list[int]:
-    """The tokens as a draft model reads them: what it lacks is read as another token."""
-    return [token if token < model.vocab_size else STAND_IN for token in tokens]
 
 
 class ProbsBuffer:

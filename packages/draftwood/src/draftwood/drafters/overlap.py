@@ -2,11 +2,12 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
+from draftwood.drafters.resources import Need
 from draftwood.models.model import Device
 from draftwood.native.threads import (
     MOST,
@@ -174,3 +175,36 @@ def require_places(target: Device, draft: Device, overlap: Overlap) -> None:
             f" on {target}; load the draft model on the CPU or a second device, or leave overlap"
             " out"
         )
+
+
+_NOT_AHEAD: Mapping[Need, str] = {
+    "layers": "drafts with parts of the target itself, which are at work in its passes",
+    "head": "reads the target's hidden states, which are there only after its passes",
+    "draft-model": "learns from its drafts, so that none can be taken back",
+}
+_FREE = "has drafts that cost next to nothing, so that there is nothing to hide"
+
+
+class AsksAhead(Protocol):
+    """A method or a drafter, as it tells what it needs."""
+
+    @property
+    def drafts_ahead(self) -> bool: ...
+
+    @property
+    def needs(self) -> frozenset[Need]: ...
+
+
+def require_ahead(name: str, method: AsksAhead) -> None:
+    """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    if method.drafts_ahead:
+        return
+    why = next((why for need, why in _NOT_AHEAD.items() if need in method.needs), _FREE)
+    raise ValueError(
+        f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
+        " model alone, for instance rsd-s"
+    )

@@ -7,27 +7,16 @@ from jaxtyping import Float
 
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput
-from draftwood.models.requirements import require_ability, require_layers
+from draftwood.models.model import ForwardInput, Layers, ModelOutput
+from draftwood.models.requirements import require_layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.shapes.base import grow_sound
 from draftwood.shapes.shape import RowsAfter
 from draftwood.tree import DraftTree
 
-LEAST_LAYERS = 4  # of a model that does without some of them
-
 Logits = Callable[[DraftTree, int], Float[np.ndarray, "nodes draft_vocab"]]
 """The logits with which to draft behind the nodes from one on."""
-
-
-def require_depth(model: Model, who: str) -> None:
-    """Raise ValueError unless a model has enough layers to do without some."""
-    if model.layers < LEAST_LAYERS:
-        raise ValueError(
-            f"{who} needs a model of at least {LEAST_LAYERS} layers, this one has {model.layers}"
-        )
-    require_ability(model, "partial", who)
 
 
 class OwnPasses:

@@ -90,6 +90,12 @@ def why_not(config: EagleConfig | LmConfig, products: Products = "int8") -> str 
     return native.why_not(shape_of(config), products)
 
 
+def runs_for(target: Model, trained: TrainedHead) -> bool:
+    """True if the library can run an EAGLE head or a draft LM for a target."""
+    config: Any = trained.head.config
+    return isinstance(target, NativeModel) and why_not(config) is None
+
+
 def shape_of(config: EagleConfig | LmConfig) -> HeadShape:
     """Sizes and switches of the head in the library's form."""
     is_eagle = isinstance(config, EagleConfig)

@@ -95,13 +95,21 @@ def output_rows(trained: "TrainedHead", target: "Model") -> Rows:
     return as_array(target.embeddings_and_head.weights().head[trained.draft_tokens])
 
 
+ERRORS = 2.0
+"""Standard errors by which the overlap must grow: about one in forty gains of chance is larger."""
+
+
 def is_better(before: Float[np.ndarray, "places 2"], after: Float[np.ndarray, "places 2"]) -> bool:
     """True if more is accepted after than before, by overlap, and as many first tokens are right.
+
+    The overlap must grow by more than chance lets it, given how far the places differ.
 
     Args:
         before: as ``Learner.judge`` gives it; ``after`` likewise, of the same places.
     """
-    if not len(before) or not np.isfinite(after).all():
+    if len(before) < 2 or not np.isfinite(after).all():
         return False
-    overlap, hits = (after - before).mean(axis=0)
-    return bool(overlap > 0.0 and hits >= 0.0)
+    gains = after - before
+    overlap, hits = gains.mean(axis=0)
+    error = gains[:, 0].std(ddof=1) / len(gains) ** 0.5
+    return bool(overlap > ERRORS * error and hits >= 0.0)

@@ -25,6 +25,8 @@ MEMORY = 256 * 2**20
 """Bytes of a buffer, where nothing else is said."""
 ROUND_ROWS = 2048
 """New rows of answers after which a round begins: fewer tell too little of what is better."""
+LEAST_JUDGED = 128
+"""Rows of answers held out below which no round begins: new weights would be judged by chance."""
 
 
 class Follower(Protocol):
@@ -61,7 +63,8 @@ class Learning(InProcess):
 
     Texts that ended come into a bounded buffer. While nothing runs, a thread at low priority trains
     a copy of the head on them. The copy takes over between texts, and only where it is better on
-    the newest tenth of the buffer, which it was not trained on; else it is dropped.
+    the newest tenth of the buffer, which it was not trained on, by more than chance; else it is
+    dropped.
 
     Differs from the paper: rejected places count most but not alone, so that what was right stays
     right; the learner keeps weights near those at the beginning.
@@ -74,6 +77,7 @@ class Learning(InProcess):
         folder: keeps the buffer and the head that was learnt; None writes nothing.
         round_rows: new rows of answers after which a round begins.
         gate: held by whatever learning has to wait for.
+        least_judged: rows of answers held out below which no round begins.
 
     Attributes:
         trained: the head in use.
@@ -95,10 +99,12 @@ class Learning(InProcess):
         folder: Path | None = None,
         round_rows: int = ROUND_ROWS,
         gate: IdleGate | None = None,
+        least_judged: int = LEAST_JUDGED,
     ) -> None:
         if target.device.type != "cpu":
             raise ValueError(f"heads learn beside CPUs, and this model is on {target.device.type}")
         self.trained, self.target, self.round_rows = trained, target, round_rows
+        self.least_judged = least_judged
         self.buffer = LearningBuffer(memory)
         self.learner = learner or make_learner(trained, target)
         self.gate = gate or IdleGate()
@@ -209,8 +215,8 @@ class Learning(InProcess):
         self._read = self.buffer.added
         older, newest = self.buffer.split()
         new = [text for text in older if text not in self._trained_on]
-        if not new:
-            return
+        if not new or sum(text.answer_rows for text in newest) < self.least_judged:
+            return  # what is new waits for the next round
         old = [text for text in older if text in self._trained_on]
         try:
             own = self.trained.weights

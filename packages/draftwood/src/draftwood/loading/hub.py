@@ -111,6 +111,16 @@ def folder_of(name: str, dtype: Any = None) -> Path:
     return folder
 
 
+def folder_of_settings(name: str) -> Path:
+    """Folder whose config.json describes a model; of one on the hub only the settings are fetched.
+
+    Raises as `resolve`.
+    """
+    if (path := Path(name).expanduser()).is_file():
+        return blocks_of(name) or path
+    return path if name in BUILTIN_NAMES else described(name)
+
+
 def blocks_of(name: str) -> Path | None:
     """The folder that describes the GGUF file which `name` means, whose matrices are used in place.
 

@@ -13,18 +13,21 @@ from draftwood.methods.trees import require_tree, shape_of, trees_of
 if TYPE_CHECKING:
     from draftwood.engine.method import Method, Promise
     from draftwood.methods.composition import MethodSpec
+    from draftwood.methods.measured import MeasuredSpeed
     from draftwood.methods.parts import Parts, PartsWarning, known_parts
     from draftwood.methods.registry import build, known, recipe
 
 _HOMES = {
     "draftwood.engine.method": ("Method", "Promise"),
     "draftwood.methods.composition": ("MethodSpec",),
+    "draftwood.methods.measured": ("MeasuredSpeed",),
     "draftwood.methods.parts": ("Parts", "PartsWarning", "known_parts"),
     "draftwood.methods.registry": ("build", "known", "recipe"),
 }
 
 __all__ = [
     "Listing",
+    "MeasuredSpeed",
     "Method",
     "MethodSpec",
     "Parts",

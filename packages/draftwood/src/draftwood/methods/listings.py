@@ -145,7 +145,9 @@ def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
         *get_close_matches(method, sources, n=3, cutoff=0.75),
     ] or get_close_matches(method, sources, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sources)}"
-    return ValueError(f"there is no method {method!r}; {hint}")
+    known = any(entry.value == "draftwood_methods" for entry in _others())
+    more = "" if known else "; more come with: pip install 'draftwood[methods]'"
+    return ValueError(f"there is no method {method!r}; {hint}{more}")
 
 
 @cache

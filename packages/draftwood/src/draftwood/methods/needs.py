@@ -1,16 +1,14 @@
 """Refusals of methods that lack a resource, and of what none of them uses; imports nothing."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Union
 
-from draftwood.drafters.resources import GIVEN
+from draftwood.drafters.resources import GIVEN, Need
 from draftwood.methods.listings import Listing, Named, listing
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from draftwood.drafters import Drafter
-    from draftwood.drafters.resources import Need
     from draftwood.engine.method import Method
     from draftwood.methods.composition import MethodSpec
 
@@ -23,7 +21,7 @@ def spec(method: Named) -> Spec:
     return listing(method) if isinstance(method, str) else method
 
 
-def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
+def lacking(method: Named, given: Collection[Need]) -> Need | None:
     """The resource that a method cannot do without and does not get; None where there is none."""
     missing = spec(method).needs - frozenset(given)
     if head_stands_in(method, given):
@@ -31,13 +29,13 @@ def lacking(method: Named, given: "Collection[Need]") -> "Need | None":
     return next((need for need in GIVEN if need in missing), None)
 
 
-def head_stands_in(method: Named, given: "Collection[Need]") -> bool:
+def head_stands_in(method: Named, given: Collection[Need]) -> bool:
     """True if a trained head takes the place of a draft model that a method needs."""
     known, there = spec(method), frozenset(given)
     return "draft-model" in known.needs - there and "head" in known.uses & there
 
 
-def taken(method: "Named | Method", given: "Collection[Need]") -> "frozenset[Need]":
+def taken(method: "Named | Method", given: Collection[Need]) -> frozenset[Need]:
     """The given resources that a method takes; a method that is built takes none.
 
     Beside a draft model it takes no head that would stand in.
@@ -51,7 +49,7 @@ def taken(method: "Named | Method", given: "Collection[Need]") -> "frozenset[Nee
 
 def require(
     methods: "Sequence[str | MethodSpec | Method]",
-    given: "Collection[Need]" = (),
+    given: Collection[Need] = (),
     overlap: bool = False,
 ) -> None:
     """Refuse methods that lack a resource, and resources that none of them uses.
@@ -63,53 +61,26 @@ def require(
     Raises:
         ValueError: with what is wrong and how to mend it.
     """
-    built = [method for method in methods if is_built(method)]
-    if built and (given or overlap):
+    built = next((method for method in methods if is_built(method)), None)
+    if built is not None and (given or overlap):
         raise ValueError(
-            f"method {built[0].name!r} is built already and takes no further parts; leave out draft"
+            f"method {built.name!r} is built already and takes no further parts; leave out draft"
             " model, files, shape and overlap"
         )
     specs = [spec(method) for method in methods if not is_built(method)]
     for each in specs:
         if (need := lacking(each, given)) is not None:
             raise ValueError(f"method {each.name!r} {GIVEN[need][0]}")
-    if specs:
-        _require_used(specs, given)
-    if specs and overlap and not any(each.drafts_ahead for each in specs):
-        require_ahead(specs[0].name, specs[0])
-
-
-def _require_used(specs: "Sequence[Spec]", given: "Collection[Need]") -> None:
-    """Refuse resources that no method uses."""
     takes = {need for each in specs for need in taken(each, given)}
-    for need, (_, unused) in GIVEN.items():
-        if need in given and need not in takes:
-            names = list(dict.fromkeys(repr(each.name) for each in specs))
-            subject = f"method{'s' * (len(names) > 1)} {', '.join(names)}"
-            raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {unused}")
+    idle = [unused for need, (_, unused) in GIVEN.items() if need in given and need not in takes]
+    if specs and idle:
+        names = list(dict.fromkeys(repr(each.name) for each in specs))
+        subject = f"method{'s' * (len(names) > 1)} {', '.join(names)}"
+        raise ValueError(f"{subject} use{'s' * (len(names) == 1)} no {idle[0]}")
+    if overlap and specs and not any(each.drafts_ahead for each in specs):
+        from draftwood.drafters.overlap import require_ahead
 
-
-_NOT_AHEAD: "Mapping[Need, str]" = {
-    "layers": "drafts with parts of the target itself, which are at work in its passes",
-    "head": "reads the target's hidden states, which are there only after its passes",
-    "draft-model": "learns from its drafts, so that none can be taken back",
-}
-_FREE = "has drafts that cost next to nothing, so that there is nothing to hide"
-
-
-def require_ahead(name: str, method: "Spec | type[Drafter]") -> None:
-    """Refuse to overlap drafts and passes where a method's drafts cannot be made meanwhile.
-
-    Raises:
-        ValueError: with the reason.
-    """
-    if method.drafts_ahead:
-        return
-    why = next((why for need, why in _NOT_AHEAD.items() if need in method.needs), _FREE)
-    raise ValueError(
-        f"method {name!r} {why}; leave overlap out, or choose a method that drafts with a draft"
-        " model alone, for instance rsd-s"
-    )
+        require_ahead(specs[0].name, specs[0])
 
 
 def is_built(method: "Named | Method") -> "TypeIs[Method]":

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from draftwood.drafters import Drafter
-from draftwood.drafters.overlap import Overlap, require_places
+from draftwood.drafters.overlap import Overlap, require_ahead, require_places
 from draftwood.drafters.resources import GIVEN, Later, Need, Resources, field_of
 from draftwood.engine.method import Method
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import all_listed, unknown
-from draftwood.methods.needs import head_stands_in, is_built, require, require_ahead, taken
+from draftwood.methods.needs import head_stands_in, is_built, require, taken
 from draftwood.methods.recipes import own_recipes
 from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model

@@ -104,7 +104,7 @@ def forms_of(recipe: "MethodSpec") -> tuple[Form, ...]:
     if shape is None:
         return ("best",) if recipe.drafter.searches else ()
     chain = getattr(shape, "widths", (0,)) == (1,) * shape.nodes
-    return ("chain",) if chain else tuple(_makers().get(type(shape), {}))
+    return ("chain",) if chain else tuple(_makers_for(shape))
 
 
 def shape_of(text: str, recipe: "MethodSpec", levels: int | None = None) -> "Shape":
@@ -126,12 +126,13 @@ def shape_of(text: str, recipe: "MethodSpec", levels: int | None = None) -> "Sha
         depth = min(tree.nodes, most, levels or most)
         tree = replace(tree, numbers=(tree.nodes, depth))
     usual = recipe.shape or BestFirst()
-    return _makers()[type(usual)][tree.form](usual, tree)
+    return _makers_for(usual)[tree.form](usual, tree)
 
 
 def text_of(shape: "Shape | None") -> str | None:
     """A shape as a user would write it; None where no text says it."""
     from draftwood import shapes
+    from draftwood.shapes.shape import ChosenChain
 
     match shape:
         case shapes.Widths(widths=widths) if max(widths) == 1:
@@ -145,8 +146,8 @@ def text_of(shape: "Shape | None") -> str | None:
             return f"best:{nodes}x{min(depth, nodes)}"
         case shapes.Sequoia(budget=nodes, max_depth=depth):
             return f"best:{nodes}x{min(depth, nodes)}"
-        case shapes.Until(length=length):
-            return str(length)
+        case ChosenChain():
+            return str(shape.depth)
         case _:
             return None
 
@@ -216,6 +217,14 @@ def _listed(forms: Sequence[Form] | Mapping[Form, str]) -> str:
     return " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
 
 
+def _makers_for(usual: "Shape") -> "Mapping[Form, Maker]":
+    """Makers of shapes for a method by its usual one."""
+    from draftwood.shapes.shape import ChosenChain
+
+    chain: Mapping[Form, Maker] = {"chain": lambda usual, tree: usual.with_length(tree.depth)}
+    return chain if isinstance(usual, ChosenChain) else _makers().get(type(usual), {})
+
+
 def _makers() -> "Mapping[type, Mapping[Form, Maker]]":
     """Makers of shapes by the kind of a method's usual one."""
     from draftwood import shapes
@@ -237,9 +246,6 @@ def _makers() -> "Mapping[type, Mapping[Form, Maker]]":
         ranks = usual.acceptance if tree.form == "best" else usual.acceptance[:1]
         return replace(usual, acceptance=ranks, budget=tree.nodes, max_depth=tree.depth)
 
-    def until(usual: Any, tree: Tree) -> "Shape":
-        return replace(usual, length=tree.depth)
-
     return {
         shapes.Widths: {"widths": widths, "chain": widths},
         shapes.StochasticBeam: {"beams": beams, "chain": beams},
@@ -247,7 +253,6 @@ def _makers() -> "Mapping[type, Mapping[Form, Maker]]":
         shapes.BestFirst: {"best": best, "widths": ranks, "chain": best},
         shapes.Paths: {"widths": ranks, "chain": ranks},
         shapes.Sequoia: {"best": planned, "chain": planned},
-        shapes.Until: {"chain": until},
     }
 
 

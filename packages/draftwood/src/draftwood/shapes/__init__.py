@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from draftwood.shapes.sequoia import Sequoia
     from draftwood.shapes.shape import Expand, Shape
     from draftwood.shapes.stochastic_beam import StochasticBeam
-    from draftwood.shapes.until import Until
     from draftwood.shapes.widths import Widths
 
 _HOMES = {
@@ -21,7 +20,6 @@ _HOMES = {
     "draftwood.shapes.paths": ("Paths",),
     "draftwood.shapes.sequoia": ("Sequoia",),
     "draftwood.shapes.stochastic_beam": ("StochasticBeam",),
-    "draftwood.shapes.until": ("Until",),
     "draftwood.shapes.widths": ("Widths",),
 }
 
@@ -33,7 +31,6 @@ __all__ = [
     "Sequoia",
     "Shape",
     "StochasticBeam",
-    "Until",
     "Widths",
 ]
 

@@ -46,8 +46,13 @@ class Independent:
         return f"independent {self.chains}x{self.length}{within(self.budget)}"
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Children of each node, level by level."""
+        return (self.chains,) + (1,) * (self.length - 1)
+
+    @property
     def _widths(self) -> Widths:
-        return Widths((self.chains,) + (1,) * (self.length - 1), "independent", self.budget)
+        return Widths(self.widths, "independent", self.budget)
 
     @property
     def drawn_shape(self) -> DrawnShape | None:

@@ -57,6 +57,18 @@ class Shape(Protocol):
         ...
 
 
+@runtime_checkable
+class ChosenChain(Protocol):
+    """A shape whose trees are chains, which users may choose the length of."""
+
+    @property
+    def depth(self) -> int: ...
+
+    def with_length(self, length: int) -> Shape:
+        """The same chain, of so many draft tokens at most."""
+        ...
+
+
 def takes_logits(shape: Shape) -> bool:
     """True if ``expand`` may give a shape ``LogitRows``; others get arrays.
 

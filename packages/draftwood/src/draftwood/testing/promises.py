@@ -17,7 +17,7 @@ import numpy as np
 
 from draftwood import methods
 from draftwood.arrays import FloatType, as_array
-from draftwood.drafters import DraftModel, TokenRecycling
+from draftwood.drafters import DraftModel
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
@@ -261,8 +261,8 @@ def _on_table(recipe: MethodSpec, target: TableModel, draft: TableModel) -> Meth
     A table has no layers to skip and no hidden states, so methods that draft with these draft with
     the second table.
     """
-    if recipe.drafter is TokenRecycling:
-        return Method(TokenRecycling(Paths(), ranks=VOCABULARY), recipe.verifier, recipe.name)
+    if isinstance(recipe.shape, Paths):
+        recipe = replace(recipe, shape=Paths())  # of few tokens
     if {"layers", "head"} & recipe.needs:
         recipe = replace(recipe, drafter=DraftModel, shape=recipe.shape or Widths((1, 1)))
     takes = recipe.needs | recipe.uses

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
     from draftwood.verifiers.k_seq import KSeq
     from draftwood.verifiers.match import Match
-    from draftwood.verifiers.optimal import optimal_acceptance
     from draftwood.verifiers.rejection import Rejection
     from draftwood.verifiers.traversal import Traversal
     from draftwood.verifiers.verifier import NodeProbs, Verdict, Verifier
@@ -19,7 +18,6 @@ _HOMES = {
     "draftwood.verifiers.greedy_plus_one": ("GreedyPlusOne",),
     "draftwood.verifiers.k_seq": ("KSeq",),
     "draftwood.verifiers.match": ("Match",),
-    "draftwood.verifiers.optimal": ("optimal_acceptance",),
     "draftwood.verifiers.rejection": ("Rejection",),
     "draftwood.verifiers.traversal": ("Traversal",),
     "draftwood.verifiers.verifier": ("NodeProbs", "Verdict", "Verifier"),
@@ -35,7 +33,6 @@ __all__ = [
     "Traversal",
     "Verdict",
     "Verifier",
-    "optimal_acceptance",
 ]
 
 __getattr__ = importer(__name__, _HOMES)

@@ -1,6 +1,6 @@
 """Functions that the rules for keeping or rejecting draft tokens share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -62,32 +62,3 @@ def with_token(tree: DraftTree, candidates: Sequence[int], token: int) -> list[i
     return sorted(
         (c for c in candidates if tree.token_list[c] == token), key=lambda c: not tree.children[c]
     )
-
-
-def longest_path(
-    tree: DraftTree,
-    target_probs: NodeProbs,
-    likes: Callable[[Float[np.ndarray, " vocab"]], Callable[[int], bool]],
-) -> int:
-    """The deepest node whose path holds nothing but tokens that a lossy rule likes.
-
-    Of equally deep ones it is the first. Tokens that the draft cannot draw are none. Raises as
-    ``require_known``.
-
-    Args:
-        likes: given the distribution after a node, says which tokens after it will do.
-    """
-    require_known(tree, target_probs)
-    longest, level = 0, [0]
-    while level:
-        longest, below = level[0], list[int]()
-        for node in level:
-            children = [child for child in tree.children[node] if not _is_filler(tree, child)]
-            will_do = likes(target_probs[node]) if children else None
-            below += [c for c in children if will_do is not None and will_do(tree.token_list[c])]
-        level = below
-    return longest
-
-
-def _is_filler(tree: DraftTree, child: int) -> bool:
-    return tree.is_drawn and float(tree.row_of(child)[tree.token_list[child]]) == 0.0

@@ -1,7 +1,6 @@
-"""Methods that copy from the text, or from what the target said before."""
+"""Methods that copy from the text."""
 
-from draftwood.drafters import PromptLookup, SuffixDecoding, TokenRecycling
-from draftwood.drafters.token_recycling import published_tree
+from draftwood.drafters import PromptLookup, SuffixDecoding
 from draftwood.methods.composition import MethodSpec
 from draftwood.verifiers import Match
 
@@ -12,14 +11,6 @@ RECIPES = (
         "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding",
         PromptLookup,
         None,
-        Match(),
-    ),
-    MethodSpec(
-        "recycling",
-        "a tree of what the model thought likely after each token",
-        "Luo et al. 2024, arXiv:2408.08696",
-        TokenRecycling,
-        published_tree(),
         Match(),
     ),
     MethodSpec(

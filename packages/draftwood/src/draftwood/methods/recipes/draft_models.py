@@ -6,7 +6,7 @@ Default trees have six nodes: a pass of a CPU over seven rows takes twice the ti
 
 from draftwood.drafters import DraftModel
 from draftwood.methods.composition import MethodSpec
-from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Until, Widths
+from draftwood.shapes import BestFirst, Independent, Sequoia, StochasticBeam, Widths
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal
 
 RECIPES = (
@@ -89,13 +89,5 @@ RECIPES = (
         DraftModel,
         BestFirst(4, 3, 6),
         Match(),
-    ),
-    MethodSpec(
-        "until",
-        "a chain from a draft model that stops where it is likely to be rejected",
-        "Agrawal et al. 2024, arXiv:2410.18351; Huang et al. 2024, arXiv:2405.19715",
-        DraftModel,
-        Until(),
-        Rejection(),
     ),
 )

@@ -23,7 +23,7 @@ from draftwood.models.cache.places import (
 from draftwood.models.model import CacheFullError
 from draftwood.native import library, structures
 from draftwood.native.formats import CacheNumbers
-from draftwood.storage.memory import prefer_large_pages
+from draftwood.storage.memory import available_memory, prefer_large_pages
 
 FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""
@@ -113,6 +113,11 @@ class BlockPool:
         """
         self._reap_if_free()
         return None if self.limit is None else self._most() - len(self._refs) + self._spare
+
+    def take_part(self, parts: int) -> None:
+        """Limit the pool to one of so many parts of what is free now, where the system says it."""
+        free = available_memory()
+        self.limit = None if free is None else free // parts
 
     places_per_block: ClassVar[int] = PLACES
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from draftwood.testing import outcomes
-from draftwood.verifiers import optimal_acceptance
-from draftwood.verifiers.optimal import _distinct_by_race, _distinct_pairs
+from draftwood_bench.run.optimal import _distinct_by_race, _distinct_pairs, optimal_acceptance
 
 
 def law(generator: torch.Generator, vocab: int, spread: float) -> np.ndarray:

@@ -6,12 +6,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from draftwood.arrays import as_array
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
     DraftSession,
-    Need,
     Reads,
     VerifiedTree,
 )
@@ -19,7 +17,6 @@ from draftwood.drafters.resources import Resources
 from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Paths
-from draftwood.sources.source import Prior
 from draftwood.tree import DraftTree
 
 # Children per rank path of the published 80-node tree, level by level; paths not named have none.
@@ -50,12 +47,8 @@ def published_tree() -> Paths:
 class Adjacency:
     """For every token the likeliest successors, best first; -1 where the token was not seen."""
 
-    def __init__(self, vocab: int, ranks: int, prior: Prior | None = None) -> None:
+    def __init__(self, vocab: int, ranks: int) -> None:
         self.table = np.full((vocab, ranks), -1)
-        if prior is not None:
-            tokens = as_array(prior.tokens)
-            known, width = min(vocab, len(tokens)), min(ranks, tokens.shape[-1])
-            self.table[:known, :width] = tokens[:known, :width]
 
     def __getitem__(self, tokens: Int[np.ndarray, " nodes"]) -> Int[np.ndarray, "nodes ranks"]:
         return self.table[tokens]
@@ -81,7 +74,6 @@ class TokenRecycling(Drafter):
         ranks: successors kept for each token.
         keep: carry the table over from request to request. Faster on like texts; the tokens stay
             exact, but how fast they come then depends on earlier requests.
-        prior: fills the table before anything was seen, so that no token drafts nothing.
 
     Example:
         The passes over 1 2 3 1 said that 3, then 0 is likeliest after 2, and 4 after 3. The tree
@@ -93,12 +85,11 @@ class TokenRecycling(Drafter):
     """
 
     name: ClassVar[str] = "token-recycling"
-    uses: ClassVar[frozenset[Need]] = frozenset({"shape"})
+    uses = frozenset({"shape"})
     shape_type: ClassVar[type] = Paths
     shape: Paths = field(default_factory=published_tree)
     ranks: int = 8
     keep: bool = False
-    prior: Prior | None = None
     _kept: list[Adjacency] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +109,7 @@ class TokenRecycling(Drafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.keep and self._kept:
             return _TokenRecyclingSession(self, self._kept[0])
-        adjacency = Adjacency(request.target.model.vocab_size, self.ranks, self.prior)
+        adjacency = Adjacency(request.target.model.vocab_size, self.ranks)
         if self.keep:
             self._kept.append(adjacency)
         return _TokenRecyclingSession(self, adjacency)

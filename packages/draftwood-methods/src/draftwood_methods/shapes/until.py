@@ -1,6 +1,7 @@
 """A chain that stops where the draft is likely to be rejected."""
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -8,9 +9,8 @@ from jaxtyping import Float
 
 from draftwood.arrays import as_array
 from draftwood.rng import Rng
-from draftwood.shapes.base import joined
-from draftwood.shapes.shape import Expand
-from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.shapes import Expand, Shape
+from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 
 Estimate = Literal["entropy", "probability"]
@@ -78,8 +78,11 @@ class Until:
     def label(self) -> str:
         return f"until {self.threshold:g} by {self.estimate}, at most {self.length}"
 
+    def with_length(self, length: int) -> Shape:
+        return replace(self, length=length)
+
     def grow(
-        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = UNBOUNDED
+        self, root: int, expand: Expand, rng: Rng, max_draft_len: int = sys.maxsize
     ) -> DraftTree:
         tree, rows, kept = DraftTree.of([root], [-1], self.draw), [], 1.0
         while len(rows) < min(self.length, max_draft_len) and (not rows or kept >= self.threshold):
@@ -88,7 +91,8 @@ class Until:
             rows.append(row)
             tree = DraftTree.chain([*tree.token_list, token], self.draw)
             kept *= self._chance(row[0], token)
-        return DraftTree(tree.tokens, tree.parents, joined(rows) if rows else None, self.draw)
+        probs = np.concatenate(rows) if rows else None
+        return DraftTree(tree.tokens, tree.parents, probs, self.draw)
 
     def _chance(self, row: Float[np.ndarray, " vocab"], token: int) -> float:
         if self.estimate == "probability":

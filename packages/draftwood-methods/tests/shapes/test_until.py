@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from draftwood.rng import Rng
-from draftwood.shapes import Until
 from draftwood.tree import DraftTree
+from draftwood_methods.shapes import Until
 
 # after 0 surely 1, after 1 nearly surely 2, after 2 anything
 ROWS = np.array([[0.0, 1.0, 0.0], [0.04, 0.0, 0.96], [0.4, 0.3, 0.3]], np.float32)
