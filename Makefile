@@ -83,7 +83,7 @@ OF_coder = --model qwen2.5-coder-1.5b --draft-model qwen2.5-coder-0.5b --prompts
 
 bench-grid: $(READY)  ## RSD's experiments at every length and budget, three pairs (a night; resumable)
 	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --thrifty --temperature 0.3,0.6,1 \
-		--methods "$(METHODS)" --per-category 18 --output $(BENCH)/benchmarks/results/grid-$(pair) &&) true
+		--methods "$(METHODS)" --per-category 18 --output $(BENCH)/benchmarks/results/grid-$(pair) && gzip -9nf $(BENCH)/benchmarks/results/grid-$(pair)/records.jsonl &&) true
 
 bench-timed: $(READY)  ## seconds of what was best there, on other prompts (an hour and a half; resumable)
 	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --temperature 0.3,1 --budgets 10,30 \

@@ -16,9 +16,10 @@ def trees_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     result = StepCaller.result
 
-    def counted(self: StepCaller, vocabulary: int) -> object:
-        sizes.append(len(self.tokens))
-        return result(self, vocabulary)
+    def counted(self: StepCaller, vocabulary: int, number: int = 0) -> object:
+        made = result(self, vocabulary, number)
+        sizes.append(len(made.tokens))
+        return made
 
     monkeypatch.setattr(StepCaller, "result", counted)
     return sizes

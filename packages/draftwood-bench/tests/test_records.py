@@ -1,6 +1,7 @@
 """Nothing that was written is ever lost, and nothing is half-written."""
 
 import errno
+import gzip
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from draftwood_bench.records.files import (
     LOCK,
+    PACKED,
     RECORDS,
     read_clean,
     read_records,
@@ -103,6 +105,33 @@ def test_a_line_without_its_end_is_taken_away(tmp_path: Path) -> None:
     with writing(tmp_path) as writer:
         writer.append([record(prompt="2")])
     assert [each.prompt for each in read_records(tmp_path)] == ["1", "2"]
+
+
+def pack(folder: Path) -> None:
+    (folder / PACKED).write_bytes(gzip.compress((folder / RECORDS).read_bytes()))
+    (folder / RECORDS).unlink()
+
+
+def test_packed_records_are_read_and_gone_on_with(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record(prompt="1")])
+    pack(tmp_path)
+    assert [each.prompt for each in read_records(tmp_path)] == ["1"]
+    with writing(tmp_path) as writer:
+        assert len(writer.done) == 1
+        writer.append([record(prompt="2")])
+    assert not (tmp_path / PACKED).exists()
+    assert [each.prompt for each in read_records(tmp_path)] == ["1", "2"]
+
+
+def test_a_torn_packed_file_is_named(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.append([record()])
+    pack(tmp_path)
+    whole = (tmp_path / PACKED).read_bytes()
+    (tmp_path / PACKED).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"records\.jsonl\.gz is no packed file of records"):
+        read_records(tmp_path)
 
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:

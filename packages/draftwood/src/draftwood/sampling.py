@@ -54,14 +54,14 @@ class Context:
     They are ``tokens`` in all, of which the first ``prompt`` were given by the user. The others are
     for drafters: ``max_draft_len``, how many draft tokens in a row may still become text, as the
     text and the model's context end; ``shared``, what else the next forward pass runs;
-    ``last_pass``, how long the text's last one took, where that is known.
+    ``last_passes``, how long the text's last one took, or several in a row, where that is known.
     """
 
     tokens: list[int]
     prompt: int
     max_draft_len: int = UNBOUNDED
     shared: SharedPass = NOTHING_SHARED
-    last_pass: PassTime | None = None
+    last_passes: tuple[PassTime, ...] = ()
 
     def extended(self, tokens: Sequence[int]) -> "Context":
         return replace(self, tokens=[*self.tokens, *tokens])

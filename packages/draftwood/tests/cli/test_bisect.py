@@ -50,8 +50,8 @@ def wrong_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole steps end with another token."""
     right = StepCaller.result
 
-    def wrong(caller: StepCaller, vocabulary: int) -> NativeStep:
-        step = right(caller, vocabulary)
+    def wrong(caller: StepCaller, vocabulary: int, number: int = 0) -> NativeStep:
+        step = right(caller, vocabulary, number)
         return step._replace(next_token=(step.next_token + 1) % 40)
 
     monkeypatch.setattr(StepCaller, "result", wrong)

@@ -248,7 +248,7 @@ def test_the_combined_drafter_reads_logits_from_the_first_draft_on(
             assert isinstance(run, ForwardInput)
             asked.append(("tree", sequence.draft.reads.logits))
             (output,) = target.forward([run])
-        step = sequence.commit([output], 0.0)
+        (step,) = sequence.commit([output], 0.0)
         assert step is not None
         tokens += step.tokens
     sequence.close()

@@ -492,9 +492,9 @@ def test_a_task_may_be_anything_that_runs_models(model: LeanModel) -> None:
             self.sessions = [model.start(), model.start()]
             return [ForwardInput(s, DraftTree.chain([n])) for n, s in enumerate(self.sessions)]
 
-        def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[int]:
+        def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[list[int]]:
             self.finish_reason = "stop"
-            return [int(output.logits[-1].argmax()) for output in outputs]
+            return [[int(output.logits[-1].argmax()) for output in outputs]]
 
         def close(self) -> None:
             for session in self.sessions:

@@ -176,7 +176,7 @@ def test_a_text_that_is_dropped_is_freed_without_the_collector(
     try:
         sequence = Sequence(model, drafter, Match(), [1, 2, 1, 2], Options())
         for _ in range(3):
-            assert sequence.commit(model.forward(sequence.plan()), 0.0) is not None
+            assert sequence.commit(model.forward(sequence.plan()), 0.0)
         assert model.pool.used
         gone = ref(sequence)
         del sequence
@@ -217,6 +217,6 @@ def test_a_pass_does_not_wait_for_the_device() -> None:
         outputs = model.forward(inputs)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    step = sequence.commit(outputs, 0.0)
+    (step,) = sequence.commit(outputs, 0.0)
     assert step is not None
     assert step.tokens

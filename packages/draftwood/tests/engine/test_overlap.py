@@ -413,10 +413,10 @@ def test_a_root_that_was_run_may_lose_its_cache() -> None:
     text, preempted = [], 0
     while task.finish_reason is None:
         inputs: list[Any] = list(task.plan())
-        step = task.commit(target.forward(inputs), 0.0)
-        if step is None and task.root >= 0 and not task.prompt_left and preempted < 3:
+        steps = task.commit(target.forward(inputs), 0.0)
+        if not steps and task.root >= 0 and not task.prompt_left and preempted < 3:
             preempted += task.preempt()
-        text += step.tokens if step is not None else []
+        text += [token for step in steps for token in step.tokens]
     task.close()
     assert preempted > 0
     assert text == wanted

@@ -500,7 +500,7 @@ def test_a_step_by_graphs_waits_for_the_device_once() -> None:
         outputs = model.forward(sequence.plan())  # neither drafting nor running may wait
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    step = sequence.commit(outputs, 0.0)
+    (step,) = sequence.commit(outputs, 0.0)
     assert step is not None
     assert step.tokens
 

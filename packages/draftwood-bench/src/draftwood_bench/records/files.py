@@ -1,14 +1,17 @@
 """Files of a benchmark: one folder with ``run.json`` and ``records.jsonl``.
 
 ``records.jsonl`` only grows, by whole lines: a process killed at any moment leaves at most one line
-without its end, which the next run takes away. One process at a time writes a folder.
+without its end, which the next run takes away. One process at a time writes a folder. A large file
+may be kept as ``records.jsonl.gz``; a run that goes on unpacks it.
 """
 
 import errno
+import gzip
 import json
 import os
 import re
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +23,7 @@ from draftwood.storage.atomic import write_file
 from draftwood_bench.plan.units import Key
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
+PACKED = f"{RECORDS}.gz"
 
 TRIES = 2  # starts of a run in which a peer may fail at one prompt
 
@@ -265,10 +269,8 @@ def read_clean(folder: Path) -> tuple[RunInfo, list[Record]]:
 def _read(path: Path) -> Iterator[tuple[Record, int]]:
     """Records and where their lines end."""
     known = {each.name for each in fields(Record)}
-    if not path.exists():
-        return
     end = 0
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+    for number, line in enumerate(_content(path).splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
             return  # its writer was killed
         end += len(line)
@@ -284,6 +286,17 @@ def _read(path: Path) -> Iterator[tuple[Record, int]]:
                 f"{path}:{number} is no record of a benchmark: {_line(error)}"
             ) from None
         yield record, end
+
+
+def _content(path: Path) -> bytes:
+    """Bytes of the records, packed or not; none where there is no file."""
+    if path.exists():
+        return path.read_bytes()
+    packed = path.with_name(PACKED)
+    try:
+        return gzip.decompress(packed.read_bytes()) if packed.exists() else b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{packed} is no packed file of records: {_line(error)}") from None
 
 
 def renamed(value: Any) -> Any:
@@ -306,8 +319,16 @@ class Writer:
         self.records = [record for record, _ in found]
         self.done = {record.key for record in self.records}
         end = found[-1][1] if found else 0
+        self._unpack()
         with disk_errors(self.path), self.path.open("ab") as file:
             file.truncate(end)  # takes away the line of a writer that was killed
+
+    def _unpack(self) -> None:
+        """Go on with the lines of a packed file."""
+        packed = self.path.with_name(PACKED)
+        if packed.exists() and not self.path.exists():
+            write_whole(self.path, _content(self.path).decode())
+            packed.unlink()
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records that belong together: all of them or, where the disk refuses, none.

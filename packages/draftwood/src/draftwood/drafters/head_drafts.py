@@ -23,7 +23,7 @@ from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
 from draftwood.shapes.shape import Shape, drawn_shape
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 class HeadText(Protocol):
@@ -124,14 +124,14 @@ class HeadDrafts(DraftSession):
             assert isinstance(shape, BestFirst)
             self._copy_prompt()
             drafting = text.drafting(shape.size, shape.depth, shape.width, shape.floor)
-            return NativeDraft(drafting.costs, hidden=hidden, head=drafting)
+            return NativeDraft(drafting.costs, hidden=hidden, head=drafting, in_a_row=UNBOUNDED)
         drawn, sampler = drawn_shape(shape), self.sampler
         if drawn is None or not isinstance(sampler, Sampling):
             return None
         self._copy_prompt()
         drafting = text.drafting(drawn.nodes, shape.depth, 1)
         trees = DrawnTrees(drafting, drawn, sampler.temperature, self.rng.noise)
-        return NativeDraft(trees.costs, hidden=hidden, drawn=trees)
+        return NativeDraft(trees.costs, hidden=hidden, drawn=trees, in_a_row=UNBOUNDED)
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         return native_tree(step, self._native)

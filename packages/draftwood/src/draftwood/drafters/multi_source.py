@@ -28,7 +28,7 @@ from draftwood.sources import auto
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Grown, Merger
 from draftwood.sources.source import Source
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
@@ -205,6 +205,7 @@ class _MultiSourceSession(DraftSession):
         self._tries = False  # sizes that are not known, in the step under way
         self._native_budget: Budget | None = None  # of the step under way; None rests
         self._others = 0.0  # tokens that other texts are expected to emit in it
+        self._rested = 0  # steps of the row under way
 
     @property
     def reads(self) -> Reads:
@@ -233,10 +234,22 @@ class _MultiSourceSession(DraftSession):
         self.drafts = True
         self._native_budget = self._budget(context)
         self._others = context.shared.tokens
-        return self.merged.native(self._native_budget, self._others)
+        self._rested = 0
+        draft = self.merged.native(self._native_budget, self._others)
+        return replace(draft, in_a_row=self._in_a_row)
+
+    @property
+    def _in_a_row(self) -> int:
+        """Steps that may be made as the one that is prepared."""
+        if self._tries:
+            return 1
+        return UNBOUNDED if self._native_budget is not None else self.rest.left
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         if self._native_budget is None:
+            self._rested += 1
+            if self._rested > 1:  # the first one of a row is counted
+                self.rest.goes_on()
             return DraftTree.chain(step.tokens)
         grown = Grown(step.tokens, step.parents, step.chances)
         proposers = self.merged.names_of(step.proposers)
@@ -244,7 +257,8 @@ class _MultiSourceSession(DraftSession):
 
     def _budget(self, context: Context) -> Budget | None:
         """For the next step, by what passes took so far; None rests."""
-        self.budget.saw(context.last_pass)
+        for took in context.last_passes:
+            self.budget.saw(took)
         rests, trial = self.rest.goes_on(), self.budget.trial()
         self._tries = trial is not None
         if rests and trial is None:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Nothing(Drafter, DraftSession):
         return DraftTree.of([root], [-1])
 
     def native(self, context: Context) -> NativeDraft | None:
-        return NativeDraft() if type(self) is Nothing else None
+        return NativeDraft(in_a_row=UNBOUNDED) if type(self) is Nothing else None
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         return DraftTree.of(step.tokens, step.parents)

@@ -111,15 +111,16 @@ class ParallelSampling:
 
     def commit(
         self, outputs: abc.Sequence[ModelOutput], seconds: float
-    ) -> list[tuple[int, Step]] | None:
-        """Report the steps by number of the answer; None while the prompt goes on."""
+    ) -> list[list[tuple[int, Step]]]:
+        """Report the steps by number of the answer; nothing while the prompt goes on."""
         steps = self._read(outputs[0], seconds) if self._in_prompt else self._made(outputs, seconds)
         for number, _ in steps:
             if self.members[number].finish_reason is not None:
                 self.members[number].close()
-        return [(number, step) for number, step in steps if step is not None] or None
+        found = [(number, step) for number, own in steps for step in own]
+        return [found] if found else []
 
-    def _read(self, output: ModelOutput, seconds: float) -> list[tuple[int, Step | None]]:
+    def _read(self, output: ModelOutput, seconds: float) -> list[tuple[int, abc.Sequence[Step]]]:
         """Let all learn of a chunk of the prompt that the first one has run."""
         first = self.members[0]
         asked = first.prefill.asked
@@ -136,7 +137,7 @@ class ParallelSampling:
 
     def _made(
         self, outputs: abc.Sequence[ModelOutput], seconds: float
-    ) -> list[tuple[int, Step | None]]:
+    ) -> list[tuple[int, abc.Sequence[Step]]]:
         """Let each commit its own."""
         share = seconds / len(self._asked)
         return [

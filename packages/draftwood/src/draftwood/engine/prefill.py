@@ -117,7 +117,7 @@ class Prefill(TextHolder):
         self.asked = PromptInput(self.session, self.tokens[start:stop], keep, hidden)
         return [self.asked if self.logprobs is None else self.logprobs.asked(self.asked)]
 
-    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         assert self.session is not None  # plan came before
         assert self.asked is not None
         chunk, output = self.asked.tokens, outputs[0]
@@ -128,8 +128,8 @@ class Prefill(TextHolder):
 
     def read(
         self, chunk: abc.Sequence[int], start: int, output: ModelOutput, seconds: float
-    ) -> Step | None:
-        """Learn what came of a chunk; draw the first token behind the last one, else give None.
+    ) -> abc.Sequence[Step]:
+        """Learn what came of a chunk; draw the first token behind the last one, else give nothing.
 
         Args:
             start: place of its first token.
@@ -144,7 +144,7 @@ class Prefill(TextHolder):
         watch.lap("draft")
         self._seconds = watch.seconds
         if not draws or start + len(chunk) < len(text.prompt):
-            return None
+            return []
         self.remember()
         sampler = text.options.sampler
         logits = output.rows[-1:]
@@ -152,7 +152,7 @@ class Prefill(TextHolder):
         require_probs(probs, logits[0], place=1)
         root = text.rng.draw(probs)
         watch.lap("verify")
-        return text.begin(root, watch.seconds, logits)
+        return [text.begin(root, watch.seconds, logits)]
 
     def remember(self) -> None:
         """Keep what the session has computed for later prompts.

@@ -36,7 +36,7 @@ class Scheduler(Generic[Progress]):
         self._running: dict[int, Task[Progress]] = {}
         self._inputs: dict[int, abc.Sequence[ModelInput]] = {}  # asked for, not run yet
         self._rows: dict[int, int] = {}  # of each task's last inputs
-        self._last_pass: dict[int, PassTime | None] = {}  # of each task
+        self._last_passes: dict[int, tuple[PassTime, ...]] = {}  # of each task
 
     def __len__(self) -> int:
         """Tasks that have not ended."""
@@ -55,7 +55,7 @@ class Scheduler(Generic[Progress]):
         """End a task; what it held is free at once. Nothing happens where it has ended."""
         self._inputs.pop(number, None)
         self._rows.pop(number, None)
-        self._last_pass.pop(number, None)
+        self._last_passes.pop(number, None)
         for tasks in (self._waiting, self._running):
             if number in tasks:
                 tasks.pop(number).close()
@@ -104,8 +104,8 @@ class Scheduler(Generic[Progress]):
             for number in group:
                 shared = tokens - known[number].expected_tokens
                 beside = SharedPass(rows - before[number], shared)
-                last = self._last_pass.get(number)
-                budgets[number] = StepBudget(shared=beside, last_pass=last)
+                last = self._last_passes.get(number, ())
+                budgets[number] = StepBudget(shared=beside, last_passes=last)
             failed += self._plan(budgets)
             rows += sum(self._rows.get(number, 0) - before[number] for number in group)
         return failed
@@ -180,66 +180,72 @@ class Scheduler(Generic[Progress]):
         except Exception as error:
             return [self._failed(number, error) for number in numbers]
         seconds = time.perf_counter() - since
-        took = _pass_time(inputs, outputs, lengths, seconds)
-        self._last_pass.update(dict.fromkeys(numbers, took))
+        took = _pass_times(inputs, outputs, lengths, seconds)
+        self._last_passes.update(dict.fromkeys(numbers, took))
         if len(numbers) == 1:
-            return [self._commit(numbers[0], outputs, seconds)]
+            return self._commit(numbers[0], outputs, seconds)
         share = seconds / sum(each.rows for each in inputs)
         ends = accumulate(map(len, wanted), initial=0)
         return [
-            self._commit(
+            event
+            for number, (first, last) in zip(numbers, pairwise(ends), strict=True)
+            for event in self._commit(
                 number, outputs[first:last], share * sum(each.rows for each in inputs[first:last])
             )
-            for number, (first, last) in zip(numbers, pairwise(ends), strict=True)
         ]
 
     def _commit(
         self, number: int, outputs: abc.Sequence[ModelOutput], seconds: float
-    ) -> Event[Progress]:
+    ) -> list[Event[Progress]]:
         task = self._running[number]
         try:
-            progress = task.commit(outputs, seconds)
+            made = task.commit(outputs, seconds)
         except Exception as error:
-            return self._failed(number, error)
+            return [self._failed(number, error)]
         if task.finish_reason is not None:
             self.cancel(number)
-        return Event(number, progress, task.finish_reason)
+        *before, last = made or [None]
+        events = [Event(number, progress) for progress in before]
+        return [*events, Event(number, last, task.finish_reason)]
 
     def _failed(self, number: int, error: Exception) -> Event[Progress]:
         self.cancel(number)
         return Event(number, error=error)
 
 
-def _pass_time(
+def _pass_times(
     inputs: abc.Sequence[ModelInput],
     outputs: abc.Sequence[ModelOutput],
     lengths: abc.Sequence[int],
     seconds: float,
-) -> PassTime | None:
-    """Time a pass over trees; None where more was run, or a device is not waited for.
+) -> tuple[PassTime, ...]:
+    """Time a pass over trees, or each pass of steps in a row; nothing where more was run, or a
+    device is not waited for.
 
     Args:
         lengths: tokens before each input.
         seconds: of the pass, and of what whole steps did beside it.
     """
-    nodes = attended = in_steps = 0
-    of_steps = 0.0
-    for given, made, length in zip(inputs, outputs, lengths, strict=True):
-        if not given.is_tree or given.session.model.device.type != "cpu":
-            return None
-        step = made.step
-        if step is None:
-            rows = given.rows
-        elif step.undrawable is not None:
-            return None
-        else:
-            rows = len(step.tokens)
-            in_steps, of_steps = in_steps + rows, of_steps + step.seconds["target"]
-        nodes, attended = nodes + rows, attended + rows * length
-    if not nodes:
-        return None
+    if not all(each.is_tree and each.session.model.device.type == "cpu" for each in inputs):
+        return ()
+    made = [step for output in outputs for step in output.steps]
+    if any(step.undrawable is not None for step in made):
+        return ()
+    if len(made) > len(outputs):
+        before = accumulate((len(step.path) for step in made), initial=lengths[0])
+        return tuple(
+            PassTime(len(step.tokens), length, step.seconds["target"])
+            for step, length in zip(made, before, strict=False)
+        )
+    rows = [
+        len(output.steps[0].tokens) if output.steps else given.rows
+        for given, output in zip(inputs, outputs, strict=True)
+    ]
+    nodes, in_steps = sum(rows), sum(len(step.tokens) for step in made)
+    attended = sum(own * length for own, length in zip(rows, lengths, strict=True))
+    of_steps = sum(step.seconds["target"] for step in made)
     spent = of_steps * nodes / in_steps if in_steps else seconds
-    return PassTime(nodes, attended / nodes, spent)
+    return (PassTime(nodes, attended / nodes, spent),) if nodes else ()
 
 
 def run_all(

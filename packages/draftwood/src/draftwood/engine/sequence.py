@@ -145,8 +145,8 @@ class Sequence:
         self._planned = self.prefill if self.prefill.left else self.executor
         return self._planned.plan(budget)
 
-    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
-        """Take the outputs of what was planned: a step, or None while it needs another pass."""
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
+        """Take the outputs of what was planned: its steps, none while they need another pass."""
         return self._planned.commit(outputs, seconds)
 
     def preempt(self) -> bool:
@@ -184,7 +184,13 @@ class Sequence:
         """Collect what a drafter may know of the text."""
         known = self.context
         max_draft_len = self.max_draft_len
-        return Context(known.tokens, known.prompt, max_draft_len, budget.shared, budget.last_pass)
+        return Context(known.tokens, known.prompt, max_draft_len, budget.shared, budget.last_passes)
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens that the text may still take."""
+        most = self.options.max_new_tokens - self.emitted
+        return most if self.limit is None else min(most, self.limit - len(self.context.tokens))
 
     @property
     def max_draft_len(self) -> int:
@@ -192,10 +198,7 @@ class Sequence:
 
         A forward pass emits one token more than it accepts.
         """
-        most = self.options.max_new_tokens - self.emitted - 1
-        if self.limit is not None:
-            most = min(most, self.limit - 1 - len(self.context.tokens))
-        return max(most, 0)
+        return max(self.tokens_left - 1, 0)
 
     def begin(
         self,
@@ -223,6 +226,15 @@ class Sequence:
             root: of the next tree.
         """
         self.session.commit(path)
+        self.go_on(accepted, root)
+
+    def go_on(self, accepted: list[int], root: int) -> None:
+        """Go on behind tokens that the session has kept.
+
+        Args:
+            accepted: from the root on.
+            root: of the next tree.
+        """
         self.context.tokens.extend(accepted)
         if self.branches is not None:
             self.branches.keep(accepted)

@@ -127,13 +127,13 @@ class StepBudget:
     Attributes:
         prompt_rows: most tokens of its prompt.
         shared: what the other tasks do in the same pass.
-        last_pass: how long the last pass of this task took, others' trees included; None where it
-            is not known, or anything but trees was run.
+        last_passes: how long the last pass of this task took, others' trees included, or each of
+            its last steps in a row; nothing where that is not known, or more than trees was run.
     """
 
     prompt_rows: int = CHUNK
     shared: SharedPass = NOTHING_SHARED
-    last_pass: PassTime | None = None
+    last_passes: tuple[PassTime, ...] = ()
 
 
 ALONE = StepBudget()
@@ -169,14 +169,14 @@ class Task(Protocol[Reported]):
         """
         ...
 
-    def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> Reported | None:
+    def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> Sequence[Reported]:
         """Take the outputs of the inputs, in their order.
 
         Args:
             seconds: that running them took.
 
         Returns:
-            Progress to report, or None.
+            Progress to report, if any.
         """
         ...
 

@@ -5,7 +5,7 @@ import warnings
 from draftwood.drafters.drafter import Drafter, DraftSession, VerifiedTree
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
-from draftwood.tree import DraftTree
+from draftwood.tree import UNBOUNDED, DraftTree
 
 
 class _Undrafted(DraftSession):
@@ -18,7 +18,7 @@ class _Undrafted(DraftSession):
         """Nothing to learn."""
 
     def native(self, context: Context) -> NativeDraft | None:
-        return NativeDraft()
+        return NativeDraft(in_a_row=UNBOUNDED)
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         return DraftTree.of(step.tokens, step.parents)

@@ -144,12 +144,13 @@ class ModelOutput:
             for the last one, or none, where only that was asked for.
         hidden: hidden states [nodes dim] at these nodes for the layers asked for, as the model has
             them; layer i is the input of decoder layer i.
-        step: what came of a whole step that the library made; there are no logits then.
+        steps: what came of whole steps that the library made, in a row; there are no logits then,
+            and hidden states of a single one alone.
     """
 
     given: Any
     hidden: dict[int, Any] = field(default_factory=dict)
-    step: "NativeStep | None" = None
+    steps: "tuple[NativeStep, ...]" = ()
 
     @cached_property
     def rows(self) -> Float[np.ndarray, "rows vocab"]:

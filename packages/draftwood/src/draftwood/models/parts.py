@@ -92,13 +92,18 @@ class PackedStep:
     """One sequence's share of a forward pass that the library drafts, runs and verifies itself.
 
     Attributes:
-        place: for the largest tree.
+        place: for the largest tree; of steps in a row for all of them.
         step: what makes it.
     """
 
     place: CacheSlice
     step: StepInput
     layers: Layers = ALL_LAYERS
+
+    @property
+    def rows(self) -> int:
+        """Nodes of the largest tree."""
+        return 1 + self.step.most
 
     @property
     def hidden(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from draftwood.models.model import (
 
 if TYPE_CHECKING:
     from draftwood.native.drawn_trees import Rule
-    from draftwood.native.step import NativeDraft
+    from draftwood.native.step import NativeDraft, RunLimits
     from draftwood.rng import Rng
 
 _DOING: dict[Ability, str] = {
@@ -141,7 +141,13 @@ class Stepper(Protocol):
     """Makes whole steps of a sequence: draft, forward pass, verdict, learning."""
 
     def step(
-        self, draft: "NativeDraft", root: int, rng: "Rng", max_draft_len: int, rows: int
+        self,
+        draft: "NativeDraft",
+        root: int,
+        rng: "Rng",
+        max_draft_len: int,
+        rows: int,
+        limits: "RunLimits",
     ) -> StepInput:
         """Prepare the next step for a forward pass of the model; its path is yet to be committed.
 
@@ -151,6 +157,8 @@ class Stepper(Protocol):
             rng: of the request, which is left as it is.
             max_draft_len: most draft tokens in a row.
             rows: that the pass is expected to run.
+            limits: of steps in a row, each of which goes on behind the one before; where the pass
+                is shared a single one is made.
         """
         ...
 

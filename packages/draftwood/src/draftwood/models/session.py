@@ -196,7 +196,8 @@ class PooledSession(InProcess):
     def take(self, part: Packed, output: Any) -> None:
         """Go on behind a part of this sequence that was run."""
         if isinstance(part, PackedStep):
-            self._ran, self._layers = part.place.count, ALL_LAYERS
+            *kept, _ = output.steps  # the paths of all but the last are in place
+            self.went_on(sum(len(step.path) for step in kept), part.rows)
         elif part.is_prompt:
             self._length, self._ran = self._length + part.place.count, 0
         else:
@@ -217,7 +218,7 @@ class PooledSession(InProcess):
     def step(self, given: StepInput) -> PackedStep:
         """This sequence's share of a forward pass that the library drafts itself."""
         self._require_open("forward")
-        return PackedStep(CacheSlice(self.slot, self._length, 1 + given.most), given)
+        return PackedStep(CacheSlice(self.slot, self._length, given.caller.places), given)
 
     def place_nodes(self, count: int) -> CacheSlice:
         """Places for a tree of so many nodes, for a caller who runs it through all layers and

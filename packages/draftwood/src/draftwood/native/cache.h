@@ -59,13 +59,17 @@ struct Stored {
 // Moves what is at places start + path to start, in order.
 inline void keep_path(const CacheShape& shape, Blocks blocks, int64_t start, const int64_t* path,
                       int64_t count) {
+    int64_t first = 0;  // that has to move
+    while (first < count && path[first] == first) first++;
+    path += first, count -= first;
+    if (!count) return;
     const size_t width = shape.place_bytes(), tensors = 2 * shape.layers;
     static thread_local std::vector<uint8_t> kept;
     static thread_local std::vector<float> scales;
     kept.resize(tensors * count * width), scales.resize(tensors * count * shape.heads);
     for (const bool writes : {false, true})
         for (int64_t i = 0; i < count; i++) {
-            const int64_t place = start + (writes ? i : path[i]), within = place % CACHE_BLOCK;
+            const int64_t place = start + (writes ? first + i : path[i]), within = place % CACHE_BLOCK;
             uint8_t* block = blocks[place / CACHE_BLOCK];
             float* scale = (float*)(block + shape.numbers()) + within;
             for (size_t tensor = 0; tensor < tensors; tensor++) {

@@ -150,6 +150,32 @@ int32_t draftwood_steps(const Decoder* decoder, const ForwardInput* beside, Step
     return -1;
 }
 
+// Steps of one text in a row, with no other sequence in their passes; each finds the path of the one
+// before in the cache, and that of the last one is left to who asked. `steps` [run->steps], of which
+// the first is set up. Returns how many were made; 0 for a token beyond the vocabulary.
+int32_t draftwood_step_run(const Decoder* decoder, const ForwardInput* beside, Step* steps,
+                           const Sequence* place, const StepRun* run, int32_t threads) {
+    Sequence here = *place;
+    int64_t taken = 0;
+    double seconds = 0;
+    for (int32_t made = 0; made < run->steps; made++) {
+        Step* step = steps + made;
+        Lap lap;
+        if (made) {
+            const Step& before = steps[made - 1];
+            keep_path(*run->shape, here.blocks, here.start, before.path, before.kept);
+            here.start = here.before = here.start + before.kept;
+            Stepper(*step, decoder->vocabulary).follow(before);
+        }
+        if (draftwood_steps(decoder, beside, &step, &here, 1, threads) >= 0) return made;
+        seconds += lap(), taken += step->kept;
+        if (step->broken || step->is_head_broken || taken >= run->tokens ||
+            taken + 1 + step->most > run->places || seconds > run->seconds || run->ends_with(*step))
+            return made + 1;
+    }
+    return (int32_t)run->steps;
+}
+
 // Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
 // behind the last.
 int64_t draftwood_structure_size(int32_t index) {
@@ -161,7 +187,7 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(CacheShape), sizeof(FrameHead),    sizeof(MedusaHeads),
                              sizeof(Lattice),    sizeof(LatticeTree),
                              sizeof(HeadDraftingSettings), sizeof(DrawnShape),
-                             sizeof(DraftModelText)};
+                             sizeof(DraftModelText), sizeof(StepRun)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

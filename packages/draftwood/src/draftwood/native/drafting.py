@@ -110,10 +110,8 @@ class Costs:
     def __init__(self, costs: Sequence[float], slopes: Sequence[float]) -> None:
         self.costs, self.slopes = library.doubles(costs), library.doubles(slopes)
         size = len(costs)
-        self.tokens, self.parents, self.path = ((c_int64 * size)() for _ in range(3))
-        self.chances, self.proposers = (c_double * size)(), (c_uint64 * size)()
-        arrays = (self.tokens, self.parents, self.path, self.chances, self.proposers)
-        self.addresses = tuple(addressof(each) for each in (self.costs, self.slopes, *arrays))
+        self.tokens, self.parents = ((c_int64 * size)() for _ in range(2))
+        self.chances = (c_double * size)()
 
 
 class CandidateBuffer:

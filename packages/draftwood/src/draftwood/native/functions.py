@@ -10,6 +10,7 @@ PROTOTYPES = """
 int64 draftwood_structure_size(int32)
 int32 draftwood_run(CDecoder*, CForwardInput*, int32)
 int32 draftwood_steps(CDecoder*, CForwardInput*, void*, void*, int64, int32)
+int32 draftwood_step_run(CDecoder*, CForwardInput*, void*, void*, CStepRun*, int32)
 void draftwood_work_beside(int32)
 int64 draftwood_cache_block(CCacheShape*)
 void draftwood_keep_path(CCacheShape*, void*, int64, int64*, int64)

@@ -36,9 +36,39 @@ struct Step {
     double drafter_seconds;  // of drafting: in the head or the draft model
 };
 
+// How far steps of one text may go on in a row. CStepRun of structures.py.
+struct StepRun {
+    const CacheShape* shape;
+    const int64_t* ends;  // tokens that end the text
+    int64_t num_ends;
+    int64_t steps;   // at most
+    int64_t tokens;  // that the text may take
+    int64_t places;  // that the cache has for them, the last tree included
+    double seconds;  // after which no further step begins
+
+    bool ends_with(const Step& step) const {
+        for (int64_t i = 1; i <= step.kept; i++) {
+            const int64_t token = i < step.kept ? step.tokens[step.path[i]] : step.next_token;
+            if (std::find(ends, ends + num_ends, token) != ends + num_ends) return true;
+        }
+        return false;
+    }
+};
+
 class Stepper {
 public:
     Stepper(Step& step, int vocabulary) : step(step), vocabulary(vocabulary) {}
+
+    // Set up the step that comes behind another one of the same text; it has arrays of its own.
+    void follow(const Step& before) {
+        Step next = before;
+        next.tokens = step.tokens, next.parents = step.parents, next.path = step.path;
+        next.chances = step.chances, next.proposers = step.proposers;
+        next.root = before.next_token, next.place += before.draws;
+        next.room = std::max<int64_t>(0, before.room - before.kept);
+        if (next.uniforms) next.uniforms += before.uniforms_used;
+        step = next;
+    }
 
     // The tree that emits most tokens a second; see Budget.best.
     void draft(int32_t threads) {

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from ctypes import addressof, c_float
+from ctypes import Array, addressof, c_double, c_float, c_int64, c_uint64
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ class NativeDraft:
         temperature: of their probabilities.
         hidden: layers whose hidden states are handed out; layer i is the input of decoder layer i.
         others: tokens that other texts are expected to emit in the same pass.
+        in_a_row: most steps for which all of this holds.
     """
 
     costs: Costs | None = None
@@ -39,6 +40,7 @@ class NativeDraft:
     others: float = 0.0
     head: HeadDrafting | None = None
     drawn: DrawnTrees | None = None
+    in_a_row: int = 1
 
     @property
     def most(self) -> int:
@@ -84,6 +86,49 @@ class NativeStep(NamedTuple):
     is_head_broken: bool = False
 
 
+class RunLimits(NamedTuple):
+    """Limits of steps in a row of a text whose passes nothing shares.
+
+    Attributes:
+        steps: at most; 1 for a single one.
+        tokens: that the text may still take.
+        seconds: after which no further step begins.
+        ends: tokens that end the text.
+    """
+
+    steps: int = 1
+    tokens: int = 1
+    seconds: float = 0.0
+    ends: frozenset[int] = frozenset()
+
+
+SINGLE = RunLimits()
+PLACES_OF_RUN = 64
+"""Places of the cache for steps in a row, beside those of one tree."""
+
+
+class _TreeBuffers:
+    """Arrays for the trees of some steps in a row, [steps size] each.
+
+    Args:
+        size: of a tree, at most.
+    """
+
+    def __init__(self, steps: int, size: int) -> None:
+        self.steps, self.size = steps, size
+        count = steps * size
+        self.tokens, self.parents, self.path = ((c_int64 * count)() for _ in range(3))
+        self.chances, self.proposers = (c_double * count)(), (c_uint64 * count)()
+
+    def hand_to(self, structures: "Array[structures.CStep]") -> None:
+        """Let each step write to arrays of its own."""
+        names = ("tokens", "parents", "path", "chances", "proposers")
+        for name in names:
+            first = addressof(getattr(self, name))
+            for number, step in enumerate(structures):
+                setattr(step, name, first + 8 * number * self.size)
+
+
 class StepCaller:
     """Steps of one text.
 
@@ -100,10 +145,29 @@ class StepCaller:
             temperature=temperature,
             rule=RULES.index(rule),
         )
-        self.address = addressof(self.structure)
         self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
-        self._costs = self._alone
+        self._buffers = _TreeBuffers(0, 0)
         self._told: Costs | None = None  # that the structure points to
+        self._ends: frozenset[int] | None = None  # likewise
+        self.run = structures.CStepRun()
+        self.limits = SINGLE
+        self._make_room(1, 1)
+
+    @property
+    def address(self) -> int:
+        """Address of the structures of steps in a row."""
+        return addressof(self.structures)
+
+    def _make_room(self, steps: int, size: int) -> None:
+        """Have structures and arrays for so many steps in a row with trees of this size."""
+        held = self._buffers
+        if steps <= held.steps and size <= held.size:
+            return
+        self._buffers = _TreeBuffers(max(steps, held.steps), max(size, held.size))
+        self.structures = (structures.CStep * self._buffers.steps)()
+        self.structures[0] = self.structure
+        self.structure = self.structures[0]
+        self._buffers.hand_to(self.structures)
 
     def prepare(
         self,
@@ -112,22 +176,24 @@ class StepCaller:
         place: int,
         max_draft_len: int,
         uniforms: Sequence[float] = (),
+        limits: RunLimits = SINGLE,
     ) -> None:
-        """Set up the next step.
+        """Set up the next step, or the next ones in a row.
 
         Args:
             draft: draft of the step.
             root: the newest token.
             place: number of the next draw.
             max_draft_len: most draft tokens in a row.
-            uniforms: the request's next ones, as many as a drawn tree takes.
+            uniforms: the request's next ones, as many as a drawn tree takes; for each of the steps.
+            limits: of the steps in a row.
         """
-        step, costs = self.structure, draft.costs or self._alone
-        self._costs = costs
+        costs = draft.costs or self._alone
+        self._make_room(limits.steps, 1 + draft.most)
+        step = self.structure
         if costs is not self._told:
             self._told, step.most = costs, draft.most
-            step.costs, step.slopes = costs.addresses[:2]
-            step.tokens, step.parents, step.path, step.chances, step.proposers = costs.addresses[2:]
+            step.costs, step.slopes = addressof(costs.costs), addressof(costs.slopes)
         step.drafting = None if draft.drafting is None else draft.drafting.handle
         step.head = None if draft.head is None else draft.head.handle
         step.drawn = None if draft.drawn is None else draft.drawn.handle
@@ -135,30 +201,48 @@ class StepCaller:
         step.uniforms = addressof(self._uniforms) if uniforms else None
         step.room, step.root, step.place, step.others = max_draft_len, root, place, draft.others
         step.ranks, step.temperature_of_ranks = draft.ranks, draft.temperature
+        self.limits = limits
+        if limits.steps > 1:
+            self._limit(limits, draft.most)
+
+    def _limit(self, limits: RunLimits, most: int) -> None:
+        run = self.run
+        if limits.ends != self._ends:
+            self._ends, self._end_tokens = limits.ends, library.integers([*limits.ends])
+            run.ends, run.num_ends = addressof(self._end_tokens), len(limits.ends)
+        run.steps, run.tokens, run.seconds = limits.steps, limits.tokens, limits.seconds
+        run.places = 1 + most + PLACES_OF_RUN
+
+    @property
+    def places(self) -> int:
+        """Places of the cache that the next steps may take."""
+        return int(self.run.places) if self.limits.steps > 1 else 1 + int(self.structure.most)
 
     @property
     def tokens(self) -> list[int]:
-        """Tokens of the nodes of the last tree."""
-        return self._costs.tokens[: self.structure.nodes]
+        """Tokens of the nodes of the first tree."""
+        return self._buffers.tokens[: self.structure.nodes]
 
-    def result(self, vocabulary: int) -> NativeStep:
-        """Read what came of the step.
+    def result(self, vocabulary: int, number: int = 0) -> NativeStep:
+        """Read what came of a step.
 
         Args:
             vocabulary: entries of a row of logits.
+            number: of the step in its row.
         """
-        step, costs = self.structure, self._costs
-        size, kept = step.nodes, step.kept
+        step, held = self.structures[number], self._buffers
+        first = number * held.size
+        nodes, kept = slice(first, first + step.nodes), slice(first, first + step.kept)
         undrawable = None
         if step.broken:
             row = (c_float * vocabulary).from_address(step.broken)
             undrawable = np.ctypeslib.as_array(row).copy()
         return NativeStep(
-            costs.tokens[:size],
-            costs.parents[:size],
-            costs.chances[:size],
-            costs.proposers[:size],
-            costs.path[:kept],
+            held.tokens[nodes],
+            held.parents[nodes],
+            held.chances[nodes],
+            held.proposers[nodes],
+            held.path[kept],
             step.next_token,
             step.draws,
             step.uniforms_used,

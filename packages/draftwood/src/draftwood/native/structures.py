@@ -190,6 +190,17 @@ class CStep(Structure):
     )
 
 
+class CStepRun(Structure):
+    """See step.h."""
+
+    _fields_ = (
+        ("shape", POINTER(CCacheShape)),
+        ("ends", c_void_p),
+        *((name, c_int64) for name in ("num_ends", "steps", "tokens", "places")),
+        ("seconds", c_double),
+    )
+
+
 class CHead(Structure):
     """See head.h, also for what follows."""
 
@@ -305,6 +316,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
-    *(CHeadDraftingSettings, CDrawnShape, CDraftModelText),
+    *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun),
 )
 """In the order of ``draftwood_structure_size``."""

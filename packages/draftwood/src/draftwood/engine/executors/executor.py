@@ -20,7 +20,7 @@ class Executor(Protocol):
         """Draft, and say what to run next."""
         ...
 
-    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         """Verify what was planned and keep what is accepted.
 
         Args:
@@ -28,7 +28,7 @@ class Executor(Protocol):
             seconds: that running them took.
 
         Returns:
-            The step, or None where it needs another pass.
+            The steps, in the order in which they were made; none where another pass is needed.
         """
         ...
 

@@ -64,10 +64,10 @@ class InTurn(TextHolder):
             )
         return tree
 
-    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         assert self._run is not None  # commit follows plan
         self._seconds["target"] += seconds
-        return self.verify(self._run, outputs[0], self._seconds)
+        return [self.verify(self._run, outputs[0], self._seconds)]
 
     def verify(self, run: ForwardInput, output: ModelOutput, seconds: dict[str, float]) -> Step:
         """Verify the tree, and commit what is accepted.

@@ -1,4 +1,4 @@
-"""Whole steps in one call of the library."""
+"""Whole steps in one call of the library, or several in a row."""
 
 from collections import abc
 from typing import TYPE_CHECKING
@@ -8,17 +8,24 @@ from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.task import StepBudget
 from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.requirements import Stepper
-from draftwood.sampling import undrawable
+from draftwood.native.step import SINGLE, NativeDraft, NativeStep, RunLimits
+from draftwood.sampling import NOTHING_SHARED, undrawable
 from draftwood.stats import Step
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
 
 
+IN_A_ROW = 8
+TELL_WITHIN = 0.008
+"""Seconds after which the library begins no further step of a row, and the text is told."""
+
+
 class NativeSteps(TextHolder):
     """Lets the library draft, run, verify and learn in one call; implements ``Executor``.
 
-    Steps that the drafter leaves to Python are made in turn.
+    Of a text that is alone, that nobody watches and that ends at no string, it makes several steps
+    in a row. Steps that the drafter leaves to Python are made in turn.
     """
 
     def __init__(self, text: "Sequence", stepper: Stepper) -> None:
@@ -36,12 +43,32 @@ class NativeSteps(TextHolder):
         draft = text.draft.native(context)
         if draft is None:
             return self.in_turn.plan(budget)
-        return [self.stepper.step(draft, text.root, text.rng, context.max_draft_len, self._rows)]
+        limits = self._limits(draft, budget)
+        step = self.stepper.step(
+            draft, text.root, text.rng, context.max_draft_len, self._rows, limits
+        )
+        return [step]
 
-    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
-        made = outputs[0].step
-        if made is None:
+    def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
+        """How many steps the library may make before the text is told."""
+        text, options = self.text, self.text.options
+        is_looked_at = options.watch is not None or any(check.may_stop for check in text.stops)
+        if draft.in_a_row == 1 or budget.shared != NOTHING_SHARED or is_looked_at:
+            return SINGLE
+        most = min(draft.in_a_row, IN_A_ROW)
+        return RunLimits(most, text.tokens_left, TELL_WITHIN, options.stop_tokens)
+
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
+        made = outputs[0].steps
+        if not made:
             return self.in_turn.commit(outputs, seconds)
+        last = len(made) - 1
+        return [
+            self._commit(step, outputs[0], is_last=number == last)
+            for number, step in enumerate(made)
+        ]
+
+    def _commit(self, made: NativeStep, output: ModelOutput, is_last: bool) -> Step:
         text, path = self.text, made.path
         if made.undrawable is not None:
             raise undrawable(made.undrawable, text.emitted + len(path))
@@ -49,9 +76,11 @@ class NativeSteps(TextHolder):
         self._rows = len(made.tokens)
         text.rng.skip(made.draws, made.uniforms)
         accepted = [made.tokens[node] for node in path]
-        text.keep(path, accepted, made.next_token)
+        if is_last:  # the library has put the others' paths in place
+            text.session.commit(path)
+        text.go_on(accepted, made.next_token)
         tree = text.draft.commit_native(made)
-        text.draft.observe(made, outputs[0].hidden)
+        text.draft.observe(made, output.hidden)
         if made.is_head_broken:
             from draftwood.engine.undrafted import without_drafts
 

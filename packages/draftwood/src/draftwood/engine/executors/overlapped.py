@@ -145,23 +145,23 @@ class Overlapped(InTurn):
         assert self._run is not None  # one or the other
         return [self._run]
 
-    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> Step | None:
+    def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         (output,), before, run = outputs, self._root_run, self._run
         self._root_run = None
         assert run is not None  # commit follows plan
         self._seconds["target"] += seconds
         if before is not None:
-            return self._verified(before.run, before.joined(output), runs=2)
+            return [self._verified(before.run, before.joined(output), runs=2)]
         if not self._runs_root:
-            return self._verified(run, output)
+            return [self._verified(run, output)]
         self._runs_root = False
         run, state = self._drafted(), self.text.rng.state
         try:
-            return self._verified(run, output)
+            return [self._verified(run, output)]
         except RestNeededError:
             self.text.rng.state = state
             self._root_run = RootRun(run, output, self._seconds)
-            return None
+            return []
 
     def _may_run_root(self, context: Context) -> bool:
         """True if the root is to be run by itself, while the tree below it is drafted."""

@@ -158,7 +158,7 @@ class NativeModel(DecoderModel[BlockPool]):
         steps = [part for part in parts if isinstance(part, PackedStep)]
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
-        room = rows + sum(part.place.count for part in steps)
+        room = rows + sum(part.rows for part in steps)
         states = {layer: np.empty((room, self.sizes.hidden), np.float32) for layer in hidden}
         wanted = sum(part.wanted for part in others)
         width = self.structure.lm_head.outputs

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_int64
+from ctypes import c_int64, pointer
 from itertools import accumulate, pairwise, starmap
 from typing import Any
 
@@ -17,7 +17,7 @@ from draftwood.models.session import PooledSession
 from draftwood.native import structures
 from draftwood.native.drawn_trees import Rule
 from draftwood.native.library import integers, library
-from draftwood.native.step import NativeDraft, StepCaller
+from draftwood.native.step import SINGLE, NativeDraft, RunLimits, StepCaller
 from draftwood.rng import Rng
 
 NO_LOGITS = np.empty((0, 0), np.float32)
@@ -37,10 +37,16 @@ class NativeStepper:
         self.session, self.caller = session, StepCaller(key, temperature, rule)
 
     def step(
-        self, draft: NativeDraft, root: int, rng: Rng, max_draft_len: int, rows: int
+        self,
+        draft: NativeDraft,
+        root: int,
+        rng: Rng,
+        max_draft_len: int,
+        rows: int,
+        limits: RunLimits = SINGLE,
     ) -> StepInput:
-        place, uniforms = rng.next_draw[1], rng.coming(draft.uniforms)
-        self.caller.prepare(draft, root, place, max_draft_len, uniforms)
+        place, uniforms = rng.next_draw[1], rng.coming(limits.steps * draft.uniforms)
+        self.caller.prepare(draft, root, place, max_draft_len, uniforms, limits)
         return StepInput(self.session, self.caller, draft.most, draft.hidden, rows)
 
 
@@ -53,7 +59,7 @@ def run_steps(
     states: dict[int, np.ndarray],
     threads: int,
 ) -> list[ModelOutput]:
-    """A forward pass over steps, and over what is run beside them.
+    """A forward pass over steps, and over what is run beside them; or the passes of steps in a row.
 
     Args:
         decoder: that runs.
@@ -64,24 +70,49 @@ def run_steps(
     Raises:
         ValueError: for a token beyond the vocabulary.
     """
-    count = len(steps)
     callers = [part.step.caller for part in steps]
-    odd = library().draftwood_steps(
-        decoder,
-        beside,
-        (c_int64 * count)(*(caller.address for caller in callers)),
-        beginnings(pool, steps),
-        count,
-        threads,
-    )
-    if odd >= 0:
+    is_row = len(steps) == 1 and not rows and callers[0].limits.steps > 1
+    run = _run_row if is_row else _run_side_by_side
+    counts = run(decoder, pool, beside, steps, threads)
+    if not all(counts):
         raise ValueError(beyond(_all_tokens(beside, rows, callers), decoder.vocabulary))
     made: list[ModelOutput] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
-    for part, caller, own in zip(steps, callers, starmap(slice, pairwise(ends)), strict=True):
-        hidden = {layer: states[layer][own] for layer in part.hidden}
-        made.append(ModelOutput(NO_LOGITS, hidden, caller.result(decoder.vocabulary)))
+    owns = starmap(slice, pairwise(ends))
+    for part, caller, own, count in zip(steps, callers, owns, counts, strict=True):
+        hidden = {layer: states[layer][own] for layer in part.hidden if count == 1}
+        results = tuple(caller.result(decoder.vocabulary, number) for number in range(count))
+        made.append(ModelOutput(NO_LOGITS, hidden, results))
     return made
+
+
+def _run_side_by_side(
+    decoder: structures.CDecoder,
+    pool: BlockPool,
+    beside: structures.CForwardInput,
+    steps: Sequence[PackedStep],
+    threads: int,
+) -> list[int]:
+    """Make a step of each text in one pass; counts them, 0 where a token is unknown."""
+    count = len(steps)
+    addresses = (c_int64 * count)(*(part.step.caller.address for part in steps))
+    places = beginnings(pool, steps)
+    odd = library().draftwood_steps(decoder, beside, addresses, places, count, threads)
+    return [int(odd < 0)] * count
+
+
+def _run_row(
+    decoder: structures.CDecoder,
+    pool: BlockPool,
+    beside: structures.CForwardInput,
+    steps: Sequence[PackedStep],
+    threads: int,
+) -> list[int]:
+    """Make steps of one text in a row; counts them, 0 where its first token is unknown."""
+    caller, places = steps[0].step.caller, beginnings(pool, steps)
+    caller.run.shape = pointer(pool.shape)
+    run = library().draftwood_step_run
+    return [run(decoder, beside, caller.address, places, caller.run, threads)]
 
 
 def _all_tokens(

@@ -105,10 +105,10 @@ class Rows(KeepsCache):
 
     def commit(
         self, outputs: Sequence[ModelOutput], seconds: float
-    ) -> tuple[Tensor | GenerateDecoderOnlyOutput, Stats] | None:
+    ) -> list[tuple[Tensor | GenerateDecoderOnlyOutput, Stats]]:
         """Write the tokens of a pass.
 
-        The last pass returns the output of ``generate`` and the stats.
+        The last pass reports the output of ``generate`` and the stats.
         """
         if not self.steps[0]:
             self._take_prompts(outputs[0].logits, seconds / len(self.rows))
@@ -122,10 +122,10 @@ class Rows(KeepsCache):
             self._take_roots(outputs[0].logits, seconds / len(self.going))
         self.timeline.advance()
         if not self.timeline.ended:
-            return None
+            return []
         if self.call.streamer is not None:
             self.call.streamer.end()
-        return self.output(), self.stats()
+        return [(self.output(), self.stats())]
 
     def _row(self, number: int) -> engine.Sequence:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])

@@ -1,0 +1,169 @@
+"""Steps in a row, made by one call of the library: the same steps as one by one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from draftwood import engine
+from draftwood.costs.budget import Budget
+from draftwood.drafters import Drafter, MultiSource, Nothing
+from draftwood.engine import Options
+from draftwood.engine.executors import native
+from draftwood.engine.scheduler import Scheduler
+from draftwood.models.native import NativeModel
+from draftwood.native.step import RunLimits
+from draftwood.sampling import Sampling
+from draftwood.stats import Step
+from draftwood.testing import tiny_llama
+from draftwood.text.builder import StopStrings
+from draftwood.verifiers import Match
+
+PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
+Calls = list[int]
+
+
+@pytest.fixture(scope="module")
+def model() -> NativeModel:
+    return NativeModel(tiny_llama(0))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Count the steps that each call of the library made."""
+    counts: Calls = []
+    commit = native.NativeSteps.commit
+
+    def counted(self: Any, outputs: Any, seconds: float) -> Any:
+        counts.append(len(outputs[0].steps))
+        return commit(self, outputs, seconds)
+
+    monkeypatch.setattr(native.NativeSteps, "commit", counted)
+    monkeypatch.setattr(native, "TELL_WITHIN", 60.0)
+    return counts
+
+
+def written(
+    model: NativeModel, drafter: Drafter, options: Options
+) -> tuple[list[Step], engine.Sequence, int]:
+    """Steps of a text, the text, and tokens in its cache at the end."""
+    text, length = engine.Sequence(model, drafter, Match(), PROMPT, options), 0
+    steps: list[Step] = []
+    scheduler: Scheduler[Step] = Scheduler()
+    number = scheduler.add(text)
+    while len(scheduler):
+        for event in scheduler.step():
+            assert event.error is None
+            steps += [] if event.progress is None else [event.progress]
+        length = text.session.length
+    scheduler.cancel(number)
+    return steps, text, length
+
+
+def told(steps: list[Step]) -> list[object]:
+    """All that a step says but its seconds."""
+    return [
+        (each.tokens, each.accepted, each.path, each.tree and each.tree.token_list)
+        for each in steps
+    ]
+
+
+def fixed_budget() -> Drafter:
+    """Sources whose trees do not depend on how long passes take."""
+    return MultiSource(budget=Budget(lambda nodes: 1.0 + 0.01 * nodes))
+
+
+@pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_steps_in_a_row_are_those_made_one_by_one(
+    make: Callable[[], Drafter],
+    temperature: float,
+    cache: Any,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = NativeModel(tiny_llama(0), "int8" if cache else None, cache=cache)
+    options = Options(Sampling(temperature), 60, seed=4)
+    in_a_row = written(model, make(), options)
+    assert max(calls) == native.IN_A_ROW
+    calls.clear()
+    monkeypatch.setattr(native, "IN_A_ROW", 1)
+    one_by_one = written(model, make(), options)
+    assert max(calls) == 1
+    tokens = [
+        [token for step in steps for token in step.tokens] for steps, _, _ in (in_a_row, one_by_one)
+    ]
+    assert tokens[0] == tokens[1]
+    assert told(in_a_row[0]) == told(one_by_one[0])
+    assert in_a_row[2] == one_by_one[2]
+
+
+@pytest.mark.parametrize("limit", range(2, 14))
+def test_a_row_ends_with_the_text(model: NativeModel, calls: Calls, limit: int) -> None:
+    steps, text, _ = written(model, fixed_budget(), Options(Sampling(0.0), limit))
+    assert sum(len(step.tokens) for step in steps) == text.emitted == limit
+    assert text.finish_reason == "length"
+
+
+@pytest.mark.parametrize("place", range(2, 12))
+def test_a_row_ends_at_a_stop_token(model: NativeModel, calls: Calls, place: int) -> None:
+    options = Options(Sampling(1.0), 40, seed=1)
+    whole = [token for step in written(model, Nothing(), options)[0] for token in step.tokens]
+    end = whole[place]
+    steps, text, length = written(
+        model, Nothing(), replace(options, stop_tokens=frozenset({end, 10**6}))
+    )
+    found = [token for step in steps for token in step.tokens]
+    assert found == whole[: whole.index(end) + 1]
+    assert text.finish_reason == "stop"
+    assert length == len(text.context.tokens)  # nothing was run behind the end
+
+
+def test_a_row_ends_with_the_context(calls: Calls) -> None:
+    model = NativeModel(tiny_llama(0))
+    model.config.max_position_embeddings = 24
+    _, text, length = written(model, Nothing(), Options(Sampling(0.0), 100))
+    assert text.finish_reason == "length"
+    assert length <= 24
+    assert len(text.context.tokens) == 24
+
+
+def test_texts_that_are_looked_at_are_told_of_each_step(model: NativeModel, calls: Calls) -> None:
+    class Letters:
+        """Stands in for a tokenizer."""
+
+        def decode(self, tokens: list[int], **options: Any) -> str:
+            return "".join(chr(97 + token % 26) for token in tokens)
+
+    for strings in ((), ("qqq",)):
+        rule = StopStrings(Letters(), strings)  # type: ignore[arg-type]
+        written(model, Nothing(), Options(Sampling(0.0), 20, stop_rules=[rule]))
+        assert max(calls) == (1 if strings else native.IN_A_ROW)
+        calls.clear()
+    watched = Options(Sampling(0.0), 20, watch=lambda session, request: session)
+    written(model, Nothing(), watched)
+    assert max(calls) == 1
+
+
+def test_texts_that_share_passes_make_single_steps(model: NativeModel, calls: Calls) -> None:
+    texts = [
+        engine.Sequence(model, Nothing(), Match(), [*PROMPT, n], Options(Sampling(0.0), 12))
+        for n in range(2)
+    ]
+    for _ in engine.generate_batch(texts):
+        pass
+    assert max(calls) == 1
+
+
+def test_a_row_ends_after_its_time(
+    model: NativeModel, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "TELL_WITHIN", 0.0)
+    written(model, Nothing(), Options(Sampling(0.0), 12))
+    assert max(calls) == 1
+
+
+def test_a_step_alone_is_the_default() -> None:
+    assert RunLimits().steps == 1
