@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import Drafter, DraftRequest
 from draftwood.drafters.head_drafts import HeadDrafts
-from draftwood.drafters.head_rows import vocabulary_of, working_dtype
 from draftwood.drafters.resources import Resources
-from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
 from draftwood.tree import Draw
 from draftwood_methods.shapes.gated import Gated
