@@ -140,7 +140,7 @@ def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
     return Work(pieces, names, prompts=format_quality.described(asked, text))
 
 
-def _start(order: MeasurementOrder, work: Work, device: torch.device) -> Start:
+def _start(order: MeasurementOrder, work: Work, device: Any) -> Start:
     asked = order.measurement
     what = {"options": as_json(asked), "model": work.model, "draft_model": None}
     weights = _weights(order.models)

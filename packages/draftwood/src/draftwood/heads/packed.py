@@ -92,7 +92,7 @@ def why_not(config: EagleConfig | LmConfig, products: Products = "int8") -> str 
 
 def runs_for(target: Model, trained: TrainedHead) -> bool:
     """True if the library can run an EAGLE head or a draft LM for a target."""
-    config: Any = trained.head.config
+    config: Any = trained.config
     return isinstance(target, NativeModel) and why_not(config) is None
 
 

@@ -149,8 +149,8 @@ class _Reader:
     def _read(self, name: str) -> Any:
         """A tensor that the configuration asks for."""
         found, wanted = self.tensor(name), self.shapes[name]
-        if found is None:
-            require_none([name])
+        require_none([name] if found is None else [])
+        assert found is not None
         shape = (len(found), *found[0].shape) if isinstance(found, list) else tuple(found.shape)
         if shape != wanted and shape != _flat(wanted):
             require_shape(name, shape, wanted)

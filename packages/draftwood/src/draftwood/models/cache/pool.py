@@ -39,6 +39,14 @@ class Pool(Protocol):
         """Blocks to find before so many places of a slot are written; 0 where there are none."""
         ...
 
+    def places(self, slot: int, start: int, end: int) -> Any:
+        """Keys and values of each layer from place to place of a slot, each [places heads dim]."""
+        ...
+
+    def layer_of(self, slot: int, index: int, length: int) -> tuple[Any, Any]:
+        """Keys and values of one layer and a slot's first tokens, each [heads length dim]."""
+        ...
+
     def write(self, slot: int, index: int, keys: Any, values: Any, length: int) -> None:
         """Store a layer's newest keys and values, each [heads tokens dim], of ``length`` tokens."""
         ...

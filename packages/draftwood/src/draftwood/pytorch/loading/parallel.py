@@ -10,6 +10,7 @@ from transformers import AutoConfig
 
 from draftwood.loading import hub
 from draftwood.loading.folders import understood
+from draftwood.pytorch.loading.pretrained import torch_device
 from draftwood.pytorch.models.parallel import Channel, LeadingModel, follow, join, stay_behind
 from draftwood.storage.ranks import rank
 
@@ -72,7 +73,7 @@ def load_parallel(
     Raises:
         ValueError: as ``require_split`` and ``join``.
     """
-    place = hub.device_of(device)
+    place = torch_device(device)
     folder = require_split(name, processes, dtype, device)
     join(processes, place)
     if rank():
