@@ -216,7 +216,7 @@ def both(template: Any) -> tuple[Tokenizer, PreTrainedTokenizerFast]:
 
 
 def said(tokenizer: Any, chat: Sequence[Message], **options: Any) -> Any:
-    """What a template makes of a chat, or how it refuses it."""
+    """Write a chat in a template, or tell how that refuses it."""
     try:
         return tokenizer.apply_chat_template(chat, **options)
     except (TemplateError, TypeError) as error:

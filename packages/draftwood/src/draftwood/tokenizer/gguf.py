@@ -23,7 +23,12 @@ from tokenizers import (
 )
 
 from draftwood.tokenizer.gguf_splits import split
-from draftwood.tokenizer.gguf_vocabulary import CONTROL, USER_DEFINED, Vocabulary, read_vocabulary
+from draftwood.tokenizer.gguf_vocabulary import (
+    CONTROL,
+    USER_DEFINED,
+    StoredVocabulary,
+    read_vocabulary,
+)
 from draftwood.tokenizer.pieces import BLANK, set_blanks, to_text
 from draftwood.tokenizer.tokenizer import Tokenizer
 
@@ -46,7 +51,7 @@ def tokenizer_of_gguf(path: Path, architecture: str) -> Tokenizer:
         raise ValueError(f"its tokenizer is damaged ({error!r:.200})") from error
 
 
-def _made(vocabulary: Vocabulary, architecture: str) -> Tokenizer:
+def _made(vocabulary: StoredVocabulary, architecture: str) -> Tokenizer:
     build = BY_ARCHITECTURE.get(architecture) if vocabulary.kind == "llama" else None
     build = build or BY_KIND.get(vocabulary.kind)
     if build is None:
@@ -61,7 +66,7 @@ def _made(vocabulary: Vocabulary, architecture: str) -> Tokenizer:
     return Tokenizer(backend, special, (), vocabulary.chat_template)
 
 
-def _byte_level(vocabulary: Vocabulary) -> Backend:
+def _byte_level(vocabulary: StoredVocabulary) -> Backend:
     """BPE over bytes, which the vocabulary spells in GPT-2's alphabet."""
     whole = {*vocabulary.of_type(CONTROL), *vocabulary.of_type(USER_DEFINED)}
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
@@ -82,14 +87,14 @@ def _spelled(token: str) -> str:
     return "".join(piece for piece, _ in whole.pre_tokenize_str(token))
 
 
-def _pieces(vocabulary: Vocabulary) -> Backend:
+def _pieces(vocabulary: StoredVocabulary) -> Backend:
     """BPE over characters, with a blank before the text, as Llama's."""
     made = _character_level(vocabulary.told, vocabulary.tokens)
     set_blanks(made)
     return made
 
 
-def _phi3(vocabulary: Vocabulary) -> Backend:
+def _phi3(vocabulary: StoredVocabulary) -> Backend:
     """The same with a blank before each part of the text that is no special token."""
     made = _pieces(vocabulary)
     blanks = normalizers.Replace(" ", BLANK)
@@ -98,7 +103,7 @@ def _phi3(vocabulary: Vocabulary) -> Backend:
     return made
 
 
-def _gemma(vocabulary: Vocabulary) -> Backend:
+def _gemma(vocabulary: StoredVocabulary) -> Backend:
     """The same without a blank in front; a file writes runs of blanks as they are.
 
     Tokens merge in the order of their ids, which the scores do not follow.
@@ -111,7 +116,7 @@ def _gemma(vocabulary: Vocabulary) -> Backend:
     return _without_front(vocabulary.told, tokens, ranks)
 
 
-def _gemma4(vocabulary: Vocabulary) -> Backend:
+def _gemma4(vocabulary: StoredVocabulary) -> Backend:
     """The same for a file that has its merges."""
     return _without_front(vocabulary.told, vocabulary.tokens)
 
@@ -169,7 +174,7 @@ def implied_merges(tokens: Sequence[str], ranks: Mapping[str, float]) -> list[tu
     return [way[3:] for way in found]
 
 
-def _add_tokens(backend: Backend, vocabulary: Vocabulary, special: Iterable[str]) -> None:
+def _add_tokens(backend: Backend, vocabulary: StoredVocabulary, special: Iterable[str]) -> None:
     """Make tokens be found before a text is split: control tokens, and those of the user."""
     here = backend.get_vocab()
     control = dict.fromkeys([*vocabulary.of_type(CONTROL), *special])
@@ -180,7 +185,7 @@ def _add_tokens(backend: Backend, vocabulary: Vocabulary, special: Iterable[str]
     )
 
 
-def _around(backend: Backend, vocabulary: Vocabulary, special: Mapping[str, str]) -> Any:
+def _around(backend: Backend, vocabulary: StoredVocabulary, special: Mapping[str, str]) -> Any:
     """Special tokens around a text.
 
     Files of SentencePiece's kind have a first token where they do not say otherwise. Templates of
@@ -201,11 +206,11 @@ def _around(backend: Backend, vocabulary: Vocabulary, special: Mapping[str, str]
 
 
 GEMMA = ("gemma", "gemma2", "gemma3")
-BY_ARCHITECTURE: dict[str, Callable[[Vocabulary], Backend]] = {
+BY_ARCHITECTURE: dict[str, Callable[[StoredVocabulary], Backend]] = {
     **dict.fromkeys(GEMMA, _gemma),
     "phi3": _phi3,
 }
-BY_KIND: dict[str, Callable[[Vocabulary], Backend]] = {
+BY_KIND: dict[str, Callable[[StoredVocabulary], Backend]] = {
     "gpt2": _byte_level,
     "llama": _pieces,
     "gemma4": _gemma4,

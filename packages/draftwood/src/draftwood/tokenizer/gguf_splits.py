@@ -34,7 +34,7 @@ SPLITS = {
 """Patterns that split a text before merges, with llama.cpp's names of those who use them."""
 
 SINGLE_DIGITS = ("smollm", "refact", "command-r")
-"""Those that split as GPT-2 does, and each digit from the next."""
+"""Names of ways that split as GPT-2 does, and each digit from the next."""
 
 
 def split(name: str | None) -> Any:

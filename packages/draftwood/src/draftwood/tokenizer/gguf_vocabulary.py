@@ -31,8 +31,8 @@ SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """What a file says of its tokenizer.
+class StoredVocabulary:
+    """Facts that a file tells of its tokenizer.
 
     Attributes:
         told: metadata whose keys begin with ``tokenizer.ggml``, without that.
@@ -63,15 +63,17 @@ class Vocabulary:
         return {f"{name}_token": self.tokens[id] for name, id in found.items() if id is not None}
 
 
-def read_vocabulary(path: Path) -> Vocabulary:
+def read_vocabulary(path: Path) -> StoredVocabulary:
     """Read the metadata of a file's tokenizer; what is damaged raises errors of many types."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        told = _Reader(content).read()
+        told = _KeyReader(content).read()
     template = told.pop(TEMPLATE, None)
-    return Vocabulary({key.removeprefix(PREFIX): each for key, each in told.items()}, template)
+    return StoredVocabulary(
+        {key.removeprefix(PREFIX): each for key, each in told.items()}, template
+    )
 
 
-class _Reader:
+class _KeyReader:
     """Walks through the keys of a file."""
 
     def __init__(self, content: mmap.mmap) -> None:
