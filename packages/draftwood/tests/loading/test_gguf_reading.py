@@ -74,7 +74,7 @@ def differences(path: Path) -> list[str]:
     off = [name for name in wanted if not _same(found[name], wanted[name])]
     models = [NativeModel(each, "float32").start() for each in (ours, theirs)]
     logits = [each.extend(TOKENS).rows for each in models]
-    return off if np.array_equal(*logits) else [*off, "logits"]
+    return off if np.array_equal(logits[0], logits[1]) else [*off, "logits"]
 
 
 def _same(ours: Any, theirs: Any) -> bool:
