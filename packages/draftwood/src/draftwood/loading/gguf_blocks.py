@@ -102,13 +102,13 @@ def write_description(path: Path, folder: Path) -> Facts:
 
     Returns what the folder's manifest says of the weights.
     """
-    from draftwood.loading.gguf_reader import read_content
+    from draftwood.loading.gguf_reader import FLOATS, read_content
     from draftwood.tokenizer import tokenizer_of_gguf
 
-    parts = parts_of(path)
+    parts, formats = parts_of(path), {*block_formats(), *FLOATS} - {"F64"}
     with progress(f"reading {path.name} (once)"), readable(path):
         content = read_content(parts)
-        _require_native(content)
+        _require_native(content, formats)
         matrices, small = _told_apart(content)
         tokenizer = tokenizer_of_gguf(parts[0], content.architecture)
     write_settings(content.config, folder)
@@ -299,17 +299,14 @@ def _stored(module: str, placed: "PlacedTensor", is_ordered: bool) -> StoredMatr
     )
 
 
-def _require_native(content: "Content") -> None:
-    """Raise NotInBlocksError unless the native path runs this model with these matrices."""
-    from draftwood.loading.gguf_reader import FLOATS
-
+def _require_native(content: "Content", formats: set[str]) -> None:
+    """Raise NotInBlocksError unless the native path runs this model with matrices so stored."""
     reason = why_not_native(content.config)
     if reason is not None:
         raise NotInBlocksError(f"the native path does not run it: {reason}")
-    readable_formats = {*block_formats(), *(name for name in FLOATS if name != "F64")}
     matrices = (each for _, each in content.tensors if len(each.shape) > 1)
-    if strange := sorted({each.tensor_type.name for each in matrices} - readable_formats):
+    if strange := sorted({each.tensor_type.name for each in matrices} - formats):
         raise NotInBlocksError(
             f"its matrices are stored as {', '.join(strange)}; used as they are"
-            f" {', '.join(sorted(readable_formats))}"
+            f" {', '.join(sorted(formats))}"
         )
