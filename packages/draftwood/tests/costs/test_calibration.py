@@ -166,6 +166,13 @@ def test_the_key_names_how_the_model_runs(model: TransformersModel, folder: Path
     )
 
 
+def test_pytorch_s_version_is_named_where_it_runs_the_passes(folder: Path) -> None:
+    hf_model = tiny_llama(0)
+    lean, native = (Key.of(each(hf_model), folder, "float32") for each in (LeanModel, NativeModel))
+    assert "torch" in lean.versions
+    assert native.versions == f"draftwood {draftwood.__version__}"
+
+
 def test_a_folder_of_the_hugging_face_cache_is_named_after_its_model(
     model: TransformersModel, tmp_path: Path
 ) -> None:
