@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from draftwood.arrays import as_floats
 from draftwood.models.configuration import (
-    Configuration,
+    ModelConfiguration,
     UnknownConfigurationError,
     end_tokens_of,
     why_not_native,
@@ -76,7 +76,7 @@ def test_every_part_is_that_of_transformers(family: str, dtype: torch.dtype) -> 
 @pytest.mark.parametrize("family", NATIVE)
 def test_logits_are_the_same_to_the_bit(family: str) -> None:
     model = hf_model(family)
-    config = Configuration(told(model))
+    config = ModelConfiguration(told(model))
     ours = NativeModel(DescribedModel(described(model), config, frozenset(), "float32", Cpu()))
     text = some_tokens(20, seed=3)
     found, wanted = (each.start().extend(text).rows for each in (ours, NativeModel(model)))
@@ -174,7 +174,7 @@ def test_each_scaling_of_rotary_positions(scaling: str, base: float, spelling: s
     parameters = {name: kind, **SCALINGS[scaling]}
     config = configured(**{key: parameters, "rope_theta": base})
     theirs, tables = of_transformers(json.loads(json.dumps(config)))
-    read = Configuration(config)
+    read = ModelConfiguration(config)
     rotary = rotary_of(read.rope_parameters, read.head_size, read.get("max_position_embeddings"))
     assert rotary.frequencies.tobytes() == tables.original_inv_freq.numpy().tobytes()
     assert rotary.scale == tables.attention_scaling
@@ -237,7 +237,7 @@ def test_tensors_that_are_missing_or_of_other_shapes_are_named() -> None:
 def test_defaults_are_those_of_the_classes_of_transformers(model_type: str) -> None:
     """A release of Transformers that changes one has to be read anew."""
     theirs = AutoConfig.for_model(model_type)
-    ours = Configuration({"model_type": model_type})
+    ours = ModelConfiguration({"model_type": model_type})
     usual = theirs.hidden_size // theirs.num_attention_heads
     assert ours.head_size == (getattr(theirs, "head_dim", None) or usual)
     for name in CLASSES[model_type].values.keys() - {"head_dim"}:

@@ -1,6 +1,6 @@
 """The device that a model runs on; PyTorch is asked where there may be another than the CPU."""
 
-import ctypes.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,5 +40,5 @@ def may_have_gpu() -> bool:
     if not is_there("torch") or sys.platform == "darwin":
         return False
     if sys.platform == "win32":
-        return ctypes.util.find_library("nvcuda") is not None
+        return Path(os.environ.get("SYSTEMROOT", ""), "System32", "nvcuda.dll").exists()
     return any(Path(name).exists() for name in OF_GPUS)

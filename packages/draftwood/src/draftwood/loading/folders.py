@@ -283,10 +283,10 @@ def _require_known(folder: Path, told: object) -> None:
     if method == "mxfp4":
         return
     torch_needed("a model whose weights are quantised by its config.json")
-    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
+    from draftwood.pytorch.loading.quantised import METHODS
 
     older = isinstance(told, Mapping) and any(f"load_in_{bits}bit" in told for bits in (4, 8))
-    if not older and (not isinstance(method, str) or method not in KNOWN):
+    if not older and (not isinstance(method, str) or method not in METHODS):
         raise ValueError(
             f"the weights in {folder} are quantised as {method or told!r:.60} by its config.json,"
             " which this Transformers does not know; take the model in floats or as a GGUF file, or"

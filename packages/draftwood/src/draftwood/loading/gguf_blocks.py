@@ -22,7 +22,7 @@ from draftwood.loading.gguf_files import (
     stored_folder,
     write_settings,
 )
-from draftwood.models.configuration import Configuration, end_tokens_of, why_not_native
+from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
@@ -217,7 +217,7 @@ def _described(folder: Path, tensors: Mapping[str, Any]) -> DescribedModel:
     )
     return DescribedModel(
         decoder=describe(told, tensors.get),
-        config=Configuration(told),
+        config=ModelConfiguration(told),
         end_tokens=end_tokens_of(told, generation),
         dtype="float32",
         device=Cpu(),

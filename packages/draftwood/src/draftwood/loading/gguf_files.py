@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
 from draftwood.loading.gguf_settings import TOKENS
-from draftwood.models.configuration import Configuration, why_not_native
+from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
@@ -178,7 +178,7 @@ def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], No
 
 def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "float32") -> None:
     """Write the configuration of a native model, and the tokens that begin and end its texts."""
-    known = {"architectures": [Configuration(config).architecture], "dtype": dtype}
+    known = {"architectures": [ModelConfiguration(config).architecture], "dtype": dtype}
     tokens = {name: config[name] for name in TOKENS.values() if config.get(name) is not None}
     for name, content in {
         "config.json": {**config, **known},

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from draftwood.loading.gguf_settings import ARCHITECTURES
-from draftwood.models.configuration import Configuration
+from draftwood.models.configuration import ModelConfiguration
 
 TOP = {
     "token_embd": "model.embed_tokens",
@@ -73,7 +73,7 @@ class Layout:
     norm_shift: float
 
     @classmethod
-    def of(cls, architecture: str, config: Configuration) -> "Layout":
+    def of(cls, architecture: str, config: ModelConfiguration) -> "Layout":
         """The layout of an architecture, by llama.cpp's name, with these settings."""
         heads = {
             "attn_q": config.get("num_attention_heads"),

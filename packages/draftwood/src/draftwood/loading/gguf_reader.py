@@ -20,7 +20,7 @@ from jaxtyping import Float
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_names import Layout
 from draftwood.loading.gguf_settings import configuration
-from draftwood.models.configuration import Configuration
+from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -41,13 +41,13 @@ class Content:
     config: dict[str, Any]
 
     @cached_property
-    def native(self) -> Configuration:
+    def native(self) -> ModelConfiguration:
         """The configuration of a model of a native family.
 
         Raises:
             UnknownConfigurationError: for another one; the message says why.
         """
-        return Configuration(self.config)
+        return ModelConfiguration(self.config)
 
     @cached_property
     def layout(self) -> Layout:

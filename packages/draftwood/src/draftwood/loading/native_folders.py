@@ -19,7 +19,7 @@ from draftwood.loading.tensors import (
     weight_files,
 )
 from draftwood.models.configuration import (
-    Configuration,
+    ModelConfiguration,
     UnknownConfigurationError,
     end_tokens_of,
 )
@@ -98,7 +98,7 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
     stored = None if mxfp4.is_mxfp4(folder) else wanted
     require_memory(weight_bytes(folder, stored), str(folder))
     told = _untied(told, config, arrays)
-    tensors = StoredTensors(arrays, config := Configuration(told), wanted)
+    tensors = StoredTensors(arrays, config := ModelConfiguration(told), wanted)
     _require_all(folder, tensors, tensor_shapes(config))
     try:
         decoder = describe(told, tensors)
@@ -116,9 +116,9 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
 
 def _configuration(
     folder: Path, dtype: str | None
-) -> tuple[dict[str, Any], Configuration, dict[str, np.ndarray], FloatType]:
+) -> tuple[dict[str, Any], ModelConfiguration, dict[str, np.ndarray], FloatType]:
     told = told_of(folder)
-    config = Configuration(told)
+    config = ModelConfiguration(told)
     if not weight_files(folder):
         raise UnknownConfigurationError("its weights are not in model.safetensors")
     arrays = mapped(folder)
@@ -133,7 +133,7 @@ def _configuration(
 
 
 def _untied(
-    told: dict[str, Any], config: Configuration, arrays: Mapping[str, np.ndarray]
+    told: dict[str, Any], config: ModelConfiguration, arrays: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
     """Believe a file that has an output head of its own, whatever its configuration says."""
     if not config.get("tie_word_embeddings"):

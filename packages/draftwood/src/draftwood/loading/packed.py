@@ -28,7 +28,7 @@ from draftwood.loading.native_folders import (
     told_of,
 )
 from draftwood.models.configuration import (
-    Configuration,
+    ModelConfiguration,
     UnknownConfigurationError,
     end_tokens_of,
 )
@@ -98,7 +98,7 @@ class Packing:
 def packing(folder: Path) -> Packing:
     """Examine whether and how the model in a folder can be packed; reads no weights."""
     try:
-        config = Configuration(told_of(folder))
+        config = ModelConfiguration(told_of(folder))
     except UnknownConfigurationError as error:
         return Packing(str(error), {})
     format = mxfp4.FORMAT if mxfp4.is_mxfp4(folder) else None
@@ -112,7 +112,7 @@ def packing(folder: Path) -> Packing:
     return Packing(None, shapes)
 
 
-def matrix_shapes(config: Configuration) -> dict[str, Shape]:
+def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """The shapes of the tensors that are packed, by their names."""
     others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight")
     return {
@@ -205,7 +205,7 @@ def write_packed(
 
 def _write_rest(loaded: NativeFolder, folder: Path) -> None:
     """Write settings, and the tensors that are not packed."""
-    config = Configuration(loaded.told)
+    config = ModelConfiguration(loaded.told)
     names = tensor_shapes(config).keys() - matrix_shapes(config).keys()
     write_arrays(folder / REST, {name: loaded.tensors(name) for name in sorted(names)})
     settings = {CONFIG: loaded.told, GENERATION: loaded.generation}
@@ -256,7 +256,7 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
 
 def _described(kept: Path) -> DescribedModel:
     told, small = told_of(kept), map_arrays(kept / REST)
-    config = Configuration(told)
+    config = ModelConfiguration(told)
     packed = {name: Unread(shape) for name, shape in matrix_shapes(config).items()}
     decoder = describe(told, {**small, **packed}.get)
     ends = end_tokens_of(told, generation_of(kept))

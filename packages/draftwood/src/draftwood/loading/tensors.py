@@ -12,7 +12,7 @@ import numpy as np
 
 from draftwood.arrays import FloatType, as_floats, to_bfloat16
 from draftwood.loading.mxfp4 import CODES, SCALES, ScalesApart, joined
-from draftwood.models.configuration import Configuration, UnknownConfigurationError
+from draftwood.models.configuration import ModelConfiguration, UnknownConfigurationError
 from draftwood.models.description import FLOAT_TYPES
 from draftwood.storage.safetensors import map_arrays
 
@@ -56,9 +56,9 @@ class StoredTensors:
     """
 
     def __init__(
-        self, arrays: Mapping[str, np.ndarray], config: Configuration, dtype: FloatType = FLOAT
+        self, arrays: Mapping[str, np.ndarray], config: ModelConfiguration, dtype: FloatType = FLOAT
     ) -> None:
-        self.config: Configuration = config
+        self.config: ModelConfiguration = config
         self.dtype: FloatType = dtype
         self.arrays = _by_names_of_transformers(arrays, config)
         self._used = set[str]()
@@ -125,12 +125,12 @@ def cast(numbers: np.ndarray, dtype: FloatType) -> np.ndarray:
         return floats.astype(np.float16) if dtype == "float16" else floats
 
 
-def _count(config: Configuration) -> int:
+def _count(config: ModelConfiguration) -> int:
     return getattr(config, "num_local_experts", None) or config.get("num_experts")
 
 
 def _by_names_of_transformers(
-    arrays: Mapping[str, np.ndarray], config: Configuration
+    arrays: Mapping[str, np.ndarray], config: ModelConfiguration
 ) -> dict[str, np.ndarray]:
     found = dict[str, np.ndarray]()
     for name, array in arrays.items():

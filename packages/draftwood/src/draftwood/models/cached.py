@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, TypeVar
 
-from draftwood.models.cache.pool import Pool
+from draftwood.models.cache.pool import SlotPool
 from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
@@ -18,7 +18,7 @@ from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
 
-P = TypeVar("P", bound=Pool)
+P = TypeVar("P", bound=SlotPool)
 
 
 class CachedModel(InProcess, ABC, Generic[P]):

@@ -1,8 +1,8 @@
 """Configurations of the native families, read from what a config.json says.
 
-``Configuration`` answers as Transformers' classes do: it knows what a file leaves out, older names
-of rotary parameters, and which layers see a window. A file that asks for something else raises
-``UnknownConfigurationError``, and Transformers may read it.
+``ModelConfiguration`` answers as Transformers' classes do: it knows what a file leaves out, older
+names of rotary parameters, and which layers see a window. A file that asks for something else
+raises ``UnknownConfigurationError``, and Transformers may read it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class UnknownConfigurationError(ValueError):
     """A configuration that asks for something that this reader does not know; says what."""
 
 
-class Configuration:
+class ModelConfiguration:
     """A configuration of a model of one of the ``FAMILIES``, of its text part.
 
     Every key is an attribute, as in Transformers: those of the file, and the defaults of the class.
@@ -77,7 +77,7 @@ class Configuration:
 def why_not_native(told: Mapping[str, Any]) -> str | None:
     """Say why a configuration cannot be read here; None if it can."""
     try:
-        Configuration(told)
+        ModelConfiguration(told)
     except UnknownConfigurationError as error:
         return str(error)
     return None
@@ -237,19 +237,19 @@ def _by_kinds_of_layers(
     return found
 
 
-def rotary_parameters(config: Configuration, name: str) -> dict[str, Any]:
+def rotary_parameters(config: ModelConfiguration, name: str) -> dict[str, Any]:
     """The parameters of one of the tables, which a family names."""
     told = config.rope_parameters
     return told[name.removesuffix("_")] if name else told
 
 
-def rotary_names(config: Configuration) -> list[str]:
+def rotary_names(config: ModelConfiguration) -> list[str]:
     """The tables of rotary frequencies that layers go by, each once; at least one."""
     named = [config.family.rotary(config, layer) for layer in _layers(config)]
     return list(dict.fromkeys(name for name in named if name is not None)) or [""]
 
 
-def _require_readable(config: Configuration) -> None:
+def _require_readable(config: ModelConfiguration) -> None:
     """Refuse what the native path, or this reader, does not know."""
     reason = config.family.why_not(config)
     act = config.get(config.family.activation)
@@ -263,7 +263,7 @@ def _require_readable(config: Configuration) -> None:
         raise UnknownConfigurationError(reason)
 
 
-def _why_not_rotary(config: Configuration, parameters: Mapping[str, Any]) -> str | None:
+def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -> str | None:
     reason, kind = why_unknown(parameters), parameters["rope_type"]
     if reason is not None:
         return reason

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.arrays import FloatType, as_floats, rounded
-from draftwood.models.configuration import Configuration, rotary_names, rotary_parameters
+from draftwood.models.configuration import ModelConfiguration, rotary_names, rotary_parameters
 from draftwood.models.decoder import (
     Decoder,
     Expert,
@@ -45,8 +45,8 @@ def describe(config: Mapping[str, Any], tensor: Callable[[str], Any]) -> Decoder
         ValueError: for tensors that are missing, or of other shapes than the configuration asks
             for.
     """
-    read = Configuration(config)
-    return _Reader(read, tensor, tensor_shapes(read)).decoder()
+    read = ModelConfiguration(config)
+    return _Description(read, tensor, tensor_shapes(read)).decoder()
 
 
 def float_type(numbers: Any) -> FloatType:
@@ -57,10 +57,10 @@ def float_type(numbers: Any) -> FloatType:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Description:
     """Reads the parts of one model as its family has them."""
 
-    config: Configuration
+    config: ModelConfiguration
     tensor: Callable[[str], Any]
     shapes: Mapping[str, Shape]
 

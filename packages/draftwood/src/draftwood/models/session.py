@@ -9,7 +9,7 @@ import numpy as np
 from draftwood.arrays import as_array
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import CacheSlice
-from draftwood.models.cache.pool import Pool
+from draftwood.models.cache.pool import SlotPool
 from draftwood.models.model import (
     ALL_LAYERS,
     ForwardInput,
@@ -32,7 +32,7 @@ class PooledModel(Model, Protocol):
     """A model whose sequences live in the slots of one pool."""
 
     @property
-    def pool(self) -> Pool: ...
+    def pool(self) -> SlotPool: ...
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwood.models.configuration import Configuration
+from draftwood.models.configuration import ModelConfiguration
 
 Shape = tuple[int, ...]
 
@@ -20,7 +20,7 @@ WITH_SINKS = ("GptOssForCausalLM",)
 """Classes whose attention has sinks, and whose experts and router have biases."""
 
 
-def tensor_shapes(config: Configuration) -> dict[str, Shape]:
+def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """Give the shapes of all tensors, by their names in Transformers' state dictionary.
 
     Weights of experts are told part by part, as ``model.layers.0.mlp.experts.gate.weight``
@@ -56,7 +56,7 @@ def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int
     return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
-def _attention(config: Configuration) -> dict[str, Shape]:
+def _attention(config: ModelConfiguration) -> dict[str, Shape]:
     name, names = config.architecture, config.family.query_key_value
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     query = heads * config.head_size
@@ -74,7 +74,7 @@ def _attention(config: Configuration) -> dict[str, Shape]:
     return shapes | ({"self_attn.sinks": (heads,)} if name in WITH_SINKS else {})
 
 
-def _network(config: Configuration) -> dict[str, Shape]:
+def _network(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, inner = config.get("hidden_size"), config.get("intermediate_size")
     has_bias, names = bool(getattr(config, "mlp_bias", False)), config.family.gate_up
     shapes = _linear("mlp.down_proj", inner, hidden, has_bias)
@@ -83,7 +83,7 @@ def _network(config: Configuration) -> dict[str, Shape]:
     return shapes
 
 
-def _experts(config: Configuration) -> dict[str, Shape]:
+def _experts(config: ModelConfiguration) -> dict[str, Shape]:
     has_bias = config.architecture in WITH_SINKS
     hidden, count = config.get("hidden_size"), _count(config)
     inner = getattr(config, "moe_intermediate_size", config.get("intermediate_size"))
@@ -98,19 +98,19 @@ def _experts(config: Configuration) -> dict[str, Shape]:
     return shapes
 
 
-def _count(config: Configuration) -> int:
+def _count(config: ModelConfiguration) -> int:
     """Number of experts; 0 for none."""
     return getattr(config, "num_local_experts", getattr(config, "num_experts", 0))
 
 
-def _is_mixture(config: Configuration, layer: int) -> bool:
+def _is_mixture(config: ModelConfiguration, layer: int) -> bool:
     """True if a layer has experts; some layers of Qwen3 may have a network in their place."""
     dense = layer in (getattr(config, "mlp_only_layers", None) or ())
     turn = (layer + 1) % getattr(config, "decoder_sparse_step", 1) == 0
     return _count(config) > 0 and turn and not dense
 
 
-def _norms(config: Configuration) -> dict[str, Shape]:
+def _norms(config: ModelConfiguration) -> dict[str, Shape]:
     norms, family = config.family.norms, config.family
     mlp = None if family.is_parallel(config) else norms.mlp
     shapes = dict[str, Shape]()
@@ -119,7 +119,7 @@ def _norms(config: Configuration) -> dict[str, Shape]:
     return shapes
 
 
-def _norm(module: str, config: Configuration) -> dict[str, Shape]:
+def _norm(module: str, config: ModelConfiguration) -> dict[str, Shape]:
     kinds = ("weight", "bias") if config.architecture in NORMS_WITH_BIAS else ("weight",)
     return {f"{module}.{kind}": (config.get("hidden_size"),) for kind in kinds}
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from draftwood.models.cache.places import CacheSlice
 
 
-class Pool(Protocol):
+class SlotPool(Protocol):
     """Keys and values of every layer, in blocks on the host or in a device's tensors.
 
     Attributes:

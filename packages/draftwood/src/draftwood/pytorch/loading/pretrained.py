@@ -93,7 +93,7 @@ def _require_whole(model: Any, report: Mapping[str, Any], folder: Path) -> None:
 
 
 def native_folder(read: Pretrained) -> NativeFolder:
-    """What the native path runs of a model that Transformers read.
+    """Describe a model that Transformers read to the native path.
 
     Raises:
         ValueError: for a model of another shape.
