@@ -22,7 +22,7 @@ from draftwood.arrays import FloatType, as_array
 from draftwood.loading import gguf_names, gguf_reader, packages
 from draftwood.loading.gguf_blocks import blocks_folder, open_blocks
 from draftwood.loading.gguf_files import gguf_folder
-from draftwood.models.configuration import Configuration, why_not_native
+from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.native import NativeModel
 from draftwood.models.shapes import tensor_shapes
@@ -173,7 +173,7 @@ def test_converted_weights_are_those_that_transformers_saves(tmp_path: Path, kin
 def test_shapes_are_those_of_the_class(kind: str) -> None:
     model_type, more, _ = ARCHITECTURES[kind]
     model = build(model_type, **more)
-    ours, theirs = tensor_shapes(Configuration(model.config.to_dict())), skeleton.shapes_of(model)
+    ours, theirs = tensor_shapes(ModelConfiguration(model.config.to_dict())), skeleton.shapes_of(model)
     if model.config.tie_word_embeddings:
         theirs.pop("lm_head.weight")
     if kind == "gpt-oss":  # biases of experts too are told part by part

@@ -36,7 +36,7 @@ VECTORS = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def told(model: Any) -> dict[str, Any]:
-    """What its config.json says."""
+    """Content of its config.json."""
     return json.loads(model.config.to_json_string(use_diff=True))
 
 

@@ -29,7 +29,7 @@ RENAMED: dict[str, list[tuple[str, str]]] = {
         (r"^(model\.)?language_model\.(model\.)?", "model.language_model."),
     ],
 }
-"""What files call tensors, and what Transformers does, by architecture."""
+"""Names of tensors in files and in Transformers, by architecture."""
 FLOAT: FloatType = "float32"
 OF_EXPERTS = re.compile(r"(?P<at>.*\.experts)\.(?P<part>gate|up|down)\.(?P<kind>weight|bias)")
 INTERLEAVED = ("GptOssForCausalLM",)

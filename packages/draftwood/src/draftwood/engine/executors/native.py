@@ -50,7 +50,7 @@ class NativeSteps(TextHolder):
         return [step]
 
     def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
-        """How many steps the library may make before the text is told."""
+        """Bound the steps that the library makes before the text is told."""
         text, options = self.text, self.text.options
         is_looked_at = options.watch is not None or any(check.may_stop for check in text.stops)
         if draft.in_a_row == 1 or budget.shared != NOTHING_SHARED or is_looked_at:

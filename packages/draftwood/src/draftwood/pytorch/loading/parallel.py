@@ -10,7 +10,7 @@ from transformers import AutoConfig
 
 from draftwood.loading import hub
 from draftwood.loading.folders import understood
-from draftwood.pytorch.loading.pretrained import torch_device
+from draftwood.pytorch.loading.pretrained import Pretrained, torch_device
 from draftwood.pytorch.models.parallel import Channel, LeadingModel, follow, join, stay_behind
 from draftwood.storage.ranks import rank
 
@@ -65,7 +65,7 @@ def load_parallel(
     processes: int,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
-) -> tuple[LeadingModel, hub.Pretrained]:
+) -> tuple[LeadingModel, Pretrained]:
     """Load this process's part of a model.
 
     Only the first process gets one; the others serve it, and exit when it has ended.
