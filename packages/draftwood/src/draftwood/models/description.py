@@ -21,7 +21,7 @@ from draftwood.models.decoder import (
 )
 from draftwood.models.families import ACTIVATIONS, Family, Scales
 from draftwood.models.rotary import rotary_of
-from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
+from draftwood.models.shapes import Shape, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
 PARTS = ("gate", "up", "down")
