@@ -148,7 +148,7 @@ CASES: dict[str, Callable[[Given], object]] = {
     "server": served,
 }
 OF_SHIPPED_HEADS: dict[str, Callable[[Given], object]] = {
-    "eagle": lambda given: text(given, "eagle"),
+    "eagle": lambda given: text(given, "eagle", "smollm2-135m-eagle"),
     "ctc": lambda given: text(given, "ctc", "smollm2-135m-ctc"),
     "draft LM": lambda given: text(given, "rsd-s", "smollm2-135m-lm", temperature=1.0, seed=3),
 }
