@@ -173,7 +173,10 @@ def test_converted_weights_are_those_that_transformers_saves(tmp_path: Path, kin
 def test_shapes_are_those_of_the_class(kind: str) -> None:
     model_type, more, _ = ARCHITECTURES[kind]
     model = build(model_type, **more)
-    ours, theirs = tensor_shapes(ModelConfiguration(model.config.to_dict())), skeleton.shapes_of(model)
+    ours, theirs = (
+        tensor_shapes(ModelConfiguration(model.config.to_dict())),
+        skeleton.shapes_of(model),
+    )
     if model.config.tie_word_embeddings:
         theirs.pop("lm_head.weight")
     if kind == "gpt-oss":  # biases of experts too are told part by part
