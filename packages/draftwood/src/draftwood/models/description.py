@@ -149,8 +149,8 @@ class _Description:
     def _read(self, name: str) -> Any:
         """A tensor that the configuration asks for."""
         found, wanted = self.tensor(name), self.shapes[name]
-        require_none([name] if found is None else [])
-        assert found is not None
+        if found is None:
+            raise ValueError(f"1 tensors are missing, the first is {name}")
         shape = (len(found), *found[0].shape) if isinstance(found, list) else tuple(found.shape)
         if shape != wanted and shape != _flat(wanted):
             require_shape(name, shape, wanted)
