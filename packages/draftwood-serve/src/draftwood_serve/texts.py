@@ -111,20 +111,24 @@ class Choice:
     def prompt_logprobs(self) -> Sequence[TokenLogprob | None]:
         return self.sequence.prompt_logprobs
 
-    def take(self, step: Step) -> TextUpdate:
-        """Count a step; return its update."""
+    def take(self, step: Step, is_last: bool = True) -> TextUpdate:
+        """Count a step; return its update.
+
+        Args:
+            is_last: False where the text has made further steps already, which are yet to come.
+        """
         self.stats.add(step)
         if not step.is_prefill:
             self.accepted.append(step.accepted)
             self.drafted.append(step.drafted)
         self._logprobs.add(step.logprobs or ())
-        reason = self.sequence.finish_reason
+        reason = self.sequence.finish_reason if is_last else None
         if reason is not None:
             self.builder.finish()
         piece = self.builder.new_text(final=reason is not None)
         self._released += len(piece)
         told = tuple(self._logprobs.release(self._released, final=reason is not None))
-        if self.builder.stopped:
+        if self.builder.stopped and is_last:
             reason = "stop"
         traced = TracedStep(step.without_probs(), perf_counter()) if self.traced else None
         return TextUpdate(self.number, piece, told, len(self.builder.tokens), reason, traced)

@@ -182,7 +182,7 @@ class ModelThread:
             try:
                 if event.error is not None:
                     raise event.error
-                told = self._took(event.progress, job, task)
+                told = self._took(event, job, task)
                 if event.finish_reason is not None:
                     del self._running[event.number]
             except Exception as error:
@@ -195,13 +195,20 @@ class ModelThread:
                 self._finish_if_done(job)
         self.metrics.step(perf_counter() - since)
 
-    def _took(self, progress: Any, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
-        """Updates for a request from what an event of the batch reports."""
+    def _took(self, event: Any, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
+        """Updates for a request from what an event of the batch reports.
+
+        Of steps in a row the text knows all when the first one is told; the last one ends it.
+        """
         told: list[tuple[int, Step]]
-        told = [(0, progress)] if isinstance(progress, Step) else list(progress or ())
+        is_text, progress = isinstance(event.progress, Step), event.progress
+        told = [(0, progress)] if is_text else list(progress or ())
+        newest = {place: number for number, (place, _) in enumerate(told)}
         updates = []
-        for place, step in told:
-            updates.append(task.choices[place].take(step))
+        for number, (place, step) in enumerate(told):
+            is_last = newest[place] == number
+            is_last = is_last and (event.finish_reason is not None or not is_text)
+            updates.append(task.choices[place].take(step, is_last))
             self.metrics.count(step)
         if told and not job.first_token:
             job.first_token = perf_counter()
