@@ -167,10 +167,10 @@ def test_a_request_whose_step_fails_ends_alone(tiny: str, monkeypatch: pytest.Mo
 
     take = Choice.take
 
-    def failing(self: Choice, step: Any) -> Any:
+    def failing(self: Choice, step: Any, is_last: bool) -> Any:
         if self.sequence.options.seed == 666 and self.stats.tokens > 3:
             raise RuntimeError("a planted fault")
-        return take(self, step)
+        return take(self, step, is_last)
 
     with running(tiny) as server, ThreadPoolExecutor(2) as pool:
         wanted = server.text("go", seed=5, max_tokens=60)

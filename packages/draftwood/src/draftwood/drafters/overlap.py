@@ -5,10 +5,9 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from draftwood.drafters.resources import Need
-from draftwood.models.model import Device
 from draftwood.native.threads import (
     MOST,
     cpus,
@@ -20,6 +19,9 @@ from draftwood.native.threads import (
     work_beside,
 )
 from draftwood.validation import require_whole
+
+if TYPE_CHECKING:
+    from draftwood.models.model import Device
 
 PreVerify = Literal["auto", "always", "never"]
 
@@ -161,7 +163,7 @@ def overlap_of(given: bool | Overlap) -> Overlap | None:
     return Overlap() if given else None
 
 
-def require_places(target: Device, draft: Device, overlap: Overlap) -> None:
+def require_places(target: "Device", draft: "Device", overlap: Overlap) -> None:
     """Raise ValueError unless drafts and passes can go on at the same time."""
     if target.type == draft.type == "cpu":
         if overlap.target_threads is None and min(cpus(), of_quota()) < 2:

@@ -8,10 +8,13 @@ from torch import Tensor
 
 
 def as_tensor(array: Any, device: torch.device | str = "cpu") -> Tensor:
-    """An array as a tensor, which shares its memory on the host; others come back as they are."""
+    """An array as a tensor, which shares its memory on the host; others come back as they are.
+
+    An array that cannot be written to, of a mapped file for instance, is copied.
+    """
     if not isinstance(array, np.ndarray):
         return array
-    made = torch.from_numpy(array)
+    made = torch.from_numpy(array if array.flags.writeable else array.copy())
     return made if device == "cpu" else made.to(device, non_blocking=True)
 
 
