@@ -22,8 +22,8 @@ pytestmark = [
     pytest.mark.timeout(280),
 ]
 BUILT_IN = "smollm2-135m"
-MOST_MODULES = 120
-"""Modules of draftwood that loading the built-in model imports."""
+MOST_MODULES = 158
+"""Modules of draftwood that loading the built-in model imports; they may only become fewer."""
 
 MOST_SECONDS = 0.25
 """CPU time of a refusal or a page of help."""

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from draftwood import engine, methods
+from draftwood.arrays import to_bfloat16
 from draftwood.engine import Options
 from draftwood.engine.scheduler import run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning.learner import output_rows
 from draftwood.learning.learning import Learning
-from draftwood.learning.texts import WatchedText, rounded
+from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
@@ -90,7 +91,7 @@ def followed(target: NativeModel, trained: TrainedHead, seed: int) -> WatchedTex
     tokens = drawn.integers(0, vocab, 60)
     final = 3.0 * np.asarray(output_rows(trained, target))[(7 * tokens + 1) % vocab]
     states = drawn.normal(size=(60, 3, target.hidden_size)).astype(np.float32)
-    return WatchedText(tokens, rounded(states), rounded(final), np.ones(60, bool), 2, 0.0)
+    return WatchedText(tokens, to_bfloat16(states), to_bfloat16(final), np.ones(60, bool), 2, 0.0)
 
 
 def test_rows_that_belong_to_other_places_teach_nothing(
@@ -203,7 +204,7 @@ def test_work_stops_at_each_pause(
 def test_numbers_that_are_none_end_in_one_line(
     target: NativeModel, trained: TrainedHead, texts: list[WatchedText]
 ) -> None:
-    broken = replace(texts[0], final=rounded(np.full(texts[0].final.shape, np.nan, np.float32)))
+    broken = replace(texts[0], final=to_bfloat16(np.full(texts[0].final.shape, np.nan, np.float32)))
     with pytest.raises(ValueError, match="loss is no number"):
         a_learner(target, trained).train(trained.weights, [broken], [], nothing)
 

@@ -157,6 +157,19 @@ def test_texts_that_share_passes_make_single_steps(model: NativeModel, calls: Ca
     assert max(calls) == 1
 
 
+def test_a_cache_that_is_nearly_full_is_enough_for_single_steps(calls: Calls) -> None:
+    model = NativeModel(tiny_llama(0))
+    options = Options(Sampling(0.0), 20)
+    wanted, _, _ = written(model, Nothing(), options)
+    assert max(calls) > 1
+    calls.clear()
+    model.pool.limit = 2 * model.pool.block_bytes  # 64 tokens, fewer than a row asks for
+    steps, text, _ = written(model, Nothing(), options)
+    assert told(steps) == told(wanted)
+    assert text.finish_reason == "length"
+    assert max(calls) == 1
+
+
 def test_a_row_ends_after_its_time(
     model: NativeModel, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,6 @@ from draftwood.learning import learner as learners
 from draftwood.learning.idle import EndedError, IdleGate
 from draftwood.learning.learner import is_better
 from draftwood.learning.learning import Learning
-from draftwood.learning.texts import rounded, widened
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.native import library
@@ -346,9 +345,3 @@ def test_a_missing_trainer_is_named(
     monkeypatch.setattr(learners, "entry_points", lambda group: ())
     with pytest.raises(ImportError, match=r"pip install 'draftwood\[train\]'"):
         Learning(target, trained)
-
-
-def test_bits_of_bfloat16_are_rounded_to_the_nearest() -> None:
-    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 1e3
-    numbers = torch.cat([numbers, torch.tensor([0.0, -0.0, 1.00390625, 1.01171875, 6e4])])
-    assert widened(rounded(numbers.numpy())).tolist() == numbers.bfloat16().float().tolist()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt16
 
+from draftwood.arrays import from_bfloat16
+
 
 @dataclass(frozen=True, eq=False)
 class WatchedText:
@@ -43,15 +45,4 @@ class WatchedText:
         self, start: int, stop: int
     ) -> tuple[Float[np.ndarray, "rows reads dim"], Float[np.ndarray, "rows dim"]]:
         """Give both kinds of states of some rows in float32."""
-        return widened(self.states[start:stop]), widened(self.final[start:stop])
-
-
-def rounded(values: Float[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*shape"]:
-    """Round float32 to the nearest bfloat16, as its bits."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def widened(bits: UInt16[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Turn the bits of bfloat16 into float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+        return from_bfloat16(self.states[start:stop]), from_bfloat16(self.final[start:stop])

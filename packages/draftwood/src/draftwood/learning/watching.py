@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import as_array
+from draftwood.arrays import as_array, to_bfloat16
 from draftwood.drafters.drafter import DraftSession, Reads, VerifiedTree
 from draftwood.learning.idle import IdleGate
-from draftwood.learning.texts import WatchedText, rounded
+from draftwood.learning.texts import WatchedText
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
@@ -162,8 +162,8 @@ class WatchedSession(DraftSession):
 
 def _text_of(rows: _TextRows, watch: Watch) -> WatchedText:
     count = len(rows.tokens)
-    states = rounded(np.concatenate(rows.states))
-    known = rounded(np.concatenate(rows.final))
+    states = to_bfloat16(np.concatenate(rows.states))
+    known = to_bfloat16(np.concatenate(rows.final))
     final = np.zeros((count, known.shape[1]), np.uint16)
     final[rows.answer :] = known
     rejected = np.zeros(count, bool)

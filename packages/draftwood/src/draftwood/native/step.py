@@ -103,6 +103,8 @@ class RunLimits(NamedTuple):
 
 
 SINGLE = RunLimits()
+"""A step by itself."""
+
 PLACES_OF_RUN = 64
 """Places of the cache for steps in a row, beside those of one tree."""
 

@@ -8,7 +8,7 @@ from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.task import StepBudget
 from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.requirements import Stepper
-from draftwood.native.step import SINGLE, NativeDraft, NativeStep, RunLimits
+from draftwood.native.step import PLACES_OF_RUN, SINGLE, NativeDraft, NativeStep, RunLimits
 from draftwood.sampling import NOTHING_SHARED, undrawable
 from draftwood.stats import Step
 
@@ -55,8 +55,16 @@ class NativeSteps(TextHolder):
         is_looked_at = options.watch is not None or any(check.may_stop for check in text.stops)
         if draft.in_a_row == 1 or budget.shared != NOTHING_SHARED or is_looked_at:
             return SINGLE
+        if not self._has_blocks(1 + draft.most + PLACES_OF_RUN):
+            return SINGLE
         most = min(draft.in_a_row, IN_A_ROW)
         return RunLimits(most, text.tokens_left, TELL_WITHIN, options.stop_tokens)
+
+    def _has_blocks(self, places: int) -> bool:
+        """True if the cache, where it has a limit, has blocks for so many places."""
+        cache = self.text.prefill.cache
+        free = None if cache is None else cache.free_blocks
+        return free is None or self.text.session.wants(places) <= free
 
     def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         made = outputs[0].steps
