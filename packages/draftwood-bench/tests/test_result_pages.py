@@ -105,12 +105,12 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
 def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     beams = {"shape": "StochasticBeam(width=3, depth=2, budget=None)", "at": "length 2"}
     drawn = [record("rsd-s", prompt, runs=5, cell="rsd-s", **beams) for prompt in "123"]
+    slower = {**beams, "shape": "StochasticBeam(width=9, depth=2, budget=None)"}
+    drawn += [record("rsd-s", prompt, runs=8, cell="wide", **slower) for prompt in "123"]
     found = run([*PLAIN, *drawn])
     monkeypatch.setattr(trees, "measured", lambda name: found if name == "timed-eagle" else None)
     (row,) = rows(trees.in_seconds())
-    assert row[:3] == ["SmolLM2 + EAGLE head", "0", "rsd-s"]
-    assert row[3].startswith("length 2: ")
-    assert row[4] == "2.00 [2.00, 2.00]"
+    assert row == ["SmolLM2 + EAGLE head", "0", "rsd-s", "2.00 [2.00, 2.00]"]  # the faster shape
     monkeypatch.setattr(trees, "measured", lambda name: None)
     assert trees.in_seconds() == MISSING
 

@@ -1,6 +1,7 @@
 """Recursive Speculative Decoding: block efficiency by budget, and which orderings hold."""
 
 from collections import Counter
+from typing import Any
 
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
@@ -8,8 +9,8 @@ from draftwood_bench.records.statistics import block_efficiency, mbsu, summaries
 from draftwood_bench.report.best_shapes import best_shape, held_out
 from draftwood_bench.report.orderings import orderings, per_pass, seconds
 from draftwood_bench.report.scores import quality_table
-from draftwood_bench.report.table import Table, labelled
-from draftwood_bench.report.tables import speed_up, tokens_per_run
+from draftwood_bench.report.table import Table
+from draftwood_bench.report.tables import speed_up
 
 PAIRS = {
     "rsd": "TinyLlama",
@@ -60,13 +61,16 @@ def _cell(records: list[Record], method: str, at: str) -> str:
 
 
 def claims() -> str:
-    """Published orderings down, temperatures across, for each pair of target and drafter."""
+    """Published orderings down, temperatures across, for each pair of target and drafter.
+
+    Of verifiers beside each method's own, ``draftwood bench show`` tells.
+    """
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for name in PAIRS:
         found = measured(name)
         for row in orderings(found.records).rows if found else ():
             claim, temperature, where, holds, clearly, against, mean = row
-            if where != "fixed budget":
+            if where != "fixed budget" or " + " in claim:
                 continue
             counts = f"{holds}, {clearly.split()[0]} : {against.split()[0]}"
             cells.setdefault((claim, PAIRS[name]), {})[temperature] = f"{mean} ({counts})"
@@ -80,7 +84,9 @@ def claims() -> str:
 
 
 def memory_bound(name: str, temperature: str, kind: str) -> str:
-    """Memory-bound speed-up by method, of the shape that is best by it; as ``efficiencies``."""
+    """Memory-bound speed-up by method with its own verifier, of the shape that is best by it; as
+    ``efficiencies``.
+    """
     found = measured(name)
     ratio = found.run.draft_ratio if found else None
     if found is None or ratio is None:
@@ -88,7 +94,9 @@ def memory_bound(name: str, temperature: str, kind: str) -> str:
     records = [
         record
         for record in found.records
-        if record.temperature == float(temperature) and record.at.startswith(f"{kind} ")
+        if record.temperature == float(temperature)
+        and record.at.startswith(f"{kind} ")
+        and " + " not in record.method
     ]
     sizes = sorted({int(record.at.split()[1]) for record in records})
     rows = [
@@ -126,19 +134,31 @@ def trees_over_chains() -> str:
 
 
 def in_seconds() -> str:
-    """Tokens per second over plain decoding's, of each method's best length and shapes."""
-    rows = []
+    """Tokens per second over plain decoding's: of each method, length and budget the fastest of the
+    shapes that were best in the grid.
+    """
+    cells: dict[tuple[str, ...], dict[str, Any]] = {}
     for name, timed in TIMED.items():
         found = measured(timed)
         for each in summaries(found.records, found.run) if found else ():
             if each.shape is not None and each.speed_up is not None:
-                shape = f"{each.at}: {labelled(each.shape)}"
-                speed, passes = speed_up(each, each.speed_up), tokens_per_run(each)
-                rows.append(
-                    (PAIRS[name], f"{each.temperature:g}", each.method, shape, speed, passes)
-                )
-    head = ("pair", "T", "method", "tree", "over plain", "tokens/pass")
+                row = cells.setdefault((PAIRS[name], f"{each.temperature:g}", each.method), {})
+                before = row.get(each.at)
+                if before is None or each.speed_up.value > before.speed_up.value:
+                    row[each.at] = each
+    places = sorted({at for found in cells.values() for at in found}, key=_length_first)
+    rows = [(*key, *(_ratio(found.get(at)) for at in places)) for key, found in cells.items()]
+    head = ("pair", "T", "method", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def _ratio(found: Any) -> str:
+    return "" if found is None else speed_up(found, found.speed_up)
+
+
+def _length_first(at: str) -> tuple[bool, int]:
+    kind, number = at.split()
+    return kind != "length", int(number)
 
 
 def scores(name: str, temperature: str) -> str:
