@@ -40,15 +40,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return commit(self, outputs, seconds)
 
     monkeypatch.setattr(native.NativeSteps, "commit", counted)
-    monkeypatch.setattr(native, "TELL_WITHIN", 60.0)
     return counts
 
 
 def written(
-    model: NativeModel, drafter: Drafter, options: Options
+    model: NativeModel, drafter: Drafter, options: Options, tell_within: float = 60.0
 ) -> tuple[list[Step], engine.Sequence, int]:
     """Steps of a text, the text, and tokens in its cache at the end."""
     text, length = engine.Sequence(model, drafter, Match(), PROMPT, options), 0
+    text.tell_within = tell_within
     steps: list[Step] = []
     scheduler: Scheduler[Step] = Scheduler()
     number = scheduler.add(text)
@@ -70,8 +70,9 @@ def told(steps: list[Step]) -> list[object]:
 
 
 def fixed_budget() -> Drafter:
-    """Sources whose trees do not depend on how long passes take."""
-    return MultiSource(budget=Budget(lambda nodes: 1.0 + 0.01 * nodes))
+    """Sources whose trees do not depend on how long passes take, and that never rest."""
+    budget = Budget(lambda nodes: 1.0 + 0.001 * nodes, per_draft_token=0.0, per_step=0.0)
+    return MultiSource(budget=budget)
 
 
 @pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
@@ -170,11 +171,8 @@ def test_a_cache_that_is_nearly_full_is_enough_for_single_steps(calls: Calls) ->
     assert max(calls) == 1
 
 
-def test_a_row_ends_after_its_time(
-    model: NativeModel, calls: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native, "TELL_WITHIN", 0.0)
-    written(model, Nothing(), Options(Sampling(0.0), 12))
+def test_a_row_ends_after_its_time(model: NativeModel, calls: Calls) -> None:
+    written(model, Nothing(), Options(Sampling(0.0), 12), tell_within=0.0)
     assert max(calls) == 1
 
 

@@ -24,6 +24,9 @@ from draftwood.verifiers.verifier import Verifier
 if TYPE_CHECKING:
     from draftwood.engine.constraints import Branches
 
+TELL_WITHIN = 0.008
+"""Seconds after which no further step of a row begins, and the text is told of those made."""
+
 SMOOTHING = 0.1
 """Weight of a step in the mean of the tokens that a step emits."""
 
@@ -45,6 +48,7 @@ class Sequence:
         sessions: on the target and on what drafts; none before the first pass.
         draft: session of the drafter.
         has_draft_model: True if a model drafts whose session is not among ``sessions``.
+        tell_within: seconds of steps in a row; longer where nobody waits for each piece.
 
     Raises:
         ValueError: for an empty prompt, one that does not fit the context, a constraint for another
@@ -84,7 +88,7 @@ class Sequence:
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)
         self.stops = [rule.start() for rule in options.stop_rules]
         self.sessions: list[ModelSession] = []
-        self.has_draft_model = False
+        self.has_draft_model, self.tell_within = False, TELL_WITHIN
         self._unclosed: Executor | None = None
         self._planned: Executor  # by it the pass under way was planned
         self._expected_tokens = 1.0  # of a step

@@ -52,6 +52,8 @@ One = str | Path | TrainedHead | Model | ModelInMemory
 Drafting = One | Sequence[One] | None
 """A draft model or a trained head, by name or in memory, or one of each."""
 
+WHOLE_WITHIN = 0.05  # seconds of steps in a row of texts that are told as a whole
+
 
 class LanguageModel(InProcess):
     """A model that writes faster and says the same.
@@ -319,6 +321,8 @@ class LanguageModel(InProcess):
             [one, *(self.stream(one.sequence.prompt, of, prefixes=prefixes) for of in own[1:])]
             for one in firsts
         ]
+        for each in [each for streams in texts for each in streams]:
+            each.sequence.tell_within = WHOLE_WITHIN
         several = n > 1
         tasks = [
             engine.ParallelSampling([each.sequence for each in streams])

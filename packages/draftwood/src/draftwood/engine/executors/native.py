@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
 
 
-IN_A_ROW = 8
-TELL_WITHIN = 0.008
-"""Seconds after which the library begins no further step of a row, and the text is told."""
+IN_A_ROW = 16
+"""Most steps of a row."""
 
 
 class NativeSteps(TextHolder):
@@ -58,7 +57,7 @@ class NativeSteps(TextHolder):
         if not self._has_blocks(1 + draft.most + PLACES_OF_RUN):
             return SINGLE
         most = min(draft.in_a_row, IN_A_ROW)
-        return RunLimits(most, text.tokens_left, TELL_WITHIN, options.stop_tokens)
+        return RunLimits(most, text.tokens_left, text.tell_within, options.stop_tokens)
 
     def _has_blocks(self, places: int) -> bool:
         """True if the cache, where it has a limit, has blocks for so many places."""
