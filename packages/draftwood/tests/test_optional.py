@@ -1,5 +1,6 @@
 """PyTorch is an extra: without it, what needs it says so in one line."""
 
+import subprocess
 import sys
 
 import pytest
@@ -30,3 +31,11 @@ def test_a_finder_that_refuses_counts_as_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "meta_path", [Refusing(), *sys.meta_path])
     with pytest.raises(ImportError, match="needs PyTorch"):
         torch_needed("this")
+
+
+def test_the_room_of_pytorch_is_closed_without_it() -> None:
+    code = "import sys; sys.modules['torch'] = None; import draftwood; draftwood.custom_generate"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith("this part of draftwood needs PyTorch: pip install 'draftwood[torch]'")
