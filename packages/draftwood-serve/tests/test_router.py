@@ -50,7 +50,7 @@ def test_texts_are_those_of_one_server(two: Two) -> None:
 
 def test_streams_come_as_they_are_written(two: Two) -> None:
     found, one, _ = two
-    body = {"prompt": "go", "seed": 3, "max_tokens": 30}
+    body = {"prompt": "go", "seed": 3, "max_tokens": 90}
     with found.client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         lines = [line for line in answer.iter_lines() if line]

@@ -135,6 +135,7 @@ def written(lm: LanguageModel, job: Job) -> list[int]:
     """The text of a request as far as it goes."""
     options = {"max_new_tokens": job.tokens, "temperature": job.temperature, "seed": job.seed}
     stream = (failing(lm) if job.ends == "fails" else lm).stream(job.prompt, **options)
+    stream.sequence.tell_within = 0.0  # where it is broken off does not depend on the time
     try:
         for number, _ in enumerate(stream):
             if job.ends in ("closed", "dropped") and number == 1:

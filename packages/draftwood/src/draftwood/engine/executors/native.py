@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
 
 
-IN_A_ROW = 16
+IN_A_ROW = 8
 """Most steps of a row."""
 
 
