@@ -152,6 +152,12 @@ class Sampling(DrawingOptions):
         """True if unlikely tokens are cut off."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
+    def require_biases(self, vocabulary: int) -> None:
+        """Raise ValueError where ``logit_bias`` names a token that a vocabulary lacks."""
+        tokens = sorted(self.logit_bias or ())
+        if tokens and not 0 <= tokens[0] <= tokens[-1] < vocabulary:
+            raise ValueError(f"logit_bias names tokens outside 0..{vocabulary - 1}: {tokens}")
+
     def for_drafting(self) -> "Sampling":
         """The same, but never one-hot.
 
@@ -183,6 +189,7 @@ class Sampling(DrawingOptions):
         if scores.dtype != np.float64:
             scores = scores.astype(np.float32, copy=False)
         if self.logit_bias:
+            self.require_biases(scores.shape[-1])
             scores = _biased(scores, self.logit_bias)
         if self.reads_context:
             scores = scores.copy()
@@ -358,12 +365,7 @@ def _one_hot(scores: Float[np.ndarray, "rows vocab"]) -> Float[np.ndarray, "rows
 def _biased(
     scores: Float[np.ndarray, "rows vocab"], bias: Mapping[int, float]
 ) -> Float[np.ndarray, "rows vocab"]:
-    tokens = list(bias)
-    if min(tokens) < 0 or max(tokens) >= scores.shape[-1]:
-        raise ValueError(
-            f"logit_bias names tokens outside 0..{scores.shape[-1] - 1}: {sorted(tokens)}"
-        )
-    scores = scores.copy()
+    tokens, scores = list(bias), scores.copy()
     with np.errstate(invalid="ignore"):
         scores[:, tokens] += np.array([bias[token] for token in tokens], scores.dtype)
     return scores

@@ -1,6 +1,7 @@
 """Drawn trees in whole steps of the library: the steps that Python makes, and the target's law."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from draftwood.models.shared import shared_passes
 from draftwood.native import drawn_trees, library
 from draftwood.native.structures import CDrawnShape
 from draftwood.rng import Rng
-from draftwood.sampling import Sampling
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
 from draftwood.stats import Step
 from draftwood.testing import tiny_llama
@@ -95,9 +96,14 @@ def facts(found: Sequence[Step]) -> list[object]:
 
 
 def both_ways(
-    target: NativeModel, drafter: Drafter, verifier: Verifier, temperature: float, seed: int
+    target: NativeModel,
+    drafter: Drafter,
+    verifier: Verifier,
+    temperature: float,
+    seed: int,
+    **rules: Any,
 ) -> tuple[list[Step], list[Step]]:
-    options = {"sampler": Sampling(temperature), "seed": seed}
+    options = {"sampler": Sampling(temperature, **rules), "seed": seed}
     whole, pieces = (
         list(steps(sequence(target, drafter, verifier, **options), whole=each))
         for each in (True, False)
@@ -122,6 +128,37 @@ def test_whole_steps_equal_those_in_pieces(
         accepted += sum(step.accepted for step in whole)
     assert max(made) == 1 + shape.nodes
     assert accepted > 0
+
+
+RULES: list[dict[str, Any]] = [
+    {"top_k": 5},
+    {"top_p": 0.9},
+    {"min_p": 0.1},
+    {"top_k": 20, "top_p": 0.95, "min_p": 0.02},
+    {"repetition_penalty": 1.3},
+    {"presence_penalty": 0.5, "frequency_penalty": 0.3, "top_k": 30},
+    {"logit_bias": {3: -float("inf"), 7: 2.0}},
+]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
+def test_rules_of_sampling_are_those_of_python(
+    target: NativeModel, made: list[int], name: str, rules: dict[str, Any]
+) -> None:
+    """Trees are drawn by the rules too, each node's path being its context."""
+    for shape, verifier in (
+        (Widths((3, 2, 1)), Rejection()),
+        (StochasticBeam(3, 3), Traversal()),
+        (Widths((2, 2, 1)), Match()),
+        (Widths((4, 1, 1), "independent"), KSeq()),
+    ):
+        drafter = DRAFTERS[name](target, shape)
+        for temperature, seed in ((0.7, 1), (1.0, 2)):
+            made.clear()
+            whole, pieces = both_ways(target, drafter, verifier, temperature, seed, **rules)
+            assert facts(whole) == facts(pieces)
+            assert len(made) == len(whole) - 1
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -251,18 +288,22 @@ def test_a_broken_draft_is_left_out_from_then_on(
 
 
 def tokens_and_laws(
-    target: NativeModel, drafter: Drafter, verifier: Verifier
+    target: NativeModel,
+    drafter: Drafter,
+    verifier: Verifier,
+    sampler: Sampling = Sampling(1.0),  # noqa: B008  a frozen object
+    law: Sampling | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens of many texts, and the target's law before each."""
+    """Tokens of many texts, and the target's law before each; ``law`` is a wrong one."""
     tokens, laws = list[int](), list[torch.Tensor]()
     for seed in range(30):
-        text = sequence(
-            target, drafter, verifier, sampler=Sampling(1.0), seed=seed, max_new_tokens=100
-        )
+        text = sequence(target, drafter, verifier, sampler=sampler, seed=seed, max_new_tokens=100)
         found = [token for step in steps(text) for token in step.tokens]
         session = target.start()
         extend_in_chunks(session, PROMPT[:-1])
-        laws.append(session.extend([PROMPT[-1], *found[:-1]]).logits.double().softmax(-1))
+        logits = session.extend([PROMPT[-1], *found[:-1]]).logits.double().numpy()
+        before = [Context([*PROMPT, *found[:n]], len(PROMPT)) for n in range(len(found))]
+        laws.append(torch.from_numpy((law or sampler).probs(logits, before)))
         session.close()
         tokens += found
     return torch.tensor(tokens), torch.cat(laws)
@@ -288,6 +329,26 @@ def test_texts_have_the_targets_law(
     drafter = DRAFTERS[name](target, shape)
     assert ranked_chi_square(*tokens_and_laws(target, drafter, verifier)) > LEAST
     assert made
+
+
+RULES_OF_LAWS = Sampling(1.0, top_k=20, top_p=0.9, repetition_penalty=1.2, frequency_penalty=0.2)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("verifier", [Rejection(), Traversal(), Match()], ids=lambda v: v.name)
+def test_texts_have_the_law_of_their_rules(
+    target: NativeModel, made: list[int], name: str, verifier: Verifier
+) -> None:
+    drafter = DRAFTERS[name](target, Widths((3, 2, 1)))
+    assert ranked_chi_square(*tokens_and_laws(target, drafter, verifier, RULES_OF_LAWS)) > LEAST
+    assert made
+
+
+def test_a_rule_that_is_not_kept_is_found(target: NativeModel) -> None:
+    drafter = DRAFTERS["lm"](target, Widths((3, 2, 1)))
+    wrong = replace(RULES_OF_LAWS, frequency_penalty=0.0)
+    found = tokens_and_laws(target, drafter, Rejection(), RULES_OF_LAWS, wrong)
+    assert ranked_chi_square(*found) < LEAST
 
 
 def test_uniforms_that_are_none_are_found(

@@ -10,7 +10,7 @@ from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, MultiSource, Nothing
 from draftwood.engine import Options
-from draftwood.engine.executors import native
+from draftwood.engine.executors import native, starting
 from draftwood.engine.scheduler import Scheduler
 from draftwood.models.native import NativeModel
 from draftwood.native.step import RunLimits
@@ -99,6 +99,36 @@ def test_steps_in_a_row_are_those_made_one_by_one(
     assert tokens[0] == tokens[1]
     assert told(in_a_row[0]) == told(one_by_one[0])
     assert in_a_row[2] == one_by_one[2]
+
+
+RULES: list[dict[str, Any]] = [
+    {"top_k": 8, "top_p": 0.9},
+    {"repetition_penalty": 1.2},
+    {"presence_penalty": 0.4, "frequency_penalty": 0.6, "min_p": 0.02},
+]
+
+
+@pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rules_of_sampling_know_the_steps_before_them(
+    model: NativeModel,
+    make: Callable[[], Drafter],
+    rules: dict[str, Any],
+    temperature: float,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row of steps tells the penalties what it has written, as Python does step by step."""
+    options = Options(Sampling(temperature, **rules), 60, seed=4)
+    in_a_row = written(model, make(), options)
+    assert max(calls) == native.IN_A_ROW
+    monkeypatch.setattr(starting, "_stepper", lambda text: None)
+    calls.clear()
+    in_python = written(model, make(), options)
+    assert not any(calls)
+    texts = [[token for step in each[0] for token in step.tokens] for each in (in_a_row, in_python)]
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("limit", range(2, 14))

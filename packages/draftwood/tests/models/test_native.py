@@ -15,6 +15,7 @@ from draftwood.native.step import NativeDraft
 from draftwood.pytorch.lean.model import LeanModel
 from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
+from draftwood.sampling import Context
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 
@@ -231,7 +232,7 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
     for max_draft_len, hidden in ((1, (0, 2, 3)), (4, (0, 2, 3)), (2, (3,)), (2, ())):
         costs = Costs([1.0] * max_draft_len, [1.0] * (max_draft_len - 1) + [math.inf])
         draft = NativeDraft(costs, hidden=hidden)
-        (made,) = model.forward([stepper.step(draft, root, Rng(0), max_draft_len=8, rows=1)])
+        (made,) = model.forward([stepper.step(draft, root, Rng(0), Context([], 0, 8), rows=1)])
         wanted = one.forward(DraftTree.chain([root]), hidden=hidden)
         assert set(made.hidden) == set(hidden)
         for layer in hidden:
@@ -241,5 +242,5 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
         root = made.steps[0].next_token
     with pytest.raises(ValueError, match="hidden states 0 to 3"):
         model.forward(
-            [stepper.step(NativeDraft(hidden=(4,)), root, Rng(0), max_draft_len=8, rows=1)]
+            [stepper.step(NativeDraft(hidden=(4,)), root, Rng(0), Context([], 0, 8), rows=1)]
         )

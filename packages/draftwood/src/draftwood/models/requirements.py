@@ -16,8 +16,10 @@ from draftwood.models.model import (
 
 if TYPE_CHECKING:
     from draftwood.native.drawn_trees import Rule
+    from draftwood.native.filters import Filters
     from draftwood.native.step import NativeDraft, RunLimits
     from draftwood.rng import Rng
+    from draftwood.sampling import Context
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
@@ -145,7 +147,7 @@ class Stepper(Protocol):
         draft: "NativeDraft",
         root: int,
         rng: "Rng",
-        max_draft_len: int,
+        context: "Context",
         rows: int,
         limits: "RunLimits",
     ) -> StepInput:
@@ -155,7 +157,7 @@ class Stepper(Protocol):
             draft: what drafts.
             root: the newest token.
             rng: of the request, which is left as it is.
-            max_draft_len: most draft tokens in a row.
+            context: the tokens before the root, and how many may be drafted in a row.
             rows: that the pass is expected to run.
             limits: of steps in a row, each of which goes on behind the one before; where the pass
                 is shared a single one is made.
@@ -167,7 +169,14 @@ class Stepper(Protocol):
 class StepModel(Protocol):
     """A model that makes steps of its own; each gives what a ``Sequence`` makes of its passes."""
 
-    def stepper(self, session: ModelSession, key: int, temperature: float, rule: "Rule") -> Stepper:
+    def stepper(
+        self,
+        session: ModelSession,
+        key: int,
+        temperature: float,
+        rule: "Rule",
+        filters: "Filters | None",
+    ) -> Stepper:
         """Start to make the steps of a sequence.
 
         Args:
@@ -175,20 +184,30 @@ class StepModel(Protocol):
             key: of the request's noise, as ``Rng.next_draw`` gives it.
             temperature: 0 takes the likeliest tokens.
             rule: by which nodes of drawn trees are kept.
+            filters: what changes logits besides the temperature; None for nothing.
         """
         ...
 
 
-def stepper_of(session: ModelSession, key: int, temperature: float, rule: "Rule") -> Stepper | None:
+def stepper_of(
+    session: ModelSession,
+    key: int,
+    temperature: float,
+    rule: "Rule",
+    filters: "Filters | None" = None,
+) -> Stepper | None:
     """Ask the model of a session to make whole steps; None where it makes none.
 
     Args:
         key: of the request's noise, as ``Rng.next_draw`` gives it.
         temperature: 0 takes the likeliest tokens.
         rule: by which nodes of drawn trees are kept.
+        filters: what changes logits besides the temperature; None for nothing.
     """
     model = session.model
-    return model.stepper(session, key, temperature, rule) if isinstance(model, StepModel) else None
+    if not isinstance(model, StepModel):
+        return None
+    return model.stepper(session, key, temperature, rule, filters)
 
 
 def require_part(tokens: Any, vocabulary: int) -> None:

@@ -187,7 +187,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(CacheShape), sizeof(FrameHead),    sizeof(MedusaHeads),
                              sizeof(Lattice),    sizeof(LatticeTree),
                              sizeof(HeadDraftingSettings), sizeof(DrawnShape),
-                             sizeof(DraftModelText), sizeof(StepRun)};
+                             sizeof(DraftModelText), sizeof(StepRun),
+                             sizeof(Filters)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "clock.h"
+#include "filters.h"
 #include "logit_rows.h"
 #include "source.h"
 #include "uniforms.h"
@@ -89,6 +90,9 @@ public:
         return size;
     }
 
+    // Draft by the rules of the text, which cut where the temperature is above 0; null for none.
+    void follow_rules(const Filters* rules, TextBefore text) { filters = rules, before = text; }
+
     void learn(const VerifiedTree& verified) { drafter.learn(verified); }
 
     bool is_distinct() const { return shape.is_judged_distinct; }
@@ -127,6 +131,9 @@ private:
     std::vector<int64_t> found;
     std::vector<double> shares;
     std::vector<float> uniform;  // logits of a row that is none
+    const Filters* filters = nullptr;
+    TextBefore before{};
+    std::vector<std::vector<float>> filtered;  // by node
 
     bool read(const int64_t* tokens, const int64_t* parents, int64_t first, int64_t size,
               int32_t threads) {
@@ -135,18 +142,32 @@ private:
         seconds += lap();
         if (!logits.rows) return false;
         if ((int64_t)rows.size() < size) rows.resize(size);
+        if (filters && (int64_t)filtered.size() < size) filtered.resize(size);
         const int64_t count = size - first;
         for_each(count, count > 1 ? threads : 1, [&](int64_t i) {
             DrawnRow& row = rows[first + i];
             row.tokens = logits.tokens;
-            row.sum(logits.rows + i * logits.stride, logits.size, shape.temperature);
+            const float* own = logits.rows + i * logits.stride;
+            if (filters) own = filter(own, logits, first + i, path_to(first + i, tokens, parents));
+            row.sum(own, logits.size, shape.temperature);
         });
         for (int64_t node = first; node < size; node++)
             if (std::isnan(rows[node].total)) {
-                is_broken = true, uniform.assign(logits.size, 0);
+                const float* own = logits.rows + (node - first) * logits.stride;
+                is_broken |= !filters || !std::isfinite(largest_value(own, logits.size));
+                uniform.assign(logits.size, 0);
                 rows[node].sum(uniform.data(), logits.size, shape.temperature);
             }
         return true;
+    }
+
+    const float* filter(const float* row, const LevelLogits& logits, int64_t node,
+                        const std::vector<int64_t>& path) {
+        std::vector<float>& own = filtered[node];
+        own.resize(logits.size);
+        FilteredRows(*filters, before, shape.is_noisy ? shape.temperature : 0, logits.tokens)
+            .write(row, logits.size, path, own.data());
+        return own.data();
     }
 
     // Fills `drawn` with the next level.

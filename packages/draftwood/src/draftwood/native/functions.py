@@ -55,6 +55,7 @@ double draftwood_sum_without(void*, int64, float, void*, void*, int64)
 double draftwood_take_away(void*, int64, void*, int64, float, void*, void*, int64, float, void*,
     void*, double, void*, int64)
 double draftwood_overlap(void*, void*, int64, float)
+void draftwood_filter(CFilters*, void*, int64, int64, float, void*, int64, void*)
 int64 draftwood_gumbel_argmax(void*, int64, uint32, uint32)
 int64 draftwood_gumbel_argmax_of_logits(void*, int64, float, uint32, uint32)
 void draftwood_exponential_noise(void*, int64, uint32, uint32, void*)

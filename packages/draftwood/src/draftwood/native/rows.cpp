@@ -1,5 +1,5 @@
 // What rows.py calls.
-#include "noise.h"
+#include "filters.h"
 #include "workshop.h"
 
 extern "C" {
@@ -35,6 +35,13 @@ void draftwood_sample_inverse_cdf(const float* weights, int64_t rows, int64_t st
 
 double draftwood_overlap(const float* p, const float* q, int64_t size, float scale) {
     return draftwood::overlap(p, q, size, scale);
+}
+
+// A row of logits as filters leave it behind a text that ends with the root.
+void draftwood_filter(const draftwood::Filters* filters, const int64_t* text, int64_t count,
+                      int64_t prompt, float temperature, const float* row, int64_t size,
+                      float* result) {
+    draftwood::FilteredRows(*filters, {text, count, prompt}, temperature).write(row, size, {}, result);
 }
 
 int64_t draftwood_gumbel_argmax(const float* weights, int64_t size, uint32_t first,

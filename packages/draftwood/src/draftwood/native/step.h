@@ -24,6 +24,10 @@ struct Step {
     int32_t is_drawn;               // else the likeliest tokens are taken
     int32_t rule;                   // of verdicts.h, for drawn trees; others are matched
     float temperature, temperature_of_ranks;
+    const Filters* filters;  // what changes logits besides the temperature; null where nothing does
+    int64_t* before;  // tokens before the root, with room for those of steps in a row; null where
+                      // no filter goes by them
+    int64_t num_before, prompt;  // the first `prompt` are not the answer's
     // what came of it; [1 + most] each
     int64_t *tokens, *parents, *path;
     double* chances;
@@ -67,6 +71,8 @@ public:
         next.root = before.next_token, next.place += before.draws;
         next.room = std::max<int64_t>(0, before.room - before.kept);
         if (next.uniforms) next.uniforms += before.uniforms_used;
+        for (int64_t i = 0; next.before && i < before.kept; i++)
+            next.before[next.num_before++] = before.tokens[before.path[i]];
         step = next;
     }
 
@@ -110,6 +116,7 @@ public:
 
     void grow_drawn(int32_t threads) {
         Uniforms uniforms(step.uniforms);
+        step.drawn->follow_rules(step.filters, text_before());
         step.nodes = step.drawn->grow(step.root, step.most, step.room, uniforms, threads,
                                       step.tokens, step.parents, step.chances);
         step.uniforms_used = uniforms.used();
@@ -142,16 +149,23 @@ public:
             const float* row = logits + node * vocabulary;
             const PlaceKey key = place_key(step.key, step.place + step.kept);
             step.path[step.kept++] = node;
-            step.next_token = gumbel_argmax_of_logits(row, vocabulary, step.temperature, key);
+            step.next_token = draw(row, node, key);
             if (step.next_token < 0) return;
         }
+    }
+
+    int64_t draw(const float* row, int64_t node, PlaceKey key) const {
+        if (!step.filters)
+            return gumbel_argmax_of_logits(row, vocabulary, step.temperature, key);
+        return FilteredRows(*step.filters, text_before(), step.temperature)
+            .draw(row, vocabulary, path_to(node, step.tokens, step.parents), key);
     }
 
     // By the rule that belongs to how the tree was drawn.
     void judge(const float* logits) {
         Uniforms uniforms(step.uniforms + step.uniforms_used);
-        const Judged tree{*step.drawn, step.tokens, step.parents, step.nodes,
-                          logits,      vocabulary,  step.temperature};
+        Judged tree{*step.drawn, step.tokens,      step.parents, step.nodes,   logits,
+                    vocabulary,  step.temperature, step.filters, text_before()};
         Verifier verifier(tree, uniforms, step.key, step.place);
         const Verdict verdict = verifier.judge((Rule)step.rule);
         step.uniforms_used += uniforms.used(), step.draws = verifier.draws;
@@ -187,6 +201,8 @@ public:
 private:
     Step& step;
     const int vocabulary;
+
+    TextBefore text_before() const { return {step.before, step.num_before, step.prompt}; }
 
     int64_t child_of(int64_t node, int64_t token) const {
         for (int64_t child = node + 1; child < step.nodes; child++)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from draftwood.native import library, structures
 from draftwood.native.drafting import Costs, Drafting
 from draftwood.native.drawn_trees import RULES, DrawnTrees, Rule
+from draftwood.native.filters import Filters, TokensBefore
 from draftwood.native.head_drafting import HeadDrafting
 
 
@@ -138,15 +139,20 @@ class StepCaller:
         key: of the request's noise.
         temperature: 0 takes the likeliest tokens.
         rule: by which nodes of drawn trees are kept.
+        filters: what changes logits besides the temperature.
     """
 
-    def __init__(self, key: int, temperature: float, rule: Rule = "match") -> None:
+    def __init__(
+        self, key: int, temperature: float, rule: Rule = "match", filters: Filters | None = None
+    ) -> None:
         self.structure = structures.CStep(
             key=key,
             is_drawn=temperature > 0.0,
             temperature=temperature,
             rule=RULES.index(rule),
+            filters=None if filters is None else addressof(filters.structure),
         )
+        self._filters, self._before = filters, TokensBefore()
         self._alone = Costs([1.0], [math.inf])  # a root without draft tokens
         self._buffers = _TreeBuffers(0, 0)
         self._told: Costs | None = None  # that the structure points to
@@ -206,6 +212,19 @@ class StepCaller:
         self.limits = limits
         if limits.steps > 1:
             self._limit(limits, draft.most)
+
+    def prepare_text(self, tokens: Sequence[int], prompt: int) -> None:
+        """Tell the text to filters that go by it, once the step is set up.
+
+        Args:
+            tokens: before the root.
+            prompt: how many of them are not the answer's.
+        """
+        if self._filters is not None and self._filters.reads_text:
+            step = self.structure
+            room = (1 + step.most) * self.limits.steps
+            step.before, step.prompt = self._before.address(tokens, room), prompt
+            step.num_before = len(tokens)
 
     def _limit(self, limits: RunLimits, most: int) -> None:
         run = self.run

@@ -170,6 +170,17 @@ class CStoredBlocks(Structure):
     )
 
 
+class CFilters(Structure):
+    """See filters.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("biased", "biases")),
+        *((name, c_int64) for name in ("num_biased", "top_k")),
+        *((name, c_double) for name in ("top_p", "min_p")),
+        *((name, c_double) for name in ("repetition", "presence", "frequency")),
+    )
+
+
 class CStep(Structure):
     """See step.h."""
 
@@ -181,6 +192,8 @@ class CStep(Structure):
         *((name, c_uint64) for name in ("key", "place")),
         *((name, c_int32) for name in ("is_drawn", "rule")),
         *((name, c_float) for name in ("temperature", "temperature_of_ranks")),
+        *((name, c_void_p) for name in ("filters", "before")),
+        *((name, c_int64) for name in ("num_before", "prompt")),
         *((name, c_void_p) for name in ("tokens", "parents", "path", "chances", "proposers")),
         *((name, c_int64) for name in ("nodes", "kept", "next_token")),
         *((name, c_int64) for name in ("draws", "uniforms_used", "is_head_broken")),
@@ -316,6 +329,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CLayer, CGating, CDecoder, CForwardInput, CStoredBlocks, CStep),
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
-    *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun),
+    *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun, CFilters),
 )
 """In the order of ``draftwood_structure_size``."""

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "drawn_trees.h"
+#include "filters.h"
 #include "k_seq.h"
 #include "noise.h"
 
@@ -109,8 +110,25 @@ struct Judged {
     const float* logits;  // [nodes][vocabulary]
     int64_t vocabulary;
     float temperature;
+    const Filters* filters;  // null where there are none
+    TextBefore before;
+    std::vector<bool> is_filtered{};  // by node
 
-    const float* logits_after(int64_t node) const { return logits + node * vocabulary; }
+    // The row after a node, as the text's rules leave it.
+    const float* logits_after(int64_t node) {
+        const float* row = logits + node * vocabulary;
+        if (!filters) return row;
+        static thread_local std::vector<std::vector<float>> rows;
+        if ((int64_t)rows.size() < nodes) rows.resize(nodes);
+        is_filtered.resize(nodes);
+        std::vector<float>& own = rows[node];
+        if (!is_filtered[node]) {
+            own.resize(vocabulary), is_filtered[node] = true;
+            FilteredRows(*filters, before, temperature)
+                .write(row, vocabulary, path_to(node, tokens, parents), own.data());
+        }
+        return own.data();
+    }
 
     // Children of some nodes, in drawing order.
     std::vector<int64_t> children(const std::vector<int64_t>& of) const {
@@ -146,7 +164,7 @@ struct Verdict {
 class Verifier {
 public:
     // `place`: of the request's next draw.
-    Verifier(const Judged& tree, Uniforms& uniforms, uint64_t key, uint64_t place)
+    Verifier(Judged& tree, Uniforms& uniforms, uint64_t key, uint64_t place)
         : tree(tree), uniforms(uniforms), key(key), place(place) {}
 
     Verdict judge(Rule rule) {
@@ -170,7 +188,7 @@ private:
         SiblingRow q;
     };
 
-    const Judged& tree;
+    Judged& tree;
     Uniforms& uniforms;
     const uint64_t key, place;
 

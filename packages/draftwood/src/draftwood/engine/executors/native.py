@@ -43,10 +43,7 @@ class NativeSteps(TextHolder):
         if draft is None:
             return self.in_turn.plan(budget)
         limits = self._limits(draft, budget)
-        step = self.stepper.step(
-            draft, text.root, text.rng, context.max_draft_len, self._rows, limits
-        )
-        return [step]
+        return [self.stepper.step(draft, text.root, text.rng, context, self._rows, limits)]
 
     def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
         """Bound the steps that the library makes before the text is told."""

@@ -8,6 +8,7 @@ from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
 from draftwood.models.requirements import Stepper, stepper_of
+from draftwood.native.filters import Filters
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling, is_masked
 from draftwood.verifiers.verifier import library_rule
@@ -41,12 +42,10 @@ def start_executor(text: "Sequence") -> Executor:
 def _stepper(text: "Sequence") -> Stepper | None:
     """Look for what makes whole steps, where nothing is wanted that only Python can do.
 
-    Wanted is a rule that it has, on logits that are but divided by a temperature.
+    Wanted is a rule that it has, on logits that options of sampling alone change.
     """
     options, sampler = text.options, text.options.sampler
     if type(sampler) is not Sampling or type(text.rng) is not Rng:
-        return None
-    if not replace(sampler, min_tokens=0).only_temperature:
         return None
     if options.logprobs is not None or options.bound is not None:
         return None
@@ -55,4 +54,6 @@ def _stepper(text: "Sequence") -> Stepper | None:
         return None
     if sampler.greedy and rule not in ("match", "rejection"):
         return None
-    return stepper_of(text.session, text.rng.next_draw[0], sampler.temperature, rule)
+    sampler.require_biases(text.session.model.vocab_size)
+    filters = None if replace(sampler, min_tokens=0).only_temperature else Filters(sampler)
+    return stepper_of(text.session, text.rng.next_draw[0], sampler.temperature, rule, filters)

@@ -21,6 +21,7 @@ from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
 from draftwood.native.drawn_trees import Rule
+from draftwood.native.filters import Filters
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
 from draftwood.native.threads import threads
 
@@ -217,10 +218,15 @@ class NativeModel(DecoderModel[BlockPool]):
         return run
 
     def stepper(
-        self, session: PooledSession, key: int, temperature: float, rule: Rule
+        self,
+        session: PooledSession,
+        key: int,
+        temperature: float,
+        rule: Rule,
+        filters: Filters | None = None,
     ) -> NativeStepper:
         """Implements ``models.requirements.StepModel``."""
-        return NativeStepper(session, key, temperature, rule)
+        return NativeStepper(session, key, temperature, rule, filters)
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""

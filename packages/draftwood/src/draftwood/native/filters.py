@@ -1,0 +1,99 @@
+"""Rules of sampling besides the temperature, as whole steps follow them; see filters.h."""
+
+from collections.abc import Mapping, Sequence
+from ctypes import addressof
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from draftwood.arrays import address_of
+from draftwood.native import library
+from draftwood.native.structures import CFilters
+
+
+class DrawingRules(Protocol):
+    """Options of ``sampling_params.DrawingOptions`` that filters read."""
+
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def top_p(self) -> float: ...
+    @property
+    def min_p(self) -> float: ...
+    @property
+    def repetition_penalty(self) -> float: ...
+    @property
+    def presence_penalty(self) -> float: ...
+    @property
+    def frequency_penalty(self) -> float: ...
+    @property
+    def logit_bias(self) -> Mapping[int, float] | None: ...
+
+
+class Filters:
+    """Rules of one text.
+
+    Args:
+        options: of how its tokens are drawn.
+    """
+
+    def __init__(self, options: DrawingRules) -> None:
+        bias = options.logit_bias or {}
+        self._biased, self._biases = library.integers([*bias]), library.doubles([*bias.values()])
+        penalties = options.presence_penalty, options.frequency_penalty
+        self.reads_text = options.repetition_penalty != 1.0 or any(penalties)
+        self.structure = CFilters(
+            biased=addressof(self._biased),
+            biases=addressof(self._biases),
+            num_biased=len(bias),
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+            repetition=options.repetition_penalty,
+            presence=options.presence_penalty,
+            frequency=options.frequency_penalty,
+        )
+
+    def filtered(
+        self,
+        logits: Float[np.ndarray, " vocab"],
+        temperature: float,
+        tokens: Sequence[int] = (),
+        prompt: int = 0,
+    ) -> Float[np.ndarray, " vocab"]:
+        """A row of logits with minus infinity for what cannot be drawn.
+
+        Args:
+            tokens: before the place of the row, for rules that go by them.
+            prompt: how many of these are not the answer's.
+        """
+        row, text = np.ascontiguousarray(logits, np.float32), library.integers(tokens)
+        result = np.empty_like(row)
+        library.library().draftwood_filter(
+            self.structure,
+            addressof(text),
+            len(tokens),
+            prompt,
+            temperature,
+            address_of(row),
+            len(row),
+            address_of(result),
+        )
+        return result
+
+
+class TokensBefore:
+    """The tokens before the root of a text's next tree, which only grow."""
+
+    def __init__(self) -> None:
+        self._held, self._known = library.integers([0]), 0
+
+    def address(self, tokens: Sequence[int], room: int) -> int:
+        """Address of these tokens, with room for so many more behind them."""
+        needed = len(tokens) + room
+        if needed > len(self._held):
+            self._held, self._known = library.integers([0] * (2 * needed)), 0
+        self._held[self._known : len(tokens)] = tokens[self._known :]
+        self._known = len(tokens)
+        return addressof(self._held)
