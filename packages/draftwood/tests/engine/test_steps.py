@@ -129,14 +129,12 @@ class Chatty(Nothing):
 @pytest.mark.parametrize(
     "case",
     [
-        {"sampler": Sampling(1.0, top_k=5)},
-        {"sampler": Sampling(1.0, repetition_penalty=1.2)},
         {"logprobs": 2},
         {"bound": lambda tree, probs: 0.5},
         {"verifier": Rejection()},
         {"drafter": Chatty()},
     ],
-    ids=["top-k", "penalty", "logprobs", "bound", "rejection", "subclass"],
+    ids=["logprobs", "bound", "rejection", "subclass"],
 )
 def test_what_only_python_can_do_is_done_there(
     model: NativeModel, made: list[int], case: dict
