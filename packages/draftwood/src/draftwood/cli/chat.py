@@ -160,7 +160,7 @@ class Conversation:
             self.messages, self.asked, self.stream = [], [], None
             self._say("the conversation is forgotten")
         elif command == "/stats":
-            for text in [summary(self.stats, self.lm.method.name), *details(self.stats)]:
+            for text in [summary(self.stats, self.lm.method.name), *details(self.stats, self.lm)]:
                 self._say(text)
         elif command == "/method":
             self._change_method(argument.strip())

@@ -2,12 +2,14 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from draftwood.cli import options, processes
+from draftwood.cli.step_view import step_lines
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.tree_view import say_tree
 from draftwood.sampling_params import sampling_params
@@ -82,26 +84,28 @@ def generate(
     lm = options.load(names, method, overlap, measure=False, tree=tree)
     if answers > 1:
         result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
-        _print_answers(result, decoding["seed"], as_json, show_stats)
+        _print_answers(result, lm, decoding["seed"], as_json, show_stats)
         if show_stats:
             _print_instructions(lm)
         lm.calibration.keep("draftwood generate")
         return
-    stream = lm.stream(prompt, exact=not inexact, **decoding)
+    stream, since = lm.stream(prompt, exact=not inexact, **decoding), time.perf_counter()
     try:
         for piece in stream:
+            if len(stream.steps) == 1:  # the prompt's
+                since = time.perf_counter()
             if not as_json:
                 click.echo(piece, nl=False)
     finally:  # what is said after the text begins on a line of its own
         if not as_json:
             click.echo()
-    result = stream.result
+    result, wall = stream.result, time.perf_counter() - since
     if as_json:
         click.echo(json.dumps(result.as_json()))
     if show_tree:
         say_tree(stream, lm.tokenizer)
     if show_stats:
-        _print_stats(result)
+        _print_stats(result, lm, wall)
         _print_instructions(lm)
     elif not as_json:
         say_summary(result.stats, result.method)
@@ -131,7 +135,9 @@ def require_prompt(prompt: str) -> None:
         raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
 
 
-def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_stats: bool) -> None:
+def _print_answers(
+    result: "Generation", lm: "LanguageModel", seed: int | None, as_json: bool, show_stats: bool
+) -> None:
     if as_json:
         click.echo(json.dumps(result.as_json()))
     else:
@@ -141,16 +147,16 @@ def _print_answers(result: "Generation", seed: int | None, as_json: bool, show_s
             click.echo(answer.text)
     stats = sum((each.stats for each in result.others), result.stats)
     if show_stats:
-        _print_stats(replace(result, stats=stats))
+        _print_stats(replace(result, stats=stats), lm)
     elif not as_json:
         say_summary(stats, result.method)
 
 
-def _print_stats(result: "Generation") -> None:
+def _print_stats(result: "Generation", lm: "LanguageModel", wall: float | None = None) -> None:
     notes().print(
         f"{summary(result.stats, result.method)}, ended by {result.finish_reason}", soft_wrap=True
     )
-    for line in details(result.stats):
+    for line in details(result.stats, lm, wall):
         notes().print(line, soft_wrap=True)
 
 
@@ -162,8 +168,13 @@ def _print_instructions(lm: "LanguageModel") -> None:
         notes().print(f"matrix products: {found}{stored}", markup=False, soft_wrap=True)
 
 
-def details(stats: "Stats") -> list[str]:
-    """Lines of details that the summary leaves out."""
+def details(stats: "Stats", lm: "LanguageModel", wall: float | None = None) -> list[str]:
+    """Lines of details that the summary leaves out.
+
+    Args:
+        wall: seconds from the first token to the last, where they are known.
+    """
+    curve = lm.calibration.known()
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
         (
@@ -171,6 +182,7 @@ def details(stats: "Stats") -> list[str]:
             f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
+        *step_lines(stats, wall, curve and curve(1)),
         *([] if stats.drafting is None else [_hidden(stats.drafting)]),
     ]
 

@@ -1,0 +1,42 @@
+"""Where the time of steps went, in words."""
+
+import pytest
+
+from draftwood.cli.step_view import step_lines
+from draftwood.stats import Stats
+
+
+def stats_of(tokens: int, drafted: int, draft: float, target: float) -> Stats:
+    seconds = {"prefill": 9.0, "draft": draft, "target": target, "verify": 0.1}
+    return Stats(tokens=tokens, prefills=1, target_runs=10, drafted=drafted, seconds=seconds)
+
+
+def test_a_step_is_told_by_part() -> None:
+    (line,) = step_lines(stats_of(11, 0, 0.0, 0.9), wall=1.25)
+    assert line == (
+        "a step: model 90.00 ms (72%), drafting 0.00 ms (0%), verifying 10.00 ms (8%),"
+        " the rest 25.00 ms (20%)"
+    )
+
+
+def test_without_a_clock_the_rest_is_left_out() -> None:
+    (line,) = step_lines(stats_of(11, 0, 0.0, 0.9), plain_pass=0.1)
+    assert "the rest" not in line
+
+
+@pytest.mark.parametrize(
+    ("tokens", "verdict"),
+    [
+        (21, "drafts pay here: 2.00 tokens a step, which costs 1.50 plain passes (over 4.0 nodes"),
+        (13, "drafts do not pay here: 1.20 tokens a step, which costs 1.50 plain passes"),
+    ],
+)
+def test_drafts_are_weighed_against_plain_passes(tokens: int, verdict: str) -> None:
+    lines = step_lines(stats_of(tokens, 30, 0.2, 1.2), plain_pass=0.1)
+    assert lines[1].startswith(verdict)
+    assert "1.20, drafting 0.20, verifying 0.10)" in lines[1]
+    assert lines[1].endswith(f": {(tokens - 1) / 15:.2f} times plain decoding")
+
+
+def test_a_text_of_its_prompts_token_alone_has_no_steps() -> None:
+    assert step_lines(Stats(tokens=1, prefills=1)) == []
