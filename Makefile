@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm audit pictures wheel clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -161,6 +161,10 @@ bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
 
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.busy run --output benchmarks/results/busy.json
+
+bench-starting: $(READY)  ## first token and memory of a new process, beside llama.cpp's Python wheel (five minutes)
+	$(BIN)/draftwood fetch smollm2-135m gemma3-270m tinyllama-1.1b qwen2.5-coder-1.5b
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.starting run
 
 audit: $(READY)  ## look up known vulnerabilities of all pinned packages (needs an index that tells of them)
 	$(PYTHON) -m venv $(VENV)/audit

@@ -55,6 +55,7 @@ class EnvironmentRecipe:
 
 RECIPES = {
     "llama.cpp": EnvironmentRecipe(("cmake==4.4.4", "ninja==1.13.2"), llama_cpp=True),
+    "llama.cpp-wheel": EnvironmentRecipe((LLAMA_CPP_SOURCE,)),
     "openvino": EnvironmentRecipe(
         ("openvino-genai==2026.4.1.0", "openvino-tokenizers==2026.4.1.0", "openvino==2026.4.1")
     ),

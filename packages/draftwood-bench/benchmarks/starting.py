@@ -1,0 +1,148 @@
+"""First token and memory of a new process, beside llama.cpp's Python wheel on the same files.
+
+    make bench-starting
+    python -m benchmarks.starting run --models smollm2-135m --rounds 9
+    python -m benchmarks.starting show
+
+Each round starts a process of each system for each model, in turns; models are loaded once before,
+so that files lie in the page cache and ours is a later load. A process imports its library, loads
+the model, goes on with a prompt by one token and leaves; the clock runs from before it is started
+to that token. Nothing else should compute.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from benchmarks.common.processes import print_table
+from draftwood_bench.peers.environments import prepare
+from draftwood_bench.records.machine import processor
+from draftwood_bench.run.describe import commit
+
+RECORDS = RESULTS / "starting.jsonl"
+MODELS = ("smollm2-135m", "gemma3-270m", "tinyllama-1.1b", "qwen2.5-coder-1.5b")
+OURS, PEER = "draftwood", "llama.cpp"
+PROMPT = "The capital of Australia is"
+
+DRAFTWOOD = """
+import draftwood
+from draftwood.native.threads import set_threads
+set_threads({threads})
+draftwood.load({model!r}).generate({prompt!r}, max_new_tokens=1, raw=True)
+"""
+LLAMA_CPP = """
+import xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.n_parallel, params.warmup = {model!r}, 2048, 1, False
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = {threads}
+server = xllamacpp.Server(params)
+server.handle_completions({{"prompt": {prompt!r}, "max_tokens": 1, "temperature": 0}})
+"""
+END = """
+import os
+(peak,) = (line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print("first token", int(peak) / 1024, flush=True)
+os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that gave its first token: seconds since before it was started, and peak memory."""
+
+    seconds: float
+    megabytes: float
+
+
+def started(python: Path, program: str) -> Started:
+    """Run a program until its first token.
+
+    Raises:
+        SystemExit: where it gave none, with its last words.
+    """
+    since = time.perf_counter()
+    child = subprocess.Popen(
+        [str(python), "-c", program + END],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout
+    told = next((line for line in child.stdout if line.startswith("first token")), None)
+    seconds = time.perf_counter() - since
+    _, words = child.communicate()
+    if told is None:
+        raise SystemExit(f"no first token: {words[-500:]}")
+    return Started(seconds, float(told.split()[-1]))
+
+
+def file_of(model: str) -> Path:
+    """The GGUF file that a built-in name stands for, in its folder here."""
+    import draftwood
+
+    folder = draftwood.load(model).calibration.folder
+    found = sorted(folder.glob("*.gguf")) if folder else []
+    if not found:
+        raise SystemExit(f"{model} is no GGUF file here; name one that is")
+    return found[0]
+
+
+def run(models: Sequence[str], rounds: int, threads: int, output: Path) -> None:
+    """Start processes in turns, and record each."""
+    facts = {"threads": threads, "processor": processor(), "commit": commit()}
+    files = {model: file_of(model) for model in models}
+    peer = prepare("llama.cpp-wheel")
+    for number in range(rounds):
+        for model, file in files.items():
+            for system, python, template, name in (
+                (OURS, Path(sys.executable), DRAFTWOOD, model),
+                (PEER, peer, LLAMA_CPP, str(file)),
+            ):
+                program = template.format(model=name, prompt=PROMPT, threads=threads)
+                found = started(python, program)
+                record = {"system": system, "model": model, "round": number, **vars(found)}
+                append(output, {**record, **facts})
+        print(f"round {number + 1} of {rounds}", flush=True)
+
+
+def rows(output: Path) -> list[dict[str, str]]:
+    """Medians by model, and ours over the peer's."""
+    found = []
+    for model, records in grouped(read(output), "model").items():
+        own = {
+            system: (median(r["seconds"] for r in each), median(r["megabytes"] for r in each))
+            for system, each in grouped(records, "system").items()
+        }
+        if {OURS, PEER} <= own.keys():
+            (seconds, megabytes), (others, their_megabytes) = own[OURS], own[PEER]
+            row = {"model": model, "first token, ours": f"{seconds:.2f} s"}
+            row |= {"llama.cpp's wheel": f"{others:.2f} s", "ratio": f"{seconds / others:.2f}"}
+            row |= {"memory, ours": f"{megabytes:.0f} MB"}
+            found.append({**row, "llama.cpp's": f"{their_megabytes:.0f} MB"})
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("act", choices=("run", "show"))
+    parser.add_argument("--models", default=",".join(MODELS), metavar="A,B,C")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=RECORDS)
+    given = parser.parse_args()
+    if given.act == "run":
+        run(given.models.split(","), given.rounds, given.threads, given.output)
+    print_table(rows(given.output), "### First token of a new process")
+
+
+if __name__ == "__main__":
+    main()
