@@ -85,7 +85,7 @@ class StoredTensors:
     def _of_experts(self, at: str, part: str, kind: str) -> Any:
         """The matrices of all experts, or their biases, however they are stored."""
         if f"{at}.0.{part}_proj.{kind}" in self.arrays:
-            count = range(_count(self.config))
+            count = range(self.config.expert_count)
             each = [self._stored(f"{at}.{number}.{part}_proj.{kind}") for number in count]
             return None if any(found is None for found in each) else each
         whole = f"{at}.{'down' if part == 'down' else 'gate_up'}_proj"
@@ -123,10 +123,6 @@ def cast(numbers: np.ndarray, dtype: FloatType) -> np.ndarray:
         return to_bfloat16(floats)
     with np.errstate(over="ignore"):  # they become infinite, as elsewhere
         return floats.astype(np.float16) if dtype == "float16" else floats
-
-
-def _count(config: ModelConfiguration) -> int:
-    return getattr(config, "num_local_experts", None) or config.get("num_experts")
 
 
 def _by_names_of_transformers(
