@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": {"native"},
     "together": set(),
     "validation": set(),
-    "tokenizer": {"lazy", "optional", "pytorch"},
+    "tokenizer": {"lazy", "optional", "pytorch", "storage"},
     "tree": {"arrays"},
     "native": {"arrays", "storage"},
     "rng": {"tree", "native"},

@@ -1,9 +1,10 @@
 """Find the folders of trained drafters, without PyTorch."""
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from draftwood.storage.weights import settings_or_none
 
 FORMAT = "draftwood-drafter"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -49,11 +50,8 @@ def config_in(name: str | Path) -> dict[str, Any]:
     Args:
         name: a folder, or the name of a head that comes with draftwood.
     """
-    try:
-        says = json.loads((folder_of(name) / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return says if isinstance(says, dict) and says.get("format") == FORMAT else {}
+    says = settings_or_none(folder_of(name) / CONFIG) or {}
+    return says if says.get("format") == FORMAT else {}
 
 
 def is_head(name: str | Path) -> bool:

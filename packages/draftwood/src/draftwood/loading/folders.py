@@ -19,7 +19,7 @@ from typing import Any
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
-from draftwood.storage.weights import WEIGHTS
+from draftwood.storage.weights import WEIGHTS, settings_or_none
 
 SMALL = 1 << 20
 """Largest file, in bytes, that is compared with its digest at every read."""
@@ -193,7 +193,7 @@ def require_agreement(folder: Path) -> None:
         ValueError: for more layers or larger tables than the files can hold, and for weights that
             are quantised in a way that Transformers does not know.
     """
-    config = _read(folder / "config.json")
+    config = settings_or_none(folder / "config.json") or {}  # Transformers reports a broken one
     _require_known(folder, config.get("quantization_config"))
     files = list(folder.glob("*.safetensors"))
     if files and not any(_others(folder)) and not (folder / REST).is_file():
@@ -259,15 +259,6 @@ def require_no_adapter(folder: Path) -> None:
             f"{folder} has a PEFT adapter beside its model, and PEFT is not installed; install it"
             f" with 'pip install peft', or {MERGE}"
         )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a configuration; empty if it cannot be read, which Transformers reports."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _others(folder: Path) -> Iterable[Path]:

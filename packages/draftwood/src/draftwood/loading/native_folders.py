@@ -1,6 +1,5 @@
 """Folders of safetensors whose models run natively: read without PyTorch and Transformers."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.shapes import Shape, tensor_shapes
 from draftwood.storage.memory import require_memory
+from draftwood.storage.weights import settings_or_none
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 
@@ -55,7 +55,7 @@ def told_of(folder: Path) -> dict[str, Any]:
     Raises:
         UnknownConfigurationError: for one that is none.
     """
-    told = _read(folder / CONFIG)
+    told = settings_or_none(folder / CONFIG)
     if told is None:
         raise UnknownConfigurationError("its config.json cannot be read")
     if mxfp4.is_mxfp4(folder):
@@ -66,7 +66,7 @@ def told_of(folder: Path) -> dict[str, Any]:
 
 def generation_of(folder: Path) -> dict[str, Any] | None:
     """Read a generation_config.json; None without one."""
-    return _read(folder / GENERATION)
+    return settings_or_none(folder / GENERATION)
 
 
 def why_not(folder: Path, dtype: str | None = None) -> str | None:
@@ -168,11 +168,3 @@ def _require_all_used(folder: Path, tensors: StoredTensors) -> None:
     extra = getattr(config, "num_nextn_predict_layers", None) or 0
     unused = [name for name in tensors.unused if name != "lm_head.weight"]
     require_all_used(folder, unused, linear, layers, extra)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
