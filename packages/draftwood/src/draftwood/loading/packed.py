@@ -25,7 +25,7 @@ from draftwood.loading.native_folders import (
     GENERATION,
     NativeFolder,
     generation_of,
-    told_of,
+    settings_of,
 )
 from draftwood.models.configuration import (
     ModelConfiguration,
@@ -98,10 +98,11 @@ class Packing:
 def packing(folder: Path) -> Packing:
     """Examine whether and how the model in a folder can be packed; reads no weights."""
     try:
-        config = ModelConfiguration(told_of(folder))
+        settings = settings_of(folder)
+        config = ModelConfiguration(settings.told)
     except UnknownConfigurationError as error:
         return Packing(str(error), {})
-    format = mxfp4.FORMAT if mxfp4.is_mxfp4(folder) else None
+    format = mxfp4.FORMAT if settings.in_mxfp4 else None
     shapes: dict[str | None, list[tuple[int, int]]] = {None: []}
     for shape in matrix_shapes(config).values():
         kind = format if len(shape) == 3 else None
@@ -255,7 +256,7 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
 
 
 def _described(kept: Path) -> DescribedModel:
-    told, small = told_of(kept), map_arrays(kept / REST)
+    told, small = settings_of(kept).told, map_arrays(kept / REST)
     config = ModelConfiguration(told)
     packed = {name: Unread(shape) for name, shape in matrix_shapes(config).items()}
     decoder = describe(told, {**small, **packed}.get)
