@@ -1,9 +1,11 @@
 """Find the folders of trained drafters, without PyTorch."""
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from draftwood.optional import entry_points
 from draftwood.storage.weights import settings_or_none
 
 FORMAT = "draftwood-drafter"
@@ -31,10 +33,7 @@ def shipped_folders() -> dict[str, Path]:
 @cache
 def places_of_packages() -> tuple[Path, ...]:
     """Find installed packages with drafters; looked for once, and not imported."""
-    from importlib.metadata import entry_points
-    from importlib.util import find_spec
-
-    found = [find_spec(entry.value) for entry in entry_points(group=GROUP)]
+    found = [find_spec(entry.value) for entry in entry_points(GROUP)]
     return tuple(Path(at) for spec in found if spec for at in spec.submodule_search_locations or ())
 
 
