@@ -2,7 +2,7 @@
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -45,4 +45,5 @@ def installed() -> "EntryPoints":
     """Entry points of all groups; looked for once, as each package's metadata is read for them."""
     from importlib import metadata
 
-    return metadata.entry_points()
+    # Python 3.11 gives groups, which select as entry points do
+    return cast("EntryPoints", metadata.entry_points())

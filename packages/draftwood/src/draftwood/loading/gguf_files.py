@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
-from draftwood.loading.gguf_settings import TOKENS
 from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import Facts, publish, sha256
@@ -178,6 +177,8 @@ def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], No
 
 def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "float32") -> None:
     """Write the configuration of a native model, and the tokens that begin and end its texts."""
+    from draftwood.loading.gguf_settings import TOKENS
+
     known = {"architectures": [ModelConfiguration(config).architecture], "dtype": dtype}
     tokens = {name: config[name] for name in TOKENS.values() if config.get(name) is not None}
     for name, content in {

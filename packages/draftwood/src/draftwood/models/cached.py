@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from draftwood.models.cache.pool import SlotPool
 from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
@@ -18,7 +17,10 @@ from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
 
-P = TypeVar("P", bound=SlotPool)
+if TYPE_CHECKING:
+    from draftwood.models.cache.pool import SlotPool
+
+P = TypeVar("P", bound="SlotPool")
 
 
 class CachedModel(InProcess, ABC, Generic[P]):

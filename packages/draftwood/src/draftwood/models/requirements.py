@@ -15,8 +15,7 @@ from draftwood.models.model import (
 )
 
 if TYPE_CHECKING:
-    from draftwood.native.drawn_trees import Rule
-    from draftwood.native.step import NativeDraft, RunLimits
+    from draftwood.native.step import NativeDraft, Rule, RunLimits
     from draftwood.rng import Rng
 
 _DOING: dict[Ability, str] = {

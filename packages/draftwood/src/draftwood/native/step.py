@@ -4,15 +4,23 @@ import math
 from collections.abc import Sequence
 from ctypes import Array, addressof, c_double, c_float, c_int64, c_uint64
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from draftwood.native import library, structures
 from draftwood.native.drafting import Costs, Drafting
-from draftwood.native.drawn_trees import RULES, DrawnTrees, Rule
-from draftwood.native.head_drafting import HeadDrafting
+
+if TYPE_CHECKING:
+    from draftwood.native.drawn_trees import DrawnTrees
+    from draftwood.native.head_drafting import HeadDrafting
+
+Rule = Literal["match", "rejection", "traversal", "k-seq"]
+"""Rule by which the library keeps draft tokens."""
+
+RULES: tuple[Rule, ...] = ("match", "rejection", "traversal", "k-seq")
+"""In the order of ``Rule`` of verdicts.h."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +46,8 @@ class NativeDraft:
     temperature: float = 1.0
     hidden: tuple[int, ...] = ()
     others: float = 0.0
-    head: HeadDrafting | None = None
-    drawn: DrawnTrees | None = None
+    head: "HeadDrafting | None" = None
+    drawn: "DrawnTrees | None" = None
     in_a_row: int = 1
 
     @property

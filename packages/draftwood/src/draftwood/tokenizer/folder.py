@@ -9,7 +9,6 @@ import tokenizers
 from tokenizers import AddedToken
 
 from draftwood.storage.weights import read_settings
-from draftwood.tokenizer.pieces import set_blanks
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.tokenizer.tokenizer import NAMES, SETTINGS, TEMPLATE, TEMPLATES, WHOLE, Tokenizer
 
@@ -98,6 +97,8 @@ def _mend_blanks(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> 
     """
     if "ByteLevel" in str(backend.pre_tokenizer):
         return
+    from draftwood.tokenizer.pieces import set_blanks
+
     backend.normalizer = None  # type: ignore[assignment]
     has_blank = settings.get("add_prefix_space") in (None, True)
     always = "always" if settings.get("legacy") else "first"

@@ -15,9 +15,8 @@ from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
-from draftwood.native.drawn_trees import Rule
 from draftwood.native.library import integers, library
-from draftwood.native.step import SINGLE, NativeDraft, RunLimits, StepCaller
+from draftwood.native.step import SINGLE, NativeDraft, Rule, RunLimits, StepCaller
 from draftwood.rng import Rng
 
 NO_LOGITS = np.empty((0, 0), np.float32)
