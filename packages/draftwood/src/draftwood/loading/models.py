@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
-from draftwood.loading.names import require_cache
+from draftwood.loading.names import name_of_dtype, require_cache
 from draftwood.models.model import Cpu, Device, Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
@@ -155,7 +155,7 @@ def _in_pytorch(
         raise ValueError(_cache_on_native_path(cache, other))
     torch_needed(f"the model {name} ({reason})")
     read = hub.read_folder(name, folder, floats, place)
-    label = str(read.model.dtype).removeprefix("torch.")
+    label = name_of_dtype(read.model.dtype)
     return LoadedModel(
         model_for(read.model, cache=cache), read.tokenizer, folder, _label(label, cache)
     )
@@ -174,7 +174,7 @@ def _in_parts(
     if cache is not None:
         raise ValueError("a model in several processes caches floats; leave cache out")
     model, read = load_parallel(name, processes, dtype, device)
-    label = str(read.model.dtype).removeprefix("torch.")
+    label = name_of_dtype(read.model.dtype)
     return LoadedModel(model, read.tokenizer, read.path, f"{label}, {processes} processes")
 
 

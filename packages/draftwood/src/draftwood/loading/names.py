@@ -56,6 +56,11 @@ def require_dtype(dtype: object) -> None:
         )
 
 
+def name_of_dtype(dtype: object) -> str:
+    """Name of a type of weights, which may be PyTorch's own."""
+    return str(dtype).removeprefix("torch.")
+
+
 def require_cache(cache: str | None) -> None:
     """Refuse the name of a type that keys and values cannot have.
 

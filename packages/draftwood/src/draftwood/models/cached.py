@@ -20,6 +20,9 @@ from draftwood.models.session import PooledSession, forward
 if TYPE_CHECKING:
     from draftwood.models.cache.pool import SlotPool
 
+CHANGING = ("dynamic", "longrope")
+"""Rotary scalings whose frequencies change once a text is long."""
+
 P = TypeVar("P", bound="SlotPool")
 
 
@@ -126,9 +129,8 @@ def context_length(config: object) -> int | None:
     training texts. Keys in the cache would not fit any more, so such models stop there.
     """
     longest = getattr(config, "max_position_embeddings", None)
-    rope = getattr(config, "rope_parameters", None) or {}
-    for scaling in (rope, *rope.values()):  # one for all layers, or one for each kind of attention
-        if isinstance(scaling, dict) and scaling.get("rope_type") in ("dynamic", "longrope"):
+    for scaling in _scalings(config):
+        if scaling["rope_type"] in CHANGING:
             before = scaling.get("original_max_position_embeddings")
             longest = min(
                 (length for length in (longest, before) if length is not None), default=None
@@ -141,12 +143,12 @@ def same_beyond_context(config: object) -> bool:
 
     They are if the rotary angles never change.
     """
+    kinds = {scaling["rope_type"] for scaling in _scalings(config)}
+    return bool(kinds) and kinds.isdisjoint(CHANGING)
+
+
+def _scalings(config: object) -> list[dict[str, Any]]:
+    """Rotary scalings: one for all layers, or one for each kind of attention."""
     rope = getattr(config, "rope_parameters", None) or {}
-    scalings = [
-        scaling
-        for scaling in (rope, *rope.values())
-        if isinstance(scaling, dict) and "rope_type" in scaling
-    ]
-    return bool(scalings) and all(
-        scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings
-    )
+    known = (rope, *rope.values())
+    return [each for each in known if isinstance(each, dict) and "rope_type" in each]

@@ -14,11 +14,9 @@ from draftwood.native.threads import threads
 
 def layer_bits(weights: NativeWeights) -> float:
     """Bits of a weight of the layers, scales included; 0 for a mixture of experts."""
-    layers = weights.structure.layers[: weights.depth]
-    if any(layer.experts.count for layer in layers):
+    if weights.is_mixture:
         return 0.0
-    matrices = [getattr(layer, name) for layer in layers for name in MATRICES]
-    count = sum(each.outputs * each.inputs for each in matrices)
+    count = sum(each.outputs * each.inputs for each in weights.matrices)
     return 8 * (weights.weight_bytes - weights.lm_head.weight_bytes) / count
 
 

@@ -66,6 +66,17 @@ class NativeWeights:
         self._shared.clear()  # blocks keep their file mapped
         self._packer = self._pack
 
+    @property
+    def matrices(self) -> list[structures.CMatrix]:
+        """Matrices of the layers, those of experts aside."""
+        layers = self.structure.layers[: self.depth]
+        return [getattr(layer, name) for layer in layers for name in MATRICES]
+
+    @property
+    def is_mixture(self) -> bool:
+        """True if some layer has experts."""
+        return any(layer.experts.count for layer in self.structure.layers[: self.depth])
+
     def _decoder(
         self, decoder: Decoder, vocab_size: int, half_type: HalfType, has_byte_cache: bool
     ) -> structures.CDecoder:
@@ -205,13 +216,10 @@ class NativeWeights:
 
 def saves_by_int4(weights: NativeWeights) -> bool:
     """True if 4 bits would save enough, and this CPU multiplies them fast."""
-    own = weights.structure
-    layers = own.layers[: weights.depth]
-    matrices = [getattr(layer, name) for layer in layers for name in MATRICES]
-    count = sum(each.outputs * each.inputs for each in (*matrices, own.lm_head))
-    mixed = any(layer.experts.count for layer in layers)
-    fast = bool(library.instructions(True))
-    return fast and not mixed and 8 * weights.weight_bytes > LEAST_BITS * count
+    every = (*weights.matrices, weights.structure.lm_head)
+    count = sum(each.outputs * each.inputs for each in every)
+    is_fast = bool(library.instructions(True))
+    return is_fast and not weights.is_mixture and 8 * weights.weight_bytes > LEAST_BITS * count
 
 
 def _is_tied(decoder: Decoder) -> bool:
