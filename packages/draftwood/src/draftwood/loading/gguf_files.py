@@ -1,7 +1,6 @@
 """GGUF files: converted once into an ordinary model folder, which then loads quickly."""
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
+from draftwood.storage.weights import save_settings
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
@@ -174,11 +174,11 @@ def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "
 
     known = {"architectures": [ModelConfiguration(config).architecture], "dtype": dtype}
     tokens = {name: config[name] for name in TOKENS.values() if config.get(name) is not None}
-    for name, content in {
+    files = {
         "config.json": {**config, **known},
         "generation_config.json": {"_from_model_config": True, **tokens},
-    }.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    }
+    save_settings(folder, files)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
 from draftwood.loading.devices import device_of
-from draftwood.loading.folders import check_folder, verify
+from draftwood.loading.folders import check_folder
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -26,7 +26,6 @@ from draftwood.loading.gguf_files import (
 from draftwood.loading.names import (
     BUILTIN_NAMES,
     FIRST_ANSWER_SECONDS,
-    builtin_names,
     is_hub_id,
     listing,
     name_of_dtype,
@@ -38,23 +37,11 @@ from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import explain_write_errors
-from draftwood.storage.home import home
 from draftwood.storage.progress import quiet_downloads
 from draftwood.storage.weights import SETTINGS
 
 if TYPE_CHECKING:
     from draftwood.pytorch.loading.pretrained import Pretrained
-
-__all__ = [
-    "builtin_names",
-    "device_of",
-    "fetched",
-    "folder_of",
-    "home",
-    "load_pretrained",
-    "resolve",
-    "verify",
-]
 
 
 def resolve(name: str, dtype: Any = None) -> Path:

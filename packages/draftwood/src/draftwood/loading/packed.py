@@ -44,7 +44,7 @@ from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
 from draftwood.storage.safetensors import map_arrays, write_arrays
-from draftwood.storage.weights import SETTINGS, WEIGHTS
+from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings
 from draftwood.tokenizer import AnyTokenizer
 
 PLACES, MATRICES = "packed.json", "matrices.bin"
@@ -210,9 +210,7 @@ def _write_rest(loaded: NativeFolder, folder: Path) -> None:
     names = tensor_shapes(config).keys() - matrix_shapes(config).keys()
     write_arrays(folder / REST, {name: loaded.tensors(name) for name in sorted(names)})
     settings = {CONFIG: loaded.told, GENERATION: loaded.generation}
-    for name, content in settings.items():
-        if content is not None:
-            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    save_settings(folder, {name: each for name, each in settings.items() if each is not None})
 
 
 class Unread:

@@ -21,7 +21,7 @@ from draftwood.models.decoder import (
 )
 from draftwood.models.families import ACTIVATIONS, Family, Scales
 from draftwood.models.rotary import rotary_of
-from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
+from draftwood.models.shapes import Shape, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
 PARTS = ("gate", "up", "down")
@@ -149,7 +149,8 @@ class _Description:
     def _read(self, name: str) -> Any:
         """A tensor that the configuration asks for."""
         found, wanted = self.tensor(name), self.shapes[name]
-        require_none([name] if found is None else [])
+        if found is None:
+            raise ValueError(f"1 tensors are missing, the first is {name}")
         shape = (len(found), *found[0].shape) if isinstance(found, list) else tuple(found.shape)
         if shape != wanted and shape != _flat(wanted):
             require_shape(name, shape, wanted)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ def settings_or_none(path: Path) -> dict[str, Any] | None:
         return read_settings(path)
     except (OSError, ValueError):
         return None
+
+
+def save_settings(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write objects of JSON into a folder, by the names of their files."""
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:
