@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cluster": {"native"},
     "together": set(),
     "validation": set(),
-    "tokenizer": {"lazy", "optional", "pytorch"},
+    "tokenizer": {"lazy", "optional", "pytorch", "storage"},
     "tree": {"arrays"},
     "native": {"arrays", "storage"},
     "rng": {"tree", "native"},
@@ -507,7 +507,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
             assert code <= 50, f"{path.name}: {node.name} has {code} lines of code"
 
 
-MOST_TO_LOAD = 301
+MOST_TO_LOAD = 294
 """Lines of code by which models are named, refused, loaded and made into methods."""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import draftwood
 from command import refused, run
-from draftwood import methods
+from draftwood import methods, optional
 from draftwood.drafters.drafter import DraftSession, Need
 from draftwood.methods import Method, PartsWarning
 from draftwood.testing import promises
@@ -33,6 +33,12 @@ def forgetting() -> Iterator[None]:
     yield
     for name in MODULES:
         sys.modules.pop(name, None)
+    forget()
+
+
+def forget() -> None:
+    """Look for packages anew."""
+    optional.installed.cache_clear()
     methods.known_parts.cache_clear()
 
 
@@ -46,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def use(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the packages of a folder those that are installed."""
     monkeypatch.syspath_prepend(str(site))
-    methods.known_parts.cache_clear()
+    forget()
 
 
 @pytest.fixture

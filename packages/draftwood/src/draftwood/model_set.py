@@ -9,8 +9,8 @@ from draftwood import methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
-from draftwood.heads.folder import StoredHead, shipped_for
-from draftwood.heads.packed import runs_for
+from draftwood.heads import packed
+from draftwood.heads.folder import StoredHead
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import load_draft_model, load_target
 from draftwood.loading.hub import folder_of_settings
@@ -19,7 +19,6 @@ from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.methods.needs import Spec
 from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
-from draftwood.models.native import NativeModel
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.tokenizer.protocol import AnyTokenizer
 
@@ -36,10 +35,8 @@ class ModelSet:
         name: of the target, for reports.
         calibration: what passes of the target cost.
         prior: what the target says after single tokens.
-        draft_model: a second language model; None without one.
-        draft_calibration: what its passes cost.
-        head: a trained head; None without one.
-        takes_shipped: whether methods may take a head that comes with draftwood instead.
+        drafts: a second language model and a trained head, loaded.
+        draft_calibration: what passes of that language model cost.
         files: what was opened of files, by the resource that it is.
         overlap: how methods that can draft while the target runs do so; None drafts in turn.
         how: type, device and cache that later draft models are loaded with, too.
@@ -50,10 +47,8 @@ class ModelSet:
     name: str
     calibration: Calibration
     prior: StoredPrior
-    draft_model: Model | None = None
+    drafts: Drafts = field(default_factory=Drafts)
     draft_calibration: Calibration | None = None
-    head: TrainedHead | None = None
-    takes_shipped: bool = True
     files: Mapping[Need, Any] = field(default_factory=dict)
     overlap: Overlap | None = None
     how: Mapping[str, Any] = field(default_factory=dict)
@@ -95,22 +90,18 @@ class ModelSet:
         Args:
             names: of what drafts; the target's are passed over.
         """
+        ahead = self.overlap if overlap is None else overlap_of(overlap)
         opened = names.opened()
-        drafts, head = opened.drafts, opened.drafts.head
-        given: dict[str, Any] = {} if overlap is None else {"overlap": overlap_of(overlap)}
-        if head is not None or not drafts.takes_shipped:
-            read = head.read() if isinstance(head, StoredHead) else head
-            given |= {"head": read, "takes_shipped": drafts.takes_shipped}
-        if drafts.model is not None:
-            loaded = load_draft_model(drafts.model, self.tokenizer, **self.how)
+        given, drafts, costs = opened.drafts, self.drafts, self.draft_calibration
+        if given.head is not None or not given.takes_shipped:
+            head = given.head.read() if isinstance(given.head, StoredHead) else given.head
+            drafts = replace(drafts, head=head, takes_shipped=given.takes_shipped)
+        if given.model is not None:
+            loaded = load_draft_model(given.model, self.tokenizer, **self.how)
             costs = Calibration(loaded.model, loaded.folder, loaded.dtype)
-            given |= {"draft_model": loaded.model, "draft_calibration": costs}
-        return replace(self, files={**self.files, **opened.files}, **given)
-
-    @property
-    def drafts(self) -> Drafts:
-        """Draft model and head."""
-        return Drafts(self.draft_model, self.head, self.takes_shipped)
+            drafts = replace(drafts, model=loaded.model)
+        files = {**self.files, **opened.files}
+        return replace(self, drafts=drafts, draft_calibration=costs, files=files, overlap=ahead)
 
     @property
     def given(self) -> frozenset[Need]:
@@ -126,13 +117,14 @@ class ModelSet:
         Args:
             measure: False does without curves that would have to be measured first.
         """
-        if self.draft_model is not None and self.head is None:
+        drafts = self.drafts
+        if drafts.model is not None and drafts.head is None:
             from draftwood.methods.choice import fastest
 
             ahead = self.overlap is not None
             return fastest(self.calibration, self.draft_calibration, measure, ahead)
-        in_auto = self.head is None or runs_for(self.model, self.head)
-        return IN_AUTO if self.drafts.method == "auto" and not in_auto else self.drafts.method
+        in_auto = drafts.head is None or packed.runs_for(self.model, drafts.head)
+        return IN_AUTO if drafts.method == "auto" and not in_auto else drafts.method
 
     def method(
         self,
@@ -166,10 +158,10 @@ class ModelSet:
         found = {field_of(need): Later(partial(self._source, opened)) for need, opened in files}
         found["head"] = Later(partial(self._head_for, known))
         found["curve"] = Later(partial(self.calibration.followed, measure))
-        if self.draft_model is not None:
+        if self.drafts.model is not None:
             from draftwood.models.shared import shared_passes
 
-            found["draft_model"] = Later(partial(shared_passes, self.draft_model))
+            found["draft_model"] = Later(partial(shared_passes, self.drafts.model))
         if measure or self.prior.is_known:
             found["stored"] = Later(lambda: self.prior)
             found["prior"] = Later(lambda: self.prior.table)
@@ -183,10 +175,7 @@ class ModelSet:
 
     def _head_for(self, known: Spec) -> TrainedHead | None:
         """The head that was given, or the one that comes with draftwood for this model."""
-        takes_any = bool({"head", "draft-model"} & known.needs)
-        if takes_any or (self.head is not None and self.drafts.method == "auto"):
-            return self.head
-        if not self.takes_shipped or not isinstance(self.model, NativeModel):
-            return None
-        found = shipped_for(self.model, IN_AUTO)
-        return found if found is not None and runs_for(self.model, found) else None
+        drafts, takes_any = self.drafts, bool({"head", "draft-model"} & known.needs)
+        if takes_any or (drafts.head is not None and drafts.method == "auto"):
+            return drafts.head
+        return packed.shipped(self.model, IN_AUTO) if drafts.takes_shipped else None

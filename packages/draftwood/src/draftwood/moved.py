@@ -51,7 +51,7 @@ MOVED = {
     "draftwood.engine.ahead": "draftwood.engine.executors.ahead",
     "draftwood.engine.answers": "draftwood.engine",
     "draftwood.engine.overlap": "draftwood.drafters.overlap",
-    "draftwood.engine.room": "draftwood.engine.free_blocks",
+    "draftwood.engine.room": "draftwood.engine.scheduler",
     "draftwood.engine.root_first": "draftwood.engine.executors.overlapped",
     "draftwood.engine.side_thread": "draftwood.drafters.overlap",
     "draftwood.text.arguments": "draftwood.sampling_params",

@@ -1,6 +1,11 @@
-"""PyTorch and Transformers are an extra: whoever needs them asks here first."""
+"""Packages beside draftwood: extras that may be missing, and entry points of what is installed."""
 
+from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 EXTRA = "draftwood[torch]"
 PACKAGES = ("torch", "transformers")  # that the extra brings
@@ -28,3 +33,17 @@ def is_there(package: str) -> bool:
         return find_spec(package) is not None
     except (ImportError, ValueError):  # refused, or half imported
         return False
+
+
+def entry_points(group: str) -> "list[EntryPoint]":
+    """Entry points of installed packages, by name."""
+    return sorted(installed().select(group=group), key=lambda entry: (entry.name, entry.value))
+
+
+@cache
+def installed() -> "EntryPoints":
+    """Entry points of all groups; looked for once, as each package's metadata is read for them."""
+    from importlib import metadata
+
+    # Python 3.11 gives groups, which select as entry points do
+    return cast("EntryPoints", metadata.entry_points())

@@ -18,12 +18,11 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from draftwood.native.logit_rows import Children, LogitRows, children_of
 from draftwood.native.rows import (
     exponential_noise,
     gumbel_argmax,
@@ -31,6 +30,9 @@ from draftwood.native.rows import (
     sample_inverse_cdf,
     topk,
 )
+
+if TYPE_CHECKING:
+    from draftwood.native.logit_rows import Children, LogitRows
 
 
 class Rng:
@@ -187,8 +189,8 @@ class Rng:
         return self._invert(probs, count, distinct=False)
 
     def draw_children(
-        self, rows: Float[np.ndarray, "rows vocab"] | LogitRows, count: int, distinct: bool = True
-    ) -> Children:
+        self, rows: "Float[np.ndarray, 'rows vocab'] | LogitRows", count: int, distinct: bool = True
+    ) -> "Children":
         """Draw ``count`` tokens after each node, from probabilities or from rows that stay logits.
 
         Their distribution is that of ``draw_distinct`` or ``draw_independent`` on the rows'
@@ -196,6 +198,8 @@ class Rng:
         """
         if isinstance(rows, np.ndarray):
             draw = self.draw_distinct if distinct else self.draw_independent
+            from draftwood.native.logit_rows import children_of
+
             return children_of(rows, draw(rows, count))
         if not self.noise:
             found = rows.likeliest(count if distinct else 1)

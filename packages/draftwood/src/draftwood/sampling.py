@@ -3,17 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from draftwood.arrays import as_array
-from draftwood.native.logit_rows import LogitRow, LogitRows
 from draftwood.native.rows import in_cpp, softmax, topk
 from draftwood.rng import Rng
 from draftwood.sampling_params import OPTIONS, DrawingOptions, SamplingParams
 from draftwood.tree import UNBOUNDED, DraftTree
+
+if TYPE_CHECKING:
+    from draftwood.native.logit_rows import LogitRow
 
 
 @dataclass(frozen=True)
@@ -255,11 +257,12 @@ class LazyProbs:
         require_probs(row, logits[0], self._place(node))
         self.rows[node] = row
 
-    def library_row(self, node: int) -> LogitRow | tuple[Float[np.ndarray, "1 vocab"], int] | None:
+    def library_row(self, node: int) -> "LogitRow | tuple[np.ndarray, int] | None":
         """The distribution after a node as the library knows it.
 
-        At temperature 0 the node's logits and its likeliest token; None where options of sampling
-        or the kind of the logits ask for whole rows. ValueError where there is no distribution.
+        At temperature 0 the node's logits [1 vocab] and its likeliest token; None where options of
+        sampling or the kind of the logits ask for whole rows. ValueError where there is no
+        distribution.
         """
         if self._temperature is None:
             return None
@@ -271,6 +274,8 @@ class LazyProbs:
             return None
         if self._temperature == 0.0:
             return logits, self._certain(logits, node)
+        from draftwood.native.logit_rows import LogitRow, LogitRows
+
         rows = LogitRows(logits, self._temperature)
         if rows.is_broken:
             raise undrawable(logits[0], self._place(node))
@@ -278,7 +283,7 @@ class LazyProbs:
         return self._known[node]
 
     @cached_property
-    def _known(self) -> dict[int, LogitRow]:
+    def _known(self) -> "dict[int, LogitRow]":
         return {}
 
     @cached_property

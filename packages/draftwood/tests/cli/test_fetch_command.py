@@ -9,7 +9,7 @@ from huggingface_hub import constants
 
 from command import refused, run
 from draftwood.loading import packages
-from draftwood.loading.hub import builtin_names
+from draftwood.loading.names import BUILTIN_NAMES
 from draftwood.storage.atomic import sha256
 
 
@@ -62,7 +62,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
 def test_help_lists_the_built_in_names():
     shown = run("fetch", "--help").stdout
-    assert all(name in shown for name in builtin_names())
+    assert all(name in shown for name in BUILTIN_NAMES)
 
 
 def test_models_are_fetched_once(packaged, own_home, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftwood.heads.lattice import Chain, Lattice, Pairs, Prefix, Unmerged, collapsed
+from draftwood.heads.lattice import Chain, Lattice, Pairs, Prefix, Unmerged
 from draftwood.heads.prefix_search import (
     RELEASED,
     collapsed_alignments,
@@ -18,6 +18,7 @@ from draftwood.heads.prefix_search import (
 from draftwood.pytorch.heads.layers import PairwiseTerm
 from draftwood.tree import DraftTree
 from reference import prefix_search
+from reference.prefix_search import collapsed
 
 TOLERANCE = 1e-9
 

@@ -17,7 +17,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.loading import hub, packages
-from draftwood.loading.hub import builtin_names, load_pretrained, resolve, verify
+from draftwood.loading.folders import verify
+from draftwood.loading.hub import load_pretrained, resolve
+from draftwood.loading.names import BUILTIN_NAMES
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST
 from draftwood.tokenizer import tokenizer_of_gguf
@@ -194,7 +196,7 @@ def test_the_command_names_the_type_where_it_matters() -> None:
 
 def test_every_builtin_in_home_is_used_without_network(own_home: Path, folder: Path) -> None:
     (own_home / "models").mkdir(parents=True)
-    for name in builtin_names():
+    for name in BUILTIN_NAMES:
         (own_home / "models" / name).symlink_to(folder)
         assert resolve(name) == own_home / "models" / name
 

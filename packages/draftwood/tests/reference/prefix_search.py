@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from draftwood.heads.lattice import Frames, collapsed
+from draftwood.heads.lattice import Frames
 from draftwood.tree import UNBOUNDED, DraftTree
 
 
@@ -130,3 +130,11 @@ def _likeliest_paths(
         yield longer
         wait(-negative, longer, 0)
         wait(before, path, rank + 1)
+
+
+def collapsed(symbols: Sequence[int], blank: int) -> tuple[int, ...]:
+    """Collapse an alignment: merge equal neighbours, then drop blanks."""
+    kept = [
+        symbol for place, symbol in enumerate(symbols) if not place or symbol != symbols[place - 1]
+    ]
+    return tuple(symbol for symbol in kept if symbol != blank)

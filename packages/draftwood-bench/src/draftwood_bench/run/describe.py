@@ -73,7 +73,7 @@ def _draft_ratio(bench: Workbench) -> float | None:
     models = bench.models
     if models.drafts.model is not None:
         return size_ratio(models.drafts.model, models.model, models.dtype)
-    head = bench.plain.models.head
+    head = bench.plain.models.drafts.head
     target = None if bench.folder is None else matrix_sizes(bench.folder)
     return None if head is None or not target else head_size(head) / target
 

@@ -65,13 +65,15 @@ class Workbench:
     def plain(self) -> LanguageModel:
         """The target, decoding plainly, and beside it what drafts."""
         # records name all that was used, so nothing is taken that was not asked for
-        return LanguageModel.of(replace(self.models.load(), takes_shipped=False), PLAIN)
+        found = self.models.load()
+        drafts = replace(found.drafts, takes_shipped=False)
+        return LanguageModel.of(replace(found, drafts=drafts), PLAIN)
 
     @property
     def draft(self) -> Model | TrainedHead:
         """The draft model, or the head that stands in for it; one was seen to before the run."""
-        models = self.plain.models
-        found = models.draft_model or models.head
+        drafts = self.plain.models.drafts
+        found = drafts.model or drafts.head
         assert found is not None
         return found
 

@@ -5,11 +5,12 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
 from draftwood.pytorch.heads import layers
+from draftwood_methods.token_heads import TokenHead
 
 ROWS_AT_ONCE = 128
 
@@ -54,7 +55,7 @@ class S2dConfig:
         return found
 
 
-class S2dHead(nn.Module):
+class S2dHead(TokenHead):
     """A draft LM whose first layers draft by themselves, behind one norm and output head.
 
     Sorted speculative decoding (Kavehzadeh et al. 2024, arXiv:2407.01955). Part i holds the layers
@@ -64,12 +65,8 @@ class S2dHead(nn.Module):
     config_type: ClassVar[type[S2dConfig]] = S2dConfig
 
     def __init__(self, config: S2dConfig) -> None:
-        super().__init__()
+        super().__init__(config.sizes, config.layers)
         self.config, sizes = config, config.sizes
-        self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
-        with torch.no_grad():
-            nn.init.eye_(self.proj.weight)
-        self.layers = nn.ModuleList(layers.DecoderLayer(sizes) for _ in range(config.layers))
         self.norm = layers.RmsNorm(sizes.hidden, sizes.epsilon)
 
     def places_of(self, part: int) -> range:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
 from draftwood.pytorch.heads import layers
+from draftwood_methods.token_heads import TokenHead
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class SpecdecConfig:
         return found
 
 
-class SpecdecHead(nn.Module):
+class SpecdecHead(TokenHead):
     """Drafts several places in one call, from the text alone (Xia et al. 2022, arXiv:2203.16487).
 
     Layers over the text give each row the state of the token there. One more layer reads a learned
@@ -71,12 +72,8 @@ class SpecdecHead(nn.Module):
     config_type: ClassVar[type[SpecdecConfig]] = SpecdecConfig
 
     def __init__(self, config: SpecdecConfig) -> None:
-        super().__init__()
+        super().__init__(config.sizes, config.layers)
         self.config, sizes = config, config.sizes
-        self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
-        with torch.no_grad():
-            nn.init.eye_(self.proj.weight)
-        self.layers = nn.ModuleList(layers.DecoderLayer(sizes) for _ in range(config.layers))
         count = 1 if config.shares_query else config.places
         self.queries = nn.Parameter(torch.randn(count, sizes.hidden) * sizes.hidden**-0.5)
         self.drafting = layers.DecoderLayer(sizes)

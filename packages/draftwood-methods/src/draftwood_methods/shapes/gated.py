@@ -10,8 +10,8 @@ import numpy as np
 from draftwood.arrays import as_array
 from draftwood.rng import Rng
 from draftwood.shapes import Expand
-from draftwood.tree import DraftTree, Draw
-from draftwood.validation import positive
+from draftwood.tree import DraftTree
+from draftwood_methods.shapes.base import EndingChain
 
 
 def open_gate(node: int) -> bool:
@@ -20,7 +20,7 @@ def open_gate(node: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Gated:
+class Gated(EndingChain):
     """Draw a chain that ends below the first node at which ``gate`` is closed.
 
     The gate is asked once the drafter ran the node, and before a child is drawn. What it says must
@@ -36,23 +36,7 @@ class Gated:
     """
 
     name: ClassVar[str] = "gated"
-    length: int = 8
     gate: Callable[[int], bool] = open_gate
-
-    def __post_init__(self) -> None:
-        positive("length", [self.length])
-
-    @property
-    def draw(self) -> Draw:
-        return "distinct"
-
-    @property
-    def nodes(self) -> int:
-        return self.length
-
-    @property
-    def depth(self) -> int:
-        return self.length
 
     @property
     def label(self) -> str:

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from draftwood.arrays import as_array
 from draftwood.rng import Rng
 from draftwood.shapes import Expand, Shape
-from draftwood.tree import DraftTree, Draw
-from draftwood.validation import positive
+from draftwood.tree import DraftTree
+from draftwood_methods.shapes.base import EndingChain
 
 Estimate = Literal["entropy", "probability"]
 """Estimate of a draft token's acceptance probability.
@@ -22,7 +22,7 @@ Estimate = Literal["entropy", "probability"]
 
 
 @dataclass(frozen=True)
-class Until:
+class Until(EndingChain):
     """Draw a chain until the probability that all of it is accepted falls below ``threshold``.
 
     SpecDec++ (Huang et al. 2024, arXiv:2405.19715) stops by the product of the chances along the
@@ -45,13 +45,12 @@ class Until:
     """
 
     name: ClassVar[str] = "until"
-    length: int = 8
     threshold: float = 0.3
     estimate: Estimate = "entropy"
     spread: float = 0.2
 
     def __post_init__(self) -> None:
-        positive("length", [self.length])
+        super().__post_init__()
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(
                 f"threshold must be a chance from 0, which never stops, to 1, got {self.threshold}"
@@ -61,18 +60,6 @@ class Until:
                 f"estimate must be {' or '.join(get_args(Estimate))}, and spread finite and at"
                 f" least 0, got {self.estimate!r} and {self.spread}"
             )
-
-    @property
-    def draw(self) -> Draw:
-        return "distinct"
-
-    @property
-    def nodes(self) -> int:
-        return self.length
-
-    @property
-    def depth(self) -> int:
-        return self.length
 
     @property
     def label(self) -> str:

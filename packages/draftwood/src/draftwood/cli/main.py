@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +20,11 @@ from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
 from draftwood.cli.tune import tune
+from draftwood.optional import entry_points
 from draftwood.version import __version__
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # Command modules import torch and everything that needs it inside their functions, so that help
 # answers at once.
@@ -95,8 +98,8 @@ class Commands(ErrorPolicy):
 
 
 @cache
-def _commands_of_packages() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=COMMANDS_OF_PACKAGES)}
+def _commands_of_packages() -> "dict[str, EntryPoint]":
+    return {entry.name: entry for entry in entry_points(COMMANDS_OF_PACKAGES)}
 
 
 def _wants_traceback(arguments: list[str]) -> bool:

@@ -34,8 +34,8 @@ from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
-from draftwood.shapes.base import grow_sound
-from draftwood.shapes.shape import RowsAfter, drawn_shape, takes_logits
+from draftwood.shapes.base import RowsAfter, grow_sound
+from draftwood.shapes.shape import drawn_shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 STAND_IN = (

@@ -22,8 +22,8 @@ from draftwood.optional import torch_needed
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
-from draftwood.shapes.base import grow_sound
-from draftwood.shapes.shape import RowsAfter, Shape, takes_logits
+from draftwood.shapes.base import RowsAfter, grow_sound
+from draftwood.shapes.shape import Shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from draftwood.drafters.resources import Need, Resources
 from draftwood.models.verified import DraftRequest, VerifiedTree
-from draftwood.native.drawn_trees import kept_chances
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
 from draftwood.tree import DraftTree, Draw
@@ -178,5 +177,7 @@ def native_tree(step: "NativeStep", draft: "NativeDraft | None") -> DraftTree:
     trees = None if draft is None else draft.drawn
     if trees is None or len(step.tokens) == 1:
         return DraftTree.of(step.tokens, step.parents)
+    from draftwood.native.drawn_trees import kept_chances
+
     rows = kept_chances(step.tokens, step.parents, step.chances)
     return DraftTree.of(step.tokens, step.parents, trees.shape.draw, rows=rows)

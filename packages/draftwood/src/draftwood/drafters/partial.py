@@ -11,8 +11,7 @@ from draftwood.models.model import ForwardInput, Layers, ModelOutput
 from draftwood.models.requirements import require_layers
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
-from draftwood.shapes.base import grow_sound
-from draftwood.shapes.shape import RowsAfter
+from draftwood.shapes.base import RowsAfter, grow_sound
 from draftwood.tree import DraftTree
 
 Logits = Callable[[DraftTree, int], Float[np.ndarray, "nodes draft_vocab"]]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from draftwood.engine.constraint import Constraint
 from draftwood.models.model import PrefixStore
 from draftwood.sampling import Sampler, Sampling
 from draftwood.sampling_params import CheckedOptions, SamplingParams
@@ -14,6 +13,7 @@ from draftwood.verifiers.verifier import NodeProbs
 
 if TYPE_CHECKING:
     from draftwood.drafters.drafter import DraftRequest, DraftSession
+    from draftwood.engine.constraint import Constraint
 
 FinishReason = Literal["stop", "length"]
 Bound = Callable[[DraftTree, NodeProbs], float | None]
@@ -76,7 +76,7 @@ class Options(CheckedOptions):
     bound: Bound | None = None
     stop_rules: Sequence[StopRule] = ()
     logprobs: int | None = SamplingParams.logprobs
-    constraint: Constraint | None = None
+    constraint: "Constraint | None" = None
     prefixes: PrefixStore | None = None
     salt: str = SamplingParams.salt
     watch: Watch | None = None
@@ -89,5 +89,8 @@ class Options(CheckedOptions):
                 "min_tokens bans the end_tokens of Sampling, and stop_tokens hold others; give"
                 " Sampling(end_tokens=...) all of them"
             )
-        require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
+        if self.constraint is not None:
+            from draftwood.engine.constraint import Constraint
+
+            require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
         require_kind("prefixes", self.prefixes, PrefixStore, "a Prefixes or None")

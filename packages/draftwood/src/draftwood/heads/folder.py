@@ -27,6 +27,7 @@ from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import map_arrays, read_header, write_arrays
+from draftwood.storage.weights import settings_or_none
 
 __all__ = [
     "StoredHead",
@@ -98,12 +99,10 @@ class StoredHead:
         Raises:
             ValueError: as ``TargetFingerprint.require``.
         """
-        try:
-            says = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            hidden, layers = says["hidden_size"], says["num_hidden_layers"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return
-        self.target.require(replace(self.target, name=model, hidden_size=hidden, layers=layers))
+        says = settings_or_none(folder / CONFIG) or {}
+        if {"hidden_size", "num_hidden_layers"} <= says.keys():
+            sizes = {"hidden_size": says["hidden_size"], "layers": says["num_hidden_layers"]}
+            self.target.require(replace(self.target, name=model, **sizes))
 
 
 def save(folder: Path, trained: TrainedHead, card: str, dtype: FloatType = "bfloat16") -> Path:

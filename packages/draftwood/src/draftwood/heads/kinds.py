@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from draftwood.native.formats import HeadSizes
+from draftwood.optional import entry_points
 
 KINDS = ("ctc", "eagle", "lm", "medusa")
 """Kinds of draftwood itself."""
@@ -73,8 +73,8 @@ def known_kinds() -> dict[str, str]:
 
     Looked for once; nothing is imported.
     """
-    found = {kind: f"draftwood.heads.{kind}" for kind in KINDS}
-    for package in sorted({entry.value for entry in entry_points(group=GROUP)}):
+    found = {kind: _own(kind) for kind in KINDS}
+    for package in sorted({entry.value for entry in entry_points(GROUP)}):
         spec = None if ":" in package or "." in package else find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
             for path in Path(folder, "heads").glob("[a-z]*.py"):
@@ -82,14 +82,19 @@ def known_kinds() -> dict[str, str]:
     return found
 
 
+def _own(kind: str) -> str:
+    return f"draftwood.heads.{kind}"
+
+
 def config_type(kind: str) -> Any:
-    """The class of a kind's settings.
+    """The class of a kind's settings; packages are looked for where it is not draftwood's own.
 
     Raises:
         ValueError: for an unknown kind, naming the package that has it where that is known.
     """
-    if kind in known_kinds():
-        return getattr(import_module(known_kinds()[kind]), f"{kind.capitalize()}Config")
+    module = _own(kind) if kind in KINDS else known_kinds().get(kind)
+    if module is not None:
+        return getattr(import_module(module), f"{kind.capitalize()}Config")
     if kind in ELSEWHERE:
         raise ValueError(
             f"drafters of the kind {kind!r} need a package: pip install {ELSEWHERE[kind]}"

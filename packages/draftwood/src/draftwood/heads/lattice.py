@@ -296,11 +296,3 @@ def _likeliest(probs: Float[np.ndarray, "rows vocab"], count: int) -> Int[np.nda
     some = np.argpartition(-probs, count - 1, axis=-1)[:, :count]
     order = np.argsort(-np.take_along_axis(probs, some, -1), axis=-1, kind="stable")
     return np.take_along_axis(some, order, -1)
-
-
-def collapsed(symbols: Sequence[int], blank: int) -> tuple[int, ...]:
-    """Collapse an alignment: merge equal neighbours, then drop blanks."""
-    kept = [
-        symbol for place, symbol in enumerate(symbols) if not place or symbol != symbols[place - 1]
-    ]
-    return tuple(symbol for symbol in kept if symbol != blank)

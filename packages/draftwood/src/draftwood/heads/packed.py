@@ -1,13 +1,13 @@
 """EAGLE heads and draft LMs as the C++ library runs them, for targets that it runs too."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from draftwood.heads.eagle import EagleConfig
-from draftwood.heads.lm import LmConfig
+from draftwood.heads.folder import shipped_for
 from draftwood.heads.trained import HeadWeights, TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -15,6 +15,12 @@ from draftwood.native import head as native
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head import HeadShape, NativeHead
+
+if TYPE_CHECKING:
+    from draftwood.heads.lm import LmConfig
+
+KINDS = ("eagle", "lm")
+"""Kinds of heads that the library runs in one way."""
 
 HeadProducts = tuple[Products, Products]
 """Products of the layers, and of the output rows."""
@@ -56,7 +62,7 @@ def native_eagle(config: Any, weights: HeadWeights, **given: Any) -> NativeHead:
     Raises:
         ValueError: where the library cannot run it.
     """
-    if not isinstance(config, EagleConfig | LmConfig):
+    if config.kind not in KINDS:
         raise ValueError(
             f"the library runs EAGLE heads and draft LMs, not the kind {config.kind!r}"
         )
@@ -70,8 +76,8 @@ def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
 
     The head multiplies as its target does: in float32 beside float32, else in few bits.
     """
-    config = trained.config
-    if not isinstance(target, NativeModel) or not isinstance(config, EagleConfig | LmConfig):
+    config: Any = trained.config
+    if not isinstance(target, NativeModel) or config.kind not in KINDS:
         return None
     products: HeadProducts = ("bfloat16", "bfloat16")
     if target.products == "float32":
@@ -83,7 +89,7 @@ def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
     return packed(trained, target, products)
 
 
-def why_not(config: EagleConfig | LmConfig, products: Products = "int8") -> str | None:
+def why_not(config: "EagleConfig | LmConfig", products: Products = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if isinstance(config, EagleConfig) and (config.feature_sampling or config.partial_alignment):
         return "the native head has no feature sampling; take method eagle"
@@ -96,7 +102,13 @@ def runs_for(target: Model, trained: TrainedHead) -> bool:
     return isinstance(target, NativeModel) and why_not(config) is None
 
 
-def shape_of(config: EagleConfig | LmConfig) -> HeadShape:
+def shipped(target: Model, kind: str) -> TrainedHead | None:
+    """Find the head of a kind that comes with draftwood for a target, where the library runs it."""
+    found = shipped_for(target, kind) if isinstance(target, NativeModel) else None
+    return found if found is not None and runs_for(target, found) else None
+
+
+def shape_of(config: "EagleConfig | LmConfig") -> HeadShape:
     """Sizes and switches of the head in the library's form."""
     is_eagle = isinstance(config, EagleConfig)
     return HeadShape(

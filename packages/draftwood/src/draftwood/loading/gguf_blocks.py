@@ -31,6 +31,7 @@ from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
+from draftwood.storage.weights import read_settings
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content, PlacedTensor
@@ -211,10 +212,8 @@ def _described(folder: Path, tensors: Mapping[str, Any]) -> DescribedModel:
     Raises:
         ValueError: for tensors of other shapes than the configuration asks for, and missing ones.
     """
-    told, generation = (
-        json.loads((folder / name).read_text(encoding="utf-8"))
-        for name in ("config.json", "generation_config.json")
-    )
+    names = ("config.json", "generation_config.json")
+    told, generation = (read_settings(folder / name) for name in names)
     return DescribedModel(
         decoder=describe(told, tensors.get),
         config=ModelConfiguration(told),

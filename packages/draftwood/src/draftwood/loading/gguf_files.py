@@ -1,7 +1,6 @@
 """GGUF files: converted once into an ordinary model folder, which then loads quickly."""
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
-from draftwood.loading.gguf_settings import TOKENS
 from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
+from draftwood.storage.weights import save_settings
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
@@ -24,27 +23,21 @@ if TYPE_CHECKING:
 READING = 3
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
-# what the folder in bfloat16 is for; every other type gets the file's own numbers
-ROUNDED = ("bfloat16", "auto")
 
 
 class NotInBlocksError(ValueError):
     """A file whose matrices cannot be used as they are; the message says why."""
 
 
-def stored_dtype(dtype: object) -> FloatType:
-    """Type in which a folder must store the weights for a model of this dtype.
+def stored_dtype(floats: str | None) -> FloatType:
+    """Type in which a folder must store the weights for a model of these floats.
 
     float32 holds whatever a GGUF file says.
 
     Args:
-        dtype: a name, or PyTorch's type.
+        floats: a name; None takes what is usual.
     """
-    return "bfloat16" if _name_of(dtype) in ROUNDED else "float32"
-
-
-def _name_of(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")
+    return "bfloat16" if floats in (None, "bfloat16") else "float32"
 
 
 def gguf_folder(path: Path, dtype: FloatType = "bfloat16") -> Path:
@@ -62,7 +55,7 @@ def gguf_folder(path: Path, dtype: FloatType = "bfloat16") -> Path:
     return publish(folder, str(path), lambda partial: convert_gguf(path, partial, dtype))
 
 
-def is_converted(path: Path, dtype: object) -> bool:
+def is_converted(path: Path, dtype: FloatType) -> bool:
     """True if ``gguf_folder`` finds the folder."""
     return stored_folder(path.resolve(), suffix(dtype)).is_dir()
 
@@ -82,10 +75,9 @@ def stored_folder(path: Path, ending: str) -> Path:
     return folder
 
 
-def suffix(dtype: object) -> str:
+def suffix(dtype: FloatType) -> str:
     """Ending of folders' names that tells stored types apart; empty for bfloat16."""
-    name = _name_of(dtype)
-    return "" if name == "bfloat16" else f"-{name}"
+    return "" if dtype == "bfloat16" else f"-{dtype}"
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -178,13 +170,15 @@ def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], No
 
 def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "float32") -> None:
     """Write the configuration of a native model, and the tokens that begin and end its texts."""
+    from draftwood.loading.gguf_settings import TOKENS
+
     known = {"architectures": [ModelConfiguration(config).architecture], "dtype": dtype}
     tokens = {name: config[name] for name in TOKENS.values() if config.get(name) is not None}
-    for name, content in {
+    files = {
         "config.json": {**config, **known},
         "generation_config.json": {"_from_model_config": True, **tokens},
-    }.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    }
+    save_settings(folder, files)
 
 
 @contextmanager

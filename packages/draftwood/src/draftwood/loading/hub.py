@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftwood.arrays import FloatType
 from draftwood.loading.devices import device_of
-from draftwood.loading.folders import check_folder, verify
+from draftwood.loading.folders import check_folder
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -25,9 +26,9 @@ from draftwood.loading.gguf_files import (
 from draftwood.loading.names import (
     BUILTIN_NAMES,
     FIRST_ANSWER_SECONDS,
-    builtin_names,
     is_hub_id,
     listing,
+    name_of_dtype,
     not_there,
     require_dtype,
     unknown,
@@ -36,23 +37,11 @@ from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.optional import torch_needed
 from draftwood.storage.atomic import explain_write_errors
-from draftwood.storage.home import home
 from draftwood.storage.progress import quiet_downloads
 from draftwood.storage.weights import SETTINGS
 
 if TYPE_CHECKING:
     from draftwood.pytorch.loading.pretrained import Pretrained
-
-__all__ = [
-    "builtin_names",
-    "device_of",
-    "fetched",
-    "folder_of",
-    "home",
-    "load_pretrained",
-    "resolve",
-    "verify",
-]
 
 
 def resolve(name: str, dtype: Any = None) -> Path:
@@ -76,7 +65,7 @@ def resolve(name: str, dtype: Any = None) -> Path:
     if name in BUILTIN_NAMES:
         from draftwood.loading import packages
 
-        folder = packages.folder_at_hand(name, stored_dtype(floats_of(dtype) or "auto"))
+        folder = packages.folder_at_hand(name, stored_dtype(floats_of(dtype)))
         check_folder(folder)
         return folder
     if is_hub_id(name):
@@ -102,7 +91,7 @@ def folder_of(name: str, dtype: Any = None) -> Path:
 
     GGUF files are converted. Raises as `resolve`.
     """
-    stored = stored_dtype(floats_of(dtype) or "auto")
+    stored = stored_dtype(floats_of(dtype))
     path = resolve(name, dtype)
     if path.is_dir():
         return path
@@ -147,7 +136,7 @@ def blocks_of(name: str) -> Path | None:
 
 def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
     """Warn once: later loads find the folder."""
-    types = ("bfloat16", "float32")
+    types: tuple[FloatType, ...] = ("bfloat16", "float32")
     if path.is_file() and not any(is_converted(path, dtype) for dtype in types):
         warnings.warn(
             f"{path} is converted to floats first, which takes long and much room on the disk, and"
@@ -163,19 +152,18 @@ def fetched(name: str, dtype: Any = None) -> Path:
 
         if as_stored(dtype) and packages.builtins()[name].quantisation is not None:
             return packages.fetch_blocks(name)
-        packages.fetch(name, stored_dtype(floats_of(dtype) or "auto"))
+        packages.fetch(name, stored_dtype(floats_of(dtype)))
     return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
 
 
 def integers_of(dtype: Any) -> Products | None:
     """The products of integers that a type of weights means; None for floats."""
-    name = str(dtype).removeprefix("torch.")
-    return next((products for products in INTEGERS if name == products), None)
+    return next((products for products in INTEGERS if name_of_dtype(dtype) == products), None)
 
 
 def as_stored(dtype: Any) -> bool:
     """True if weights of this type are taken from a quantised file as they are, on a CPU."""
-    return str(dtype).removeprefix("torch.") in ("None", "float32", "int8")
+    return name_of_dtype(dtype) in ("None", "float32", "int8")
 
 
 def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> "Pretrained":
@@ -216,7 +204,7 @@ def floats_of(dtype: Any) -> str | None:
     """
     if dtype is None or integers_of(dtype) is not None:
         return None
-    name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
+    name = dtype if isinstance(dtype, str) else name_of_dtype(dtype)
     require_dtype(name)
     return None if name == "auto" else name
 

@@ -3,7 +3,6 @@
 They are read and rewritten as a Transformers folder in float32.
 """
 
-import json
 import struct
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from draftwood.storage.safetensors import write_arrays
+from draftwood.storage.weights import save_settings
 
 Numbers = Float[np.ndarray, "..."]
 HEADER = struct.Struct("<7i")
@@ -35,8 +35,7 @@ def convert_llama2c(checkpoint: Path, folder: Path) -> None:
     # Training texts were joined by the begin token alone, so the model ends a story with it.
     ends = {"bos_token_id": 1, "eos_token_id": [1, 2]}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in {"config.json": config, "generation_config.json": ends}.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    save_settings(folder, {"config.json": config, "generation_config.json": ends})
     write_arrays(folder / "model.safetensors", weights)
 
 

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from draftwood.loading import hub, mxfp4, native_folders
+from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
-from draftwood.loading.names import require_cache
-from draftwood.loading.native_folders import NativeFolder
+from draftwood.loading.names import name_of_dtype, require_cache
 from draftwood.models.model import Cpu, Device, Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
@@ -19,6 +18,9 @@ from draftwood.native.threads import survive_forks
 from draftwood.optional import torch_needed
 from draftwood.storage.progress import progress
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
+
+if TYPE_CHECKING:
+    from draftwood.loading.native_folders import NativeFolder
 
 SLOWER = 4
 """Whole requests of 32 tokens in PyTorch took 4.1 to 4.6 times as long as in C++: smollm2-135m as
@@ -106,7 +108,9 @@ def _why_not_native(folder: Path, floats: str | None, place: Device) -> str | No
         return f"it is to run on {place}"
     if not available():
         return "there is no compiled library, and no compiler"
-    return native_folders.why_not(folder, floats)
+    from draftwood.loading.native_folders import why_not
+
+    return why_not(folder, floats)
 
 
 def _why_other_model(name: str, folder: Path) -> str | None:
@@ -119,17 +123,19 @@ def _why_other_model(name: str, folder: Path) -> str | None:
 
 def _usual_products(folder: Path, dtype: object, place: Device) -> Products | None:
     """The products of weights that were quantised before, where no type is told."""
+    from draftwood.loading.mxfp4 import is_mxfp4
     from draftwood.loading.origin import quantisation
 
-    quantised = mxfp4.is_mxfp4(folder) or quantisation(folder) is not None
+    quantised = is_mxfp4(folder) or quantisation(folder) is not None
     return "int8" if dtype is None and has_int8(place) and quantised else None
 
 
 def _in_floats(name: str, folder: Path, floats: str | None, cache: CacheType | None) -> LoadedModel:
     """A model that runs natively, as floats."""
+    from draftwood.loading.native_folders import read_folder
 
     def run() -> NativeModel:
-        return NativeModel(native_folders.read_folder(folder, floats).model, cache=cache)
+        return NativeModel(read_folder(folder, floats).model, cache=cache)
 
     loaded = _opened(name, folder, folder, "", run)
     assert isinstance(loaded.model, NativeModel)
@@ -149,7 +155,7 @@ def _in_pytorch(
         raise ValueError(_cache_on_native_path(cache, other))
     torch_needed(f"the model {name} ({reason})")
     read = hub.read_folder(name, folder, floats, place)
-    label = str(read.model.dtype).removeprefix("torch.")
+    label = name_of_dtype(read.model.dtype)
     return LoadedModel(
         model_for(read.model, cache=cache), read.tokenizer, folder, _label(label, cache)
     )
@@ -168,7 +174,7 @@ def _in_parts(
     if cache is not None:
         raise ValueError("a model in several processes caches floats; leave cache out")
     model, read = load_parallel(name, processes, dtype, device)
-    label = str(read.model.dtype).removeprefix("torch.")
+    label = name_of_dtype(read.model.dtype)
     return LoadedModel(model, read.tokenizer, read.path, f"{label}, {processes} processes")
 
 
@@ -228,11 +234,12 @@ def _packed(
         reason: why Transformers has to read it; None if it need not.
     """
     from draftwood.loading import packed
+    from draftwood.loading.native_folders import read_folder
 
-    def load() -> tuple[NativeFolder, AnyTokenizer]:
+    def load() -> "tuple[NativeFolder, AnyTokenizer]":
         if reason is None:
             with progress(f"loading {name}"):
-                return native_folders.read_folder(folder), open_tokenizer(folder)
+                return read_folder(folder), open_tokenizer(folder)
         read = hub.read_folder(name, folder, None, Cpu())
         from draftwood.pytorch.loading.pretrained import native_folder
 

@@ -4,14 +4,15 @@ Transformers gives each matrix of experts codes and scales of its own (``down_pr
 ``down_proj_scales``), and makes bfloat16 of them on CPUs, which takes four times the memory.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from draftwood.native.matrix import Blocks
+from draftwood.storage.weights import settings_or_none
 
 FORMAT, IN_BLOCK = "MXFP4", 32
 CODES, SCALES = "_blocks", "_scales"
@@ -45,11 +46,13 @@ class ScalesApart(Blocks):
 
 def is_mxfp4(folder: Path) -> bool:
     """True if the experts of the model in a folder are stored in MXFP4."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return config["quantization_config"]["quant_method"] == "mxfp4"
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return says_mxfp4(settings_or_none(folder / "config.json") or {})
+
+
+def says_mxfp4(config: Mapping[str, Any]) -> bool:
+    """True if a config.json says so."""
+    told = config.get("quantization_config")
+    return isinstance(told, dict) and told.get("quant_method") == "mxfp4"
 
 
 def joined(arrays: Mapping[str, np.ndarray], name: str) -> ScalesApart:

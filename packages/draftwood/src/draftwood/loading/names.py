@@ -11,6 +11,7 @@ BUILTIN_NAMES = (
     *("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m"),
     *("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"),
 )
+"""Short names that draftwood knows itself."""
 DEFAULT_MODEL = BUILTIN_NAMES[0]
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 DEVICES = (
@@ -20,11 +21,6 @@ DEVICES = (
 """Types that PyTorch itself knows."""
 # huggingface_hub asks twice, so an unreachable hub costs at most twice this
 FIRST_ANSWER_SECONDS = 2.0
-
-
-def builtin_names() -> tuple[str, ...]:
-    """The short names that draftwood knows itself."""
-    return BUILTIN_NAMES
 
 
 def require_model(name: str, others: Sequence[str] = ()) -> None:
@@ -54,6 +50,11 @@ def require_dtype(dtype: object) -> None:
         raise ValueError(
             f"dtype is one of {', '.join((*INTEGERS, *DTYPES))} or a torch dtype, not {dtype!r}"
         )
+
+
+def name_of_dtype(dtype: object) -> str:
+    """Name of a type of weights, which may be PyTorch's own."""
+    return str(dtype).removeprefix("torch.")
 
 
 def require_cache(cache: str | None) -> None:
@@ -109,11 +110,11 @@ def unknown(name: str, others: Sequence[str] = ()) -> ValueError | FileNotFoundE
     """
     accepted = (
         "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
-        f" {', '.join((*builtin_names(), *others))}"
+        f" {', '.join((*BUILTIN_NAMES, *others))}"
     )
     if "/" in name or name.endswith(".gguf"):
         return FileNotFoundError(f"there is no folder and no file {name}; a model is {accepted}")
-    near = difflib.get_close_matches(name.lower(), (*builtin_names(), *others), n=2, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), (*BUILTIN_NAMES, *others), n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return ValueError(f"no model is named {name!r}; {hint}accepted are {accepted}")
 
@@ -143,7 +144,7 @@ def not_there(repository: str) -> FileNotFoundError:
     cure = "go online, or pass a model folder, a .gguf file or a built-in name"
     return FileNotFoundError(
         f"{repository} is not in the local Hugging Face cache and {reason}; {cure}"
-        f" ({', '.join(builtin_names())})"
+        f" ({', '.join(BUILTIN_NAMES)})"
     )
 
 

@@ -1,6 +1,5 @@
 """Folders of safetensors whose models run natively: read without PyTorch and Transformers."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.shapes import Shape, tensor_shapes
 from draftwood.storage.memory import require_memory
+from draftwood.storage.weights import settings_or_none
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 
@@ -49,24 +49,37 @@ class NativeFolder:
     model: DescribedModel
 
 
-def told_of(folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class FolderSettings:
+    """Content of a folder's config.json.
+
+    Attributes:
+        told: all but how matrices are stored.
+        in_mxfp4: whether experts are stored in MXFP4.
+    """
+
+    told: dict[str, Any]
+    in_mxfp4: bool
+
+
+def settings_of(folder: Path) -> FolderSettings:
     """Read a config.json; experts in MXFP4 are known by their tensors.
 
     Raises:
         UnknownConfigurationError: for one that is none.
     """
-    told = _read(folder / CONFIG)
+    told = settings_or_none(folder / CONFIG)
     if told is None:
         raise UnknownConfigurationError("its config.json cannot be read")
-    if mxfp4.is_mxfp4(folder):
-        del told["quantization_config"]
-        return told | {"dtype": "bfloat16"}
-    return told
+    if not mxfp4.says_mxfp4(told):
+        return FolderSettings(told, in_mxfp4=False)
+    del told["quantization_config"]
+    return FolderSettings(told | {"dtype": "bfloat16"}, in_mxfp4=True)
 
 
 def generation_of(folder: Path) -> dict[str, Any] | None:
     """Read a generation_config.json; None without one."""
-    return _read(folder / GENERATION)
+    return settings_or_none(folder / GENERATION)
 
 
 def why_not(folder: Path, dtype: str | None = None) -> str | None:
@@ -76,7 +89,7 @@ def why_not(folder: Path, dtype: str | None = None) -> str | None:
         dtype: of its floats; None for the one that it has.
     """
     try:
-        _configuration(folder, dtype)
+        _stored(folder, dtype)
     except UnknownConfigurationError as error:
         return str(error)
     return None
@@ -94,11 +107,11 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
             or without a place in the model.
         MemoryError: where the weights do not fit into memory.
     """
-    told, config, arrays, wanted = _configuration(folder, dtype)
-    stored = None if mxfp4.is_mxfp4(folder) else wanted
-    require_memory(weight_bytes(folder, stored), str(folder))
-    told = _untied(told, config, arrays)
-    tensors = StoredTensors(arrays, config := ModelConfiguration(told), wanted)
+    stored = _stored(folder, dtype)
+    in_memory = None if stored.in_mxfp4 else stored.dtype
+    require_memory(weight_bytes(folder, in_memory), str(folder))
+    told = _untied(stored)
+    tensors = StoredTensors(stored.arrays, config := ModelConfiguration(told), stored.dtype)
     _require_all(folder, tensors, tensor_shapes(config))
     try:
         decoder = describe(told, tensors)
@@ -110,35 +123,48 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
         ) from None
     _require_all_used(folder, tensors)
     generation = generation_of(folder)
-    model = DescribedModel(decoder, config, end_tokens_of(told, generation), wanted, Cpu())
-    return NativeFolder({**told, "dtype": wanted}, generation, tensors, model)
+    model = DescribedModel(decoder, config, end_tokens_of(told, generation), stored.dtype, Cpu())
+    return NativeFolder({**told, "dtype": stored.dtype}, generation, tensors, model)
 
 
-def _configuration(
-    folder: Path, dtype: str | None
-) -> tuple[dict[str, Any], ModelConfiguration, dict[str, np.ndarray], FloatType]:
-    told = told_of(folder)
-    config = ModelConfiguration(told)
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """A model's settings and tensors as its folder has them, the latter mapped.
+
+    Attributes:
+        dtype: that its floats are to have.
+        in_mxfp4: as ``FolderSettings`` has it, as is ``told``.
+    """
+
+    told: dict[str, Any]
+    in_mxfp4: bool
+    config: ModelConfiguration
+    arrays: dict[str, np.ndarray]
+    dtype: FloatType
+
+
+def _stored(folder: Path, dtype: str | None) -> _Stored:
+    settings = settings_of(folder)
+    told, config = settings.told, ModelConfiguration(settings.told)
     if not weight_files(folder):
         raise UnknownConfigurationError("its weights are not in model.safetensors")
     arrays = mapped(folder)
     if strange := sorted(name for name, each in arrays.items() if not holds_floats(name, each)):
         raise UnknownConfigurationError(f"its tensor {strange[0]} holds no floats")
     wanted = stored_type(told if dtype in (None, "auto") else {"dtype": dtype}, arrays)
-    if mxfp4.is_mxfp4(folder) and dtype is not None:
+    if settings.in_mxfp4 and dtype is not None:
         raise UnknownConfigurationError("its experts in MXFP4 are wanted as floats")
     if config.architecture == "GptOssForCausalLM" and wanted == "float16":
         raise UnknownConfigurationError("in float16 it keeps its norms in float32")
-    return told, config, arrays, wanted
+    return _Stored(told, settings.in_mxfp4, config, arrays, wanted)
 
 
-def _untied(
-    told: dict[str, Any], config: ModelConfiguration, arrays: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
+def _untied(stored: _Stored) -> dict[str, Any]:
     """Believe a file that has an output head of its own, whatever its configuration says."""
+    told, config = stored.told, stored.config
     if not config.get("tie_word_embeddings"):
         return told
-    found = StoredTensors(arrays, config).arrays
+    found = StoredTensors(stored.arrays, config).arrays
     names = ("lm_head.weight", f"{config.family.prefix}embed_tokens.weight")
     head, embedding = map(found.get, names)
     if head is None or embedding is None or np.array_equal(head, embedding):
@@ -149,7 +175,7 @@ def _untied(
 
 
 def _require_all(folder: Path, tensors: StoredTensors, shapes: Mapping[str, Shape]) -> None:
-    missing = sorted(name for name in shapes if tensors(name) is None)
+    missing = sorted(name for name in shapes if name not in tensors)
     if missing:
         raise ValueError(
             f"the model in {folder} lacks {len(missing)} weights, the first is {missing[0]}; fetch"
@@ -168,11 +194,3 @@ def _require_all_used(folder: Path, tensors: StoredTensors) -> None:
     extra = getattr(config, "num_nextn_predict_layers", None) or 0
     unused = [name for name in tensors.unused if name != "lm_head.weight"]
     require_all_used(folder, unused, linear, layers, extra)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

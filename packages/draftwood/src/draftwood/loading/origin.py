@@ -4,14 +4,13 @@ It says how they were quantised, and gives a digest that tells them from others.
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 from draftwood.loading.gguf_blocks import files_of, is_blocks_folder
 from draftwood.loading.gguf_files import digest
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST, Facts, sha256
-from draftwood.storage.weights import WEIGHTS
+from draftwood.storage.weights import WEIGHTS, settings_or_none
 
 
 def quantisation(folder: Path) -> str | None:
@@ -42,11 +41,10 @@ def _facts(folder: Path) -> Facts:
 
     Manifests of earlier versions say it by their source alone.
     """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        source = manifest["source"]
-    except (OSError, ValueError, KeyError, TypeError):
+    manifest = settings_or_none(folder / MANIFEST) or {}
+    if "source" not in manifest:
         return {}
     if "weights" in manifest:
         return {name: manifest.get(name) for name in ("quantisation", "weights")}
-    return next((builtin.facts for builtin in builtins().values() if builtin.source == source), {})
+    known = (each.facts for each in builtins().values() if each.source == manifest["source"])
+    return next(known, {})

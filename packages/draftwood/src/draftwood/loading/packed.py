@@ -25,7 +25,7 @@ from draftwood.loading.native_folders import (
     GENERATION,
     NativeFolder,
     generation_of,
-    told_of,
+    settings_of,
 )
 from draftwood.models.configuration import (
     ModelConfiguration,
@@ -44,7 +44,7 @@ from draftwood.storage.atomic import Facts, publish
 from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
 from draftwood.storage.safetensors import map_arrays, write_arrays
-from draftwood.storage.weights import SETTINGS, WEIGHTS
+from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings
 from draftwood.tokenizer import AnyTokenizer
 
 PLACES, MATRICES = "packed.json", "matrices.bin"
@@ -98,10 +98,11 @@ class Packing:
 def packing(folder: Path) -> Packing:
     """Examine whether and how the model in a folder can be packed; reads no weights."""
     try:
-        config = ModelConfiguration(told_of(folder))
+        settings = settings_of(folder)
+        config = ModelConfiguration(settings.told)
     except UnknownConfigurationError as error:
         return Packing(str(error), {})
-    format = mxfp4.FORMAT if mxfp4.is_mxfp4(folder) else None
+    format = mxfp4.FORMAT if settings.in_mxfp4 else None
     shapes: dict[str | None, list[tuple[int, int]]] = {None: []}
     for shape in matrix_shapes(config).values():
         kind = format if len(shape) == 3 else None
@@ -209,9 +210,7 @@ def _write_rest(loaded: NativeFolder, folder: Path) -> None:
     names = tensor_shapes(config).keys() - matrix_shapes(config).keys()
     write_arrays(folder / REST, {name: loaded.tensors(name) for name in sorted(names)})
     settings = {CONFIG: loaded.told, GENERATION: loaded.generation}
-    for name, content in settings.items():
-        if content is not None:
-            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    save_settings(folder, {name: each for name, each in settings.items() if each is not None})
 
 
 class Unread:
@@ -255,7 +254,7 @@ def open_packed(kept: Path, cache: CacheType | None = None) -> NativeModel:
 
 
 def _described(kept: Path) -> DescribedModel:
-    told, small = told_of(kept), map_arrays(kept / REST)
+    told, small = settings_of(kept).told, map_arrays(kept / REST)
     config = ModelConfiguration(told)
     packed = {name: Unread(shape) for name, shape in matrix_shapes(config).items()}
     decoder = describe(told, {**small, **packed}.get)

@@ -69,6 +69,14 @@ class StoredTensors:
             self._stored(name) if of_experts is None else self._of_experts(**of_experts.groupdict())
         )
 
+    def __contains__(self, name: str) -> bool:
+        """True if there is a tensor, or what the one of all experts is made of; reads none."""
+        of_experts = OF_EXPERTS.fullmatch(name)
+        if of_experts is None:
+            return name in self.arrays
+        ways = self._ways(**of_experts.groupdict())
+        return any(all(each in self.arrays for each in names) for names in ways)
+
     @property
     def unused(self) -> list[str]:
         """Names of the tensors that nobody asked for."""
@@ -82,13 +90,23 @@ class StoredTensors:
         is_matrix = found.ndim > 1 and not name.endswith("embed_tokens.weight")
         return found if is_matrix and self.dtype == FLOAT else cast(found, self.dtype)
 
+    def _ways(self, at: str, part: str, kind: str) -> list[list[str]]:
+        """Names under which the matrices of all experts, or their biases, may be stored."""
+        each, whole = self._apart(at, part, kind), _together(at, part)
+        if kind == "bias":
+            return [each, [f"{whole}_bias"]]
+        return [each, [whole], [f"{whole}{CODES}"], [f"{whole}{SCALES}"]]
+
+    def _apart(self, at: str, part: str, kind: str) -> list[str]:
+        count = self.config.expert_count
+        return [f"{at}.{number}.{part}_proj.{kind}" for number in range(count)]
+
     def _of_experts(self, at: str, part: str, kind: str) -> Any:
         """The matrices of all experts, or their biases, however they are stored."""
         if f"{at}.0.{part}_proj.{kind}" in self.arrays:
-            count = range(_count(self.config))
-            each = [self._stored(f"{at}.{number}.{part}_proj.{kind}") for number in count]
+            each = list(map(self._stored, self._apart(at, part, kind)))
             return None if any(found is None for found in each) else each
-        whole = f"{at}.{'down' if part == 'down' else 'gate_up'}_proj"
+        whole = _together(at, part)
         if f"{whole}{CODES}" in self.arrays or f"{whole}{SCALES}" in self.arrays:
             return self._in_blocks(whole, part, kind)
         found = self._stored(whole if kind == "weight" else f"{whole}_bias")
@@ -114,6 +132,11 @@ class StoredTensors:
         return blocks if part == "down" else blocks[int(part == "up") :: 2]
 
 
+def _together(at: str, part: str) -> str:
+    """Name of the matrices of all experts, of which gates lie with what they gate."""
+    return f"{at}.{'down' if part == 'down' else 'gate_up'}_proj"
+
+
 def cast(numbers: np.ndarray, dtype: FloatType) -> np.ndarray:
     """Round to the nearest numbers of a type; bfloat16 comes as its bits."""
     if FLOAT_TYPES.get(numbers.dtype.name, numbers.dtype.name) == dtype:
@@ -123,10 +146,6 @@ def cast(numbers: np.ndarray, dtype: FloatType) -> np.ndarray:
         return to_bfloat16(floats)
     with np.errstate(over="ignore"):  # they become infinite, as elsewhere
         return floats.astype(np.float16) if dtype == "float16" else floats
-
-
-def _count(config: ModelConfiguration) -> int:
-    return getattr(config, "num_local_experts", None) or config.get("num_experts")
 
 
 def _by_names_of_transformers(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from draftwood.lazy import importer
 from draftwood.methods.listings import Listing, listing, listings, lossless_names
 from draftwood.methods.needs import lacking, require, spec, taken
-from draftwood.methods.trees import require_tree, shape_of, trees_of
 
 if TYPE_CHECKING:
     from draftwood.engine.method import Method, Promise
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from draftwood.methods.measured import MeasuredSpeed
     from draftwood.methods.parts import Parts, PartsWarning, known_parts
     from draftwood.methods.registry import build, known, recipe
+    from draftwood.methods.trees import require_tree, shape_of, trees_of
 
 _HOMES = {
     "draftwood.engine.method": ("Method", "Promise"),
@@ -23,6 +23,7 @@ _HOMES = {
     "draftwood.methods.measured": ("MeasuredSpeed",),
     "draftwood.methods.parts": ("Parts", "PartsWarning", "known_parts"),
     "draftwood.methods.registry": ("build", "known", "recipe"),
+    "draftwood.methods.trees": ("require_tree", "shape_of", "trees_of"),
 }
 
 __all__ = [

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
+from draftwood.optional import entry_points
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -112,7 +114,7 @@ def listings() -> dict[str, Listing]:
 
 def all_listed() -> bool:
     """True if every installed package describes its methods in a file."""
-    return all(map(_file_of, _others()))
+    return all(map(_file_of, entry_points(GROUP)))
 
 
 def lossless_names() -> list[str]:
@@ -145,7 +147,7 @@ def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
         *get_close_matches(method, sources, n=3, cutoff=0.75),
     ] or get_close_matches(method, sources, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sources)}"
-    known = any(entry.value == "draftwood_methods" for entry in _others())
+    known = any(entry.value == "draftwood_methods" for entry in entry_points(GROUP))
     more = "" if known else "; more come with: pip install 'draftwood[methods]'"
     return ValueError(f"there is no method {method!r}; {hint}{more}")
 
@@ -153,7 +155,8 @@ def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
 @cache
 def written_listings() -> dict[str, Listing]:
     """Methods that are listed in files: draftwood's own, then those of installed packages."""
-    others = [read_listings(file) for file in map(_file_of, _others()) if file is not None]
+    files = map(_file_of, entry_points(GROUP))
+    others = [read_listings(file) for file in files if file is not None]
     return own_listings() | {name: each for found in others for name, each in found.items()}
 
 
@@ -175,12 +178,6 @@ def read_listings(file: Path) -> dict[str, Listing]:
         )
         for row in rows
     }
-
-
-def _others() -> "tuple[EntryPoint, ...]":
-    from importlib.metadata import entry_points
-
-    return tuple(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)))
 
 
 def _file_of(entry: "EntryPoint") -> Path | None:

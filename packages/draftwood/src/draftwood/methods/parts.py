@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from draftwood.drafters.drafter import Drafter
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.listings import GROUP
+from draftwood.optional import entry_points
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Axis = Literal["drafters", "shapes", "verifiers", "sources"]
 
@@ -95,7 +98,7 @@ def _modules_of_axes(package: str) -> Iterator[ModuleType]:
 
 
 def _found_modules() -> Iterator[ModuleType]:
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
+    for entry in entry_points(GROUP):
         try:
             module = _module(entry)
             yield from _modules_of_axes(entry.value) if hasattr(module, "__path__") else ()
@@ -109,7 +112,7 @@ def _found_modules() -> Iterator[ModuleType]:
             )
 
 
-def _module(entry: EntryPoint) -> ModuleType:
+def _module(entry: "EntryPoint") -> ModuleType:
     module = entry.load()
     if not isinstance(module, ModuleType):
         raise TypeError(f"an entry point of the group {GROUP} names a module, without a colon")
@@ -120,7 +123,7 @@ def _module(entry: EntryPoint) -> ModuleType:
     return module
 
 
-def _package(entry: EntryPoint) -> str:
+def _package(entry: "EntryPoint") -> str:
     return "an installed package" if entry.dist is None else entry.dist.name
 
 

@@ -13,7 +13,6 @@ from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import all_listed, unknown
 from draftwood.methods.needs import head_stands_in, is_built, require, taken
 from draftwood.methods.recipes import own_recipes
-from draftwood.methods.trees import require_context, require_levels
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
@@ -86,9 +85,7 @@ def build(
     wanted = recipe(method)
     drafter = _drafter_for(wanted, given, found.head)
     if shape is not None:
-        _require_shape(wanted, shape)
-        require_levels(shape, Drafts(head=found.head).levels)
-        require_context(shape, target.context_length)
+        _require_shape(wanted, shape, target, Drafts(head=found.head).levels)
     require_kind("draft_model", found.draft_model, Model, "a model of draftwood")
     if found.draft_model is not None:
         require_like_size(target.vocab_size, found.draft_model.vocab_size)
@@ -129,13 +126,17 @@ def _drafter_for(
     return wanted.drafter
 
 
-def _require_shape(wanted: MethodSpec, shape: Shape) -> None:
-    """Refuse a shape that a method does not take."""
+def _require_shape(wanted: MethodSpec, shape: Shape, target: Model, levels: int | None) -> None:
+    """Refuse a shape that a method does not take, or that is too deep for its head or target."""
+    from draftwood.methods.trees import require_context, require_levels
+
     if "shape" not in wanted.uses:
         raise ValueError(f"method {wanted.name!r} takes no shape")
     if not isinstance(shape, wanted.drafter.shape_type):
         kind = wanted.drafter.shape_type.__name__
         raise ValueError(f"method {wanted.name!r} takes a {kind} shape, not {shape}")
+    require_levels(shape, levels)
+    require_context(shape, target.context_length)
 
 
 def _require_places(target: Model, draft_model: Model | None, overlap: Overlap) -> None:

@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from draftwood.models.cache.pool import SlotPool
 from draftwood.models.model import (
     Ability,
     EmbeddingsAndHead,
@@ -18,7 +17,13 @@ from draftwood.models.parts import Packed, PackedStep
 from draftwood.models.requirements import require_layers
 from draftwood.models.session import PooledSession, forward
 
-P = TypeVar("P", bound=SlotPool)
+if TYPE_CHECKING:
+    from draftwood.models.cache.pool import SlotPool
+
+CHANGING = ("dynamic", "longrope")
+"""Rotary scalings whose frequencies change once a text is long."""
+
+P = TypeVar("P", bound="SlotPool")
 
 
 class CachedModel(InProcess, ABC, Generic[P]):
@@ -124,9 +129,8 @@ def context_length(config: object) -> int | None:
     training texts. Keys in the cache would not fit any more, so such models stop there.
     """
     longest = getattr(config, "max_position_embeddings", None)
-    rope = getattr(config, "rope_parameters", None) or {}
-    for scaling in (rope, *rope.values()):  # one for all layers, or one for each kind of attention
-        if isinstance(scaling, dict) and scaling.get("rope_type") in ("dynamic", "longrope"):
+    for scaling in _scalings(config):
+        if scaling["rope_type"] in CHANGING:
             before = scaling.get("original_max_position_embeddings")
             longest = min(
                 (length for length in (longest, before) if length is not None), default=None
@@ -139,12 +143,12 @@ def same_beyond_context(config: object) -> bool:
 
     They are if the rotary angles never change.
     """
+    kinds = {scaling["rope_type"] for scaling in _scalings(config)}
+    return bool(kinds) and kinds.isdisjoint(CHANGING)
+
+
+def _scalings(config: object) -> list[dict[str, Any]]:
+    """Rotary scalings: one for all layers, or one for each kind of attention."""
     rope = getattr(config, "rope_parameters", None) or {}
-    scalings = [
-        scaling
-        for scaling in (rope, *rope.values())
-        if isinstance(scaling, dict) and "rope_type" in scaling
-    ]
-    return bool(scalings) and all(
-        scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings
-    )
+    known = (rope, *rope.values())
+    return [each for each in known if isinstance(each, dict) and "rope_type" in each]

@@ -69,6 +69,12 @@ class ModelConfiguration:
         told = getattr(self, "head_dim", None)
         return told or self.get("hidden_size") // self.get("num_attention_heads")
 
+    @property
+    def expert_count(self) -> int:
+        """Number of experts; 0 for none."""
+        found = (getattr(self, name, None) for name in SAME)
+        return next((count for count in found if count is not None), 0)
+
     def get(self, name: str) -> Any:
         """A value by its key."""
         return getattr(self, name)

@@ -15,9 +15,8 @@ from draftwood.models.model import (
 )
 
 if TYPE_CHECKING:
-    from draftwood.native.drawn_trees import Rule
     from draftwood.native.filters import Filters
-    from draftwood.native.step import NativeDraft, RunLimits
+    from draftwood.native.step import NativeDraft, Rule, RunLimits
     from draftwood.rng import Rng
     from draftwood.sampling import Context
 

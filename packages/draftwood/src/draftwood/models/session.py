@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from draftwood.arrays import as_array
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import CacheSlice
-from draftwood.models.cache.pool import SlotPool
 from draftwood.models.model import (
     ALL_LAYERS,
     ForwardInput,
@@ -26,13 +25,16 @@ from draftwood.models.model import (
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.tree import DraftTree
 
+if TYPE_CHECKING:
+    from draftwood.models.cache.pool import SlotPool
+
 
 @runtime_checkable
 class PooledModel(Model, Protocol):
     """A model whose sequences live in the slots of one pool."""
 
     @property
-    def pool(self) -> SlotPool: ...
+    def pool(self) -> "SlotPool": ...
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         """Run the parts of several sequences; write their keys and values to the pool."""

@@ -85,7 +85,7 @@ def _network(config: ModelConfiguration) -> dict[str, Shape]:
 
 def _experts(config: ModelConfiguration) -> dict[str, Shape]:
     has_bias = config.architecture in WITH_SINKS
-    hidden, count = config.get("hidden_size"), _count(config)
+    hidden, count = config.get("hidden_size"), config.expert_count
     inner = getattr(config, "moe_intermediate_size", config.get("intermediate_size"))
     shapes = _linear(f"mlp.{config.family.router}", hidden, count, has_bias)
     for part, sizes in {
@@ -98,16 +98,11 @@ def _experts(config: ModelConfiguration) -> dict[str, Shape]:
     return shapes
 
 
-def _count(config: ModelConfiguration) -> int:
-    """Number of experts; 0 for none."""
-    return getattr(config, "num_local_experts", getattr(config, "num_experts", 0))
-
-
 def _is_mixture(config: ModelConfiguration, layer: int) -> bool:
     """True if a layer has experts; some layers of Qwen3 may have a network in their place."""
     dense = layer in (getattr(config, "mlp_only_layers", None) or ())
     turn = (layer + 1) % getattr(config, "decoder_sparse_step", 1) == 0
-    return _count(config) > 0 and turn and not dense
+    return config.expert_count > 0 and turn and not dense
 
 
 def _norms(config: ModelConfiguration) -> dict[str, Shape]:

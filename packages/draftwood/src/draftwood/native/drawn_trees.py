@@ -14,12 +14,6 @@ from draftwood.native.drafting import Costs
 from draftwood.native.head_drafting import HeadDrafting
 from draftwood.native.structures import CDecoder, CDraftModelText, CDrawnShape
 
-Rule = Literal["match", "rejection", "traversal", "k-seq"]
-"""Rule by which the library keeps draft tokens."""
-
-RULES: tuple[Rule, ...] = ("match", "rejection", "traversal", "k-seq")
-"""In the order of ``Rule`` of verdicts.h."""
-
 
 @dataclass(frozen=True)
 class DrawnShape:

@@ -81,19 +81,3 @@ class Filters:
             address_of(result),
         )
         return result
-
-
-class TokensBefore:
-    """The tokens before the root of a text's next tree, which only grow."""
-
-    def __init__(self) -> None:
-        self._held, self._known = library.integers([0]), 0
-
-    def address(self, tokens: Sequence[int], room: int) -> int:
-        """Address of these tokens, with room for so many more behind them."""
-        needed = len(tokens) + room
-        if needed > len(self._held):
-            self._held, self._known = library.integers([0] * (2 * needed)), 0
-        self._held[self._known : len(tokens)] = tokens[self._known :]
-        self._known = len(tokens)
-        return addressof(self._held)

@@ -4,16 +4,24 @@ import math
 from collections.abc import Sequence
 from ctypes import Array, addressof, c_double, c_float, c_int64, c_uint64
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from draftwood.native import library, structures
 from draftwood.native.drafting import Costs, Drafting
-from draftwood.native.drawn_trees import RULES, DrawnTrees, Rule
-from draftwood.native.filters import Filters, TokensBefore
-from draftwood.native.head_drafting import HeadDrafting
+
+if TYPE_CHECKING:
+    from draftwood.native.drawn_trees import DrawnTrees
+    from draftwood.native.filters import Filters
+    from draftwood.native.head_drafting import HeadDrafting
+
+Rule = Literal["match", "rejection", "traversal", "k-seq"]
+"""Rule by which the library keeps draft tokens."""
+
+RULES: tuple[Rule, ...] = ("match", "rejection", "traversal", "k-seq")
+"""In the order of ``Rule`` of verdicts.h."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +47,8 @@ class NativeDraft:
     temperature: float = 1.0
     hidden: tuple[int, ...] = ()
     others: float = 0.0
-    head: HeadDrafting | None = None
-    drawn: DrawnTrees | None = None
+    head: "HeadDrafting | None" = None
+    drawn: "DrawnTrees | None" = None
     in_a_row: int = 1
 
     @property
@@ -132,6 +140,22 @@ class _TreeBuffers:
                 setattr(step, name, first + 8 * number * self.size)
 
 
+class TokensBefore:
+    """The tokens before the root of a text's next tree, which only grow."""
+
+    def __init__(self) -> None:
+        self._held, self._known = library.integers([0]), 0
+
+    def address(self, tokens: Sequence[int], room: int) -> int:
+        """Address of these tokens, with room for so many more behind them."""
+        needed = len(tokens) + room
+        if needed > len(self._held):
+            self._held, self._known = library.integers([0] * (2 * needed)), 0
+        self._held[self._known : len(tokens)] = tokens[self._known :]
+        self._known = len(tokens)
+        return addressof(self._held)
+
+
 class StepCaller:
     """Steps of one text.
 
@@ -143,7 +167,7 @@ class StepCaller:
     """
 
     def __init__(
-        self, key: int, temperature: float, rule: Rule = "match", filters: Filters | None = None
+        self, key: int, temperature: float, rule: Rule = "match", filters: "Filters | None" = None
     ) -> None:
         self.structure = structures.CStep(
             key=key,

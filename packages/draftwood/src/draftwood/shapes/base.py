@@ -17,8 +17,12 @@ from draftwood.arrays import address_of, as_array
 from draftwood.native.logit_rows import Children, LogitRow, LogitRows, children_of
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.shapes.shape import ExpandLogits, RowsAfter, Shape, takes_logits
+from draftwood.shapes.shape import Shape, takes_logits
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
+
+RowsAfter = Float[np.ndarray, "_ vocab"] | LogitRows
+ExpandLogits = Callable[[DraftTree, int], RowsAfter]
+"""``Expand`` where rows may stay logits; see ``takes_logits``."""
 
 Picked = tuple[list[int], list[int]]
 Pick = Callable[[int, RowsAfter], Picked]

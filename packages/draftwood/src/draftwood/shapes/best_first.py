@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from draftwood.arrays import as_array
 from draftwood.rng import Rng
-from draftwood.shapes.base import likeliest
-from draftwood.shapes.shape import ExpandLogits, RowsAfter
+from draftwood.shapes.base import ExpandLogits, RowsAfter, likeliest
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 

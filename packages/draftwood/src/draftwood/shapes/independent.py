@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.rng import Rng
-from draftwood.shapes.base import within
-from draftwood.shapes.shape import ExpandLogits
+from draftwood.shapes.base import ExpandLogits, within
 from draftwood.shapes.widths import Widths
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive

@@ -9,8 +9,15 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.rng import Rng
-from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of, likeliest
-from draftwood.shapes.shape import ExpandLogits, RowsAfter
+from draftwood.shapes.base import (
+    ExpandLogits,
+    Level,
+    Picked,
+    RowsAfter,
+    grow_by_levels,
+    levels_of,
+    likeliest,
+)
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 

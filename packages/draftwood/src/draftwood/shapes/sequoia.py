@@ -5,9 +5,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from draftwood.rng import Rng
-from draftwood.shapes.base import Level, Picked, grow_by_levels, levels_of
+from draftwood.shapes.base import ExpandLogits, Level, Picked, RowsAfter, grow_by_levels, levels_of
 from draftwood.shapes.best_tree import plan
-from draftwood.shapes.shape import ExpandLogits, RowsAfter
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 

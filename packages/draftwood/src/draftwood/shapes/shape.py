@@ -1,20 +1,18 @@
 """Protocol of a shape: a tree grown from distributions."""
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.native.drawn_trees import DrawnShape
-from draftwood.native.logit_rows import LogitRows
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
+if TYPE_CHECKING:
+    from draftwood.native.drawn_trees import DrawnShape
+
 Expand = Callable[[DraftTree, int], Float[np.ndarray, "nodes vocab"]]
-RowsAfter = Float[np.ndarray, "_ vocab"] | LogitRows
-ExpandLogits = Callable[[DraftTree, int], RowsAfter]
-"""The same where rows may stay logits; see ``takes_logits``."""
 
 
 @runtime_checkable
@@ -78,7 +76,7 @@ def takes_logits(shape: Shape) -> bool:
     return vars(type(shape)).get("takes_logits", False)
 
 
-def drawn_shape(shape: Shape) -> DrawnShape | None:
+def drawn_shape(shape: Shape) -> "DrawnShape | None":
     """The shape as the library draws it; None where Python does.
 
     A subclass has to say so again, in a property ``drawn_shape``.

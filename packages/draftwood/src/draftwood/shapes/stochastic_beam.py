@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.rng import Rng
-from draftwood.shapes.base import Picked, grow_by_levels, within
-from draftwood.shapes.shape import ExpandLogits, RowsAfter
+from draftwood.shapes.base import ExpandLogits, Picked, RowsAfter, grow_by_levels, within
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 

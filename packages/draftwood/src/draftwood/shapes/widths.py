@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.shapes.base import Picked, as_probs, grow_by_levels, within
-from draftwood.shapes.shape import ExpandLogits, RowsAfter
+from draftwood.shapes.base import ExpandLogits, Picked, RowsAfter, as_probs, grow_by_levels, within
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import positive
 

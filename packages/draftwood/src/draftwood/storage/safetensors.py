@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,9 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         ValueError: as ``read_header``.
     """
-    header = read_header(path)
-    with path.open("rb") as file:
-        begin = 8 + int.from_bytes(file.read(8), "little")
-    content = _mapped(path)
-    return {name: _placed(content[begin:], each) for name, each in header.items()}
+    header, content = _whole_header(path), _mapped(path)
+    numbers = content[header.begin :]
+    return {name: _placed(numbers, each) for name, each in header.tensors.items()}
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -74,11 +73,30 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: for a file of another form or a truncated one; only lengths are compared.
     """
+    return _whole_header(path).tensors
+
+
+@dataclass(frozen=True)
+class _Header:
+    """Header of a file.
+
+    Attributes:
+        tensors: type, shape and place of each, by name.
+        begin: bytes before the numbers.
+        size: bytes of the file, by what it promises.
+    """
+
+    tensors: dict[str, dict[str, Any]]
+    begin: int
+    size: int
+
+
+def _whole_header(path: Path) -> _Header:
     size = path.stat().st_size
     try:
-        header, promised = _told(path)
-        if promised != size:
-            raise ValueError(f"{size} bytes came, {promised} were promised")
+        header = _header(path)
+        if header.size != size:
+            raise ValueError(f"{size} bytes came, {header.size} were promised")
     except _UNREADABLE as error:
         raise ValueError(
             f"{path} is not a whole safetensors file ({error}); fetch the file again"
@@ -93,7 +111,7 @@ def is_cut_short(path: Path) -> bool:
         if int.from_bytes(file.read(8), "little") > size - 8:
             return True
     try:
-        return size < _told(path)[1]
+        return size < _header(path).size
     except _UNREADABLE:
         return False
 
@@ -101,8 +119,8 @@ def is_cut_short(path: Path) -> bool:
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
-def _told(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """Read the header, and the file's size by it."""
+def _header(path: Path) -> _Header:
+    """Read the header; the file may be shorter than it promises."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 0 < length <= path.stat().st_size - 8:
@@ -112,7 +130,7 @@ def _told(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
     for name, each in header.items():
         _require_tensor(name, each)
     end = max((each["data_offsets"][1] for each in header.values()), default=0)
-    return header, 8 + length + end
+    return _Header(header, 8 + length, 8 + length + end)
 
 
 def _require_tensor(name: str, told: Any) -> None:

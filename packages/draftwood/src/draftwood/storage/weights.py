@@ -1,14 +1,44 @@
-"""Names of weight files, and paths for what was measured of them."""
+"""Files of models: their names, settings in them, and paths for what was measured of weights."""
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from draftwood.storage.home import home
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SETTINGS = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
 """Further files that a model is read from."""
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a file that holds an object of JSON.
+
+    Raises:
+        OSError: where it cannot be read.
+        ValueError: where it holds something else.
+    """
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no object")
+    return found
+
+
+def settings_or_none(path: Path) -> dict[str, Any] | None:
+    """Read such a file; None where there is none, or it cannot be understood."""
+    try:
+        return read_settings(path)
+    except (OSError, ValueError):
+        return None
+
+
+def save_settings(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write objects of JSON into a folder, by the names of their files."""
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, overload
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
-from draftwood.engine.constraint import Constraint
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.heads.trained import TrainedHead
+from draftwood.loading.draft_models import ModelInMemory
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
-from draftwood.methods.trees import require_tree
 from draftwood.model_names import ModelNames
 from draftwood.model_set import ModelSet
-from draftwood.models.in_memory import ModelInMemory
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
@@ -43,6 +41,7 @@ from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
+    from draftwood.engine.constraint import Constraint
     from draftwood.grammar.compiler import Compiler
     from draftwood.grammar.tools import Tool, ToolChoice
     from draftwood.learning.learning import Learning
@@ -152,12 +151,12 @@ class LanguageModel(InProcess):
         names = ModelNames(**given)
         if method is not None:
             self._require(method, names, overlap)
-            require_tree([method], tree, names.drafts.levels)
+            methods.require_tree([method], tree, names.drafts.levels)
         models = self.models.with_names(names, overlap)
         if method is None:
             method = models.default_method(measure)
             self._require(method, names, overlap)
-        require_tree([method], tree, Drafts(head=models.head).levels)
+        methods.require_tree([method], tree, models.drafts.levels)
         return LanguageModel.of(models, method, measure, self.grammars, tree)
 
     def _require(
@@ -245,7 +244,7 @@ class LanguageModel(InProcess):
         sequence = engine.Sequence(self.model, method.drafter, method.verifier, tokens, request)
         return Stream(sequence, self.name, method.name)
 
-    def _constraint(self, params: SamplingParams) -> Constraint | None:
+    def _constraint(self, params: SamplingParams) -> "Constraint | None":
         if params.json_schema is not None:
             return self.grammars.json_schema(params.json_schema)
         grammar = params.grammar
@@ -444,6 +443,6 @@ def load(
         drafts.require_for([methods.spec(wanted)])
     if tree is not None:
         method = wanted  # not the fastest, which may draw other trees
-        require_tree([method], tree, drafts.levels)
+        methods.require_tree([method], tree, drafts.levels)
     models = ModelSet.load(names, tokenizer, overlap=overlap, curve=curve)
     return LanguageModel.of(models, method, tree=tree)

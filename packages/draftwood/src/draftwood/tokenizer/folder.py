@@ -1,6 +1,5 @@
 """Read the tokenizer of a model folder."""
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from draftwood.tokenizer.pieces import set_blanks
+from draftwood.storage.weights import read_settings
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.tokenizer.tokenizer import NAMES, SETTINGS, TEMPLATE, TEMPLATES, WHOLE, Tokenizer
 
@@ -82,12 +81,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} holds no object")
-    return found
+    return read_settings(path) if path.is_file() else {}
 
 
 def _is_llamas(folder: Path, settings: Mapping[str, Any]) -> bool:
@@ -103,6 +97,8 @@ def _mend_blanks(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> 
     """
     if "ByteLevel" in str(backend.pre_tokenizer):
         return
+    from draftwood.tokenizer.pieces import set_blanks
+
     backend.normalizer = None  # type: ignore[assignment]
     has_blank = settings.get("add_prefix_space") in (None, True)
     always = "always" if settings.get("legacy") else "first"

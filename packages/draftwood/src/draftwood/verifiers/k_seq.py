@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.native.drawn_trees import Rule
 from draftwood.native.rows import overlap
+from draftwood.native.step import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import require_known, with_token

@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.native.drawn_trees import Rule
+from draftwood.native.step import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 

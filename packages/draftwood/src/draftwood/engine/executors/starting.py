@@ -8,13 +8,13 @@ from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
 from draftwood.models.requirements import Stepper, stepper_of
-from draftwood.native.filters import Filters
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling, is_masked
 from draftwood.verifiers.verifier import library_rule
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
+    from draftwood.native.filters import Filters
 
 
 def start_executor(text: "Sequence") -> Executor:
@@ -55,5 +55,14 @@ def _stepper(text: "Sequence") -> Stepper | None:
     if sampler.greedy and rule not in ("match", "rejection"):
         return None
     sampler.require_biases(text.session.model.vocab_size)
-    filters = None if replace(sampler, min_tokens=0).only_temperature else Filters(sampler)
-    return stepper_of(text.session, text.rng.next_draw[0], sampler.temperature, rule, filters)
+    key = text.rng.next_draw[0]
+    return stepper_of(text.session, key, sampler.temperature, rule, _filters(sampler))
+
+
+def _filters(sampler: Sampling) -> "Filters | None":
+    """Rules besides the temperature; ``min_tokens`` is kept where steps are planned."""
+    if replace(sampler, min_tokens=0).only_temperature:
+        return None
+    from draftwood.native.filters import Filters
+
+    return Filters(sampler)

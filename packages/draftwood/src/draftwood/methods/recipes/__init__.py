@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from draftwood.methods.composition import MethodSpec
 
-_FILES = ("auto", "copies", "draft_models", "heads", "int4")
+_FILES = ("auto", "plain", "copies", "draft_models", "heads", "int4")
 
 
 def own_recipes() -> "Iterator[MethodSpec]":

@@ -1,6 +1,6 @@
-"""The method that pays everywhere, and the one that all are compared with."""
+"""The method that pays everywhere."""
 
-from draftwood.drafters import MultiSource, Nothing
+from draftwood.drafters import MultiSource
 from draftwood.methods.composition import MethodSpec
 from draftwood.verifiers import Match
 
@@ -12,8 +12,5 @@ RECIPES = (
         MultiSource,
         None,
         Match(),
-    ),
-    MethodSpec(
-        "plain", "one token per pass, no draft tokens", "the base line", Nothing, None, Match()
     ),
 )

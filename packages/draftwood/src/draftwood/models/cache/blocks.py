@@ -6,13 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import numpy as np
 
 from draftwood.arrays import address_of, aligned, as_array
-from draftwood.models.cache.block_views import BlockViews
 from draftwood.models.cache.places import (
     FAR_TOO_MUCH,
     PATIENCE,
@@ -24,6 +24,9 @@ from draftwood.models.model import CacheFullError
 from draftwood.native import library, structures
 from draftwood.native.formats import CacheNumbers
 from draftwood.storage.memory import available_memory, prefer_large_pages
+
+if TYPE_CHECKING:
+    from draftwood.models.cache.block_views import BlockViews
 
 FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""
@@ -72,11 +75,11 @@ class BlockPool:
 
     def __init__(self, shape: structures.CCacheShape, numbers: CacheNumbers) -> None:
         self.shape = shape
+        self._numbers: CacheNumbers = numbers
         self.lock = threading.Lock()
         self.limit: int | None = None
         self.evict: Callable[[int], object] = _nothing
         self.block_bytes: int = library.library().draftwood_cache_block(shape)
-        self._views = BlockViews(shape, numbers)
         self._keep = library.library().draftwood_keep_path
         self._owners: dict[ref[object], int] = {}  # with their slots
         self._closed: deque[int] = deque()  # slots whose blocks are to be taken back
@@ -88,6 +91,12 @@ class BlockPool:
         self._held: set[int] = set()
         self._spare = 0  # blocks that are held and belong to no sequence
         self._peak, self._peak_before, self._ended = 0, 0, 0
+
+    @cached_property
+    def _views(self) -> "BlockViews":
+        from draftwood.models.cache.block_views import BlockViews
+
+        return BlockViews(self.shape, self._numbers)
 
     @property
     def bytes(self) -> int:

@@ -11,28 +11,12 @@ from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 
-LEAST_BITS = 6.5
-"""Bits of a weight below which 4 would save too little to stand in for it."""
-
-
-def saves_by_int4(weights: NativeWeights) -> bool:
-    """True if 4 bits would save enough, and this CPU multiplies them fast."""
-    own = weights.structure
-    layers = own.layers[: weights.depth]
-    matrices = [getattr(layer, name) for layer in layers for name in MATRICES]
-    count = sum(each.outputs * each.inputs for each in (*matrices, own.lm_head))
-    mixed = any(layer.experts.count for layer in layers)
-    fast = bool(library().draftwood_instructions(True))
-    return fast and not mixed and 8 * weights.weight_bytes > LEAST_BITS * count
-
 
 def layer_bits(weights: NativeWeights) -> float:
     """Bits of a weight of the layers, scales included; 0 for a mixture of experts."""
-    layers = weights.structure.layers[: weights.depth]
-    if any(layer.experts.count for layer in layers):
+    if weights.is_mixture:
         return 0.0
-    matrices = [getattr(layer, name) for layer in layers for name in MATRICES]
-    count = sum(each.outputs * each.inputs for each in matrices)
+    count = sum(each.outputs * each.inputs for each in weights.matrices)
     return 8 * (weights.weight_bytes - weights.lm_head.weight_bytes) / count
 
 

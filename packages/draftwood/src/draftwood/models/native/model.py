@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
@@ -12,18 +12,20 @@ from draftwood.arrays import FloatType, address_of, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device
-from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
-from draftwood.models.native.int4 import RoundedWeights, saves_by_int4
 from draftwood.models.native.step import NativeStepper, run_steps, sequences
-from draftwood.models.native.weights import NativeWeights, Packer
+from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
-from draftwood.native.drawn_trees import Rule
-from draftwood.native.filters import Filters
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
+from draftwood.native.step import Rule
 from draftwood.native.threads import threads
+
+if TYPE_CHECKING:
+    from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
+    from draftwood.models.native.int4 import RoundedWeights
+    from draftwood.native.filters import Filters
 
 
 def has_int8(device: Device) -> bool:
@@ -104,7 +106,7 @@ class NativeModel(DecoderModel[BlockPool]):
             decoder, self.vocab_size, self.products, half_type, cache == "int8", packer
         )
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
-        self._embeddings_and_head = NativeEmbeddingsAndHead(self.weights, self.dtype, model.head)
+        self._head = model.head
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
         self.abilities |= {"beside"}
         self.abilities -= {"cache"} if cache == "int8" else set()
@@ -117,8 +119,10 @@ class NativeModel(DecoderModel[BlockPool]):
         return library.instructions(self.products == "int8") or "plain loops"
 
     @cached_property
-    def int4(self) -> RoundedWeights:
+    def int4(self) -> "RoundedWeights":
         """The same weights in 4 bits, made when a pass first asks for them."""
+        from draftwood.models.native.int4 import RoundedWeights
+
         return RoundedWeights(self.weights)
 
     def drafting(
@@ -136,6 +140,8 @@ class NativeModel(DecoderModel[BlockPool]):
             tokens: all different; None takes all.
             layers: as ``RoundedWeights`` takes it, as is ``head``.
         """
+        from draftwood.models.native.int4 import RoundedWeights
+
         key = (None if tokens is None else tokens.tobytes(), layers, head)
         with self._rounding:
             if key not in self._rounded:
@@ -147,8 +153,10 @@ class NativeModel(DecoderModel[BlockPool]):
             return self._rounded[key]
 
     @property
-    def embeddings_and_head(self) -> NativeEmbeddingsAndHead:
-        return self._embeddings_and_head
+    def embeddings_and_head(self) -> "NativeEmbeddingsAndHead":
+        from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
+
+        return NativeEmbeddingsAndHead(self.weights, self.dtype, self._head)
 
     def group_key(self, part: Packed) -> object:
         return part.layers  # rows do not touch each other's results
@@ -223,7 +231,7 @@ class NativeModel(DecoderModel[BlockPool]):
         key: int,
         temperature: float,
         rule: Rule,
-        filters: Filters | None = None,
+        filters: "Filters | None" = None,
     ) -> NativeStepper:
         """Implements ``models.requirements.StepModel``."""
         return NativeStepper(session, key, temperature, rule, filters)

@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import c_int64, pointer
 from itertools import accumulate, pairwise, starmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.models.requirements import beyond
 from draftwood.models.session import PooledSession
 from draftwood.native import structures
-from draftwood.native.drawn_trees import Rule
-from draftwood.native.filters import Filters
 from draftwood.native.library import integers, library
-from draftwood.native.step import SINGLE, NativeDraft, RunLimits, StepCaller
+from draftwood.native.step import SINGLE, NativeDraft, Rule, RunLimits, StepCaller
 from draftwood.rng import Rng
 from draftwood.sampling import Context
+
+if TYPE_CHECKING:
+    from draftwood.native.filters import Filters
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 """A step draws by itself."""
@@ -42,7 +43,7 @@ class NativeStepper:
         key: int,
         temperature: float,
         rule: Rule,
-        filters: Filters | None = None,
+        filters: "Filters | None" = None,
     ) -> None:
         self.session, self.caller = session, StepCaller(key, temperature, rule, filters)
 

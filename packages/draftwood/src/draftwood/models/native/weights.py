@@ -8,7 +8,7 @@ import numpy as np
 from draftwood.arrays import address_of, as_array, as_floats, bits_of
 from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.families import Scales
-from draftwood.native import structures
+from draftwood.native import library, structures
 from draftwood.native.formats import HalfType, Products
 from draftwood.native.matrix import Blocks, Matrix, fill
 
@@ -17,6 +17,9 @@ Packer = Callable[[str, Projection], Matrix]
 
 MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 """Matrices of a layer."""
+
+LEAST_BITS = 6.5
+"""Bits of a weight below which 4 would save too little to stand in for it."""
 
 
 class NativeWeights:
@@ -62,6 +65,17 @@ class NativeWeights:
         self._unfilled.clear()
         self._shared.clear()  # blocks keep their file mapped
         self._packer = self._pack
+
+    @property
+    def matrices(self) -> list[structures.CMatrix]:
+        """Matrices of the layers, those of experts aside."""
+        layers = self.structure.layers[: self.depth]
+        return [getattr(layer, name) for layer in layers for name in MATRICES]
+
+    @property
+    def is_mixture(self) -> bool:
+        """True if some layer has experts."""
+        return any(layer.experts.count for layer in self.structure.layers[: self.depth])
 
     def _decoder(
         self, decoder: Decoder, vocab_size: int, half_type: HalfType, has_byte_cache: bool
@@ -198,6 +212,14 @@ class NativeWeights:
         array = np.ascontiguousarray(as_array(numbers))
         self.memory.append(array)
         return address_of(array)
+
+
+def saves_by_int4(weights: NativeWeights) -> bool:
+    """True if 4 bits would save enough, and this CPU multiplies them fast."""
+    every = (*weights.matrices, weights.structure.lm_head)
+    count = sum(each.outputs * each.inputs for each in every)
+    is_fast = bool(library.instructions(True))
+    return is_fast and not weights.is_mixture and 8 * weights.weight_bytes > LEAST_BITS * count
 
 
 def _is_tied(decoder: Decoder) -> bool:
