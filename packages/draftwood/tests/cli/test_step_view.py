@@ -1,4 +1,4 @@
-"""Where the time of steps went, in words."""
+"""Time of steps by part, in words."""
 
 import pytest
 
