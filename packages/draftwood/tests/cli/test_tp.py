@@ -18,8 +18,8 @@ import draftwood
 from checkout import ROOT
 from command import refused
 from draftwood.loading import hub
-from draftwood.pytorch.loading.parallel import require_split
-from draftwood.pytorch.models.parallel import join
+from draftwood_torch.loading.parallel import require_split
+from draftwood_torch.models.parallel import join
 
 
 def texts(lm: draftwood.LanguageModel) -> dict[str, Any]:

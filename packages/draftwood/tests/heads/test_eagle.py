@@ -5,8 +5,8 @@ import torch
 
 from draftwood.heads.eagle import EagleConfig
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.heads.layers import HeadCache, causal
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.heads.layers import HeadCache, causal
 
 FSPAD = {"feeds_normed": False, "feature_sampling": True, "partial_alignment": True}
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)

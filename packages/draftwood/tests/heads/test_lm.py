@@ -5,8 +5,8 @@ import torch
 
 from draftwood.heads.lm import LmConfig
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.layers import HeadCache, causal
-from draftwood.pytorch.heads.lm import LmHead
+from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.heads.lm import LmHead
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 

@@ -12,7 +12,7 @@ from draftwood.heads import folder
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.medusa import MedusaHead
+from draftwood_torch.heads.medusa import MedusaHead
 
 DIM = 16
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)

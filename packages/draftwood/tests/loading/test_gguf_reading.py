@@ -27,8 +27,8 @@ from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.native import NativeModel
 from draftwood.models.shapes import tensor_shapes
 from draftwood.native.matrix import Blocks
-from draftwood.pytorch.loading import gguf_models, skeleton
 from draftwood.storage.safetensors import write_arrays
+from draftwood_torch.loading import gguf_models, skeleton
 from gguf_writing import write_gguf
 from thinning import thinned
 

@@ -12,9 +12,9 @@ from transformers.models.bark.modeling_bark import BarkCausalModel
 from draftwood.engine import Options, Sequence, generate_batch
 from draftwood.methods import build
 from draftwood.models.model import ForwardInput
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
+from draftwood_torch.models.transformers import TransformersModel
 from families import DIFFERENT, model_of, some_tokens
 
 BARK: dict[str, Any] = {

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from draftwood.models.cache.places import CacheSlice
-from draftwood.pytorch.models.pool import CachePool, LayerShape
-from draftwood.pytorch.models.run_cache import RunCache
+from draftwood_torch.models.pool import CachePool, LayerShape
+from draftwood_torch.models.run_cache import RunCache
 
 # keys unlike values
 SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]

@@ -26,9 +26,9 @@ from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
 from draftwood.models.rotary import RUN, power, rotary_of
 from draftwood.native.matrix import Blocks
-from draftwood.pytorch.loading.skeleton import skeleton
-from draftwood.pytorch.loading.tensors import ModelTensors
-from draftwood.pytorch.models.reading import read_decoder
+from draftwood_torch.loading.skeleton import skeleton
+from draftwood_torch.loading.tensors import ModelTensors
+from draftwood_torch.models.reading import read_decoder
 from families import FAMILIES, GROUPED, LEAN, ROUTED, hf_model, random_model, some_tokens
 
 NATIVE = (*LEAN, *ROUTED, "gemma3-images")

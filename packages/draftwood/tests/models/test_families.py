@@ -15,10 +15,10 @@ from draftwood.methods import build
 from draftwood.models import families
 from draftwood.models.families import Family, Routing, Scales
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.pytorch.lean.mlp import Mixture
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models import reading
 from draftwood.tree import DraftTree
+from draftwood_torch.lean.mlp import Mixture
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models import reading
 from families import (
     LEAN,
     ROUTED,

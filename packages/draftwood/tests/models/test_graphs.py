@@ -16,13 +16,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, Sequence, generate
 from draftwood.models.model import ForwardInput, Layers
-from draftwood.pytorch.lean import graphs
-from draftwood.pytorch.lean.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_torch.lean import graphs
+from draftwood_torch.lean.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
+from draftwood_torch.lean.model import LeanModel
 from tape import record
 
 VOCAB = 40

@@ -17,12 +17,12 @@ from draftwood.engine import Options, generate
 from draftwood.methods import lossless_names
 from draftwood.models.model import ForwardInput
 from draftwood.models.session import PooledSession
-from draftwood.pytorch.models.general import general_model
-from draftwood.pytorch.models.hybrid import HybridModel
-from draftwood.pytorch.models.transformers import TransformersModel
-from draftwood.pytorch.recurrences.memory import RecurrentMemory
-from draftwood.pytorch.recurrences.pool import MOST_ROWS
 from draftwood.tree import DraftTree
+from draftwood_torch.models.general import general_model
+from draftwood_torch.models.hybrid import HybridModel
+from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.recurrences.memory import RecurrentMemory
+from draftwood_torch.recurrences.pool import MOST_ROWS
 from families import TOLERANCE, assert_close, deepest_path, some_tokens, some_tree
 from hybrids import HYBRIDS, at_nodes, hf_model, model_of, stepped, widened
 

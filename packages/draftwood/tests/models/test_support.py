@@ -6,8 +6,8 @@ import sys
 import pytest
 from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
 
-from draftwood.pytorch.models.support import require_tree_support
 from draftwood.testing import tiny_llama
+from draftwood_torch.models.support import require_tree_support
 
 
 def test_an_encoder_decoder_whose_text_part_is_a_decoder_is_refused() -> None:

@@ -17,13 +17,13 @@ from draftwood.drafters import DraftModel, Nothing
 from draftwood.engine import Options, generate, generate_batch
 from draftwood.methods import Method, build
 from draftwood.models.model import ForwardInput, Layers
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import MOST_SMALLER, TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import MOST_SMALLER, TransformersModel
 from families import (
     DIFFERENT,
     FAMILIES,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers
+from draftwood_torch.heads import layers
 
 
 @dataclass(frozen=True)

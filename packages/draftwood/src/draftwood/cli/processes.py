@@ -41,7 +41,7 @@ def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None
     from draftwood.optional import torch_needed
 
     torch_needed("--tp")
-    from draftwood.pytorch.loading.parallel import require_split
+    from draftwood_torch.loading.parallel import require_split
 
     require_split(model, tp, dtype, device)
     arguments = click.get_current_context().find_root().obj
@@ -51,7 +51,7 @@ def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None
 
 def serve_the_first(tp: int, model: str, dtype: str | None, device: str | None) -> NoReturn:
     """Hold a part of the model until the first process ends."""
-    from draftwood.pytorch.loading.parallel import load_parallel
+    from draftwood_torch.loading.parallel import load_parallel
 
     load_parallel(model, tp, dtype, device)
     raise SystemExit(0)

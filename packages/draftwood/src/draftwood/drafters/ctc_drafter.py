@@ -111,7 +111,7 @@ class CtcDrafter(TrainedDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _NativeCtcSession(self, request, self.native)
-        from draftwood.pytorch.heads.ctc_session import TorchCtcSession
+        from draftwood_torch.heads.ctc_session import TorchCtcSession
 
         return TorchCtcSession(self, request)
 

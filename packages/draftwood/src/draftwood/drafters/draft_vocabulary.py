@@ -27,7 +27,7 @@ from draftwood.shapes.shape import RowsAfter, Shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:
-    from draftwood.pytorch.heads.placed import PlacedHead
+    from draftwood_torch.heads.placed import PlacedHead
 
 Score = Callable[[DraftTree, int], Any]
 """Logits of the draft vocabulary after the nodes of a tree from one on, as array or tensor."""
@@ -183,7 +183,7 @@ class TrainedDrafter(Drafter):
             ImportError: without PyTorch.
         """
         torch_needed(f"method {self.name!r} with this head and model")
-        from draftwood.pytorch.heads.placed import placed
+        from draftwood_torch.heads.placed import placed
 
         return placed(self.trained, self.target)
 

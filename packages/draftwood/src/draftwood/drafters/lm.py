@@ -54,7 +54,7 @@ class Lm(HeadDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _LmSession(self, request, native_text(self.native, self, request.sampler))
-        from draftwood.pytorch.heads.texts import LmText
+        from draftwood_torch.heads.texts import LmText
 
         embeddings, placed = self.target.embeddings_and_head, self.placed
         return _LmSession(self, request, LmText(placed.network, embeddings, placed.logits))

@@ -36,7 +36,7 @@ class EagleConfig:
     """
 
     kind: ClassVar[str] = "eagle"
-    network: ClassVar[str] = "draftwood.pytorch.heads.eagle:EagleHead"
+    network: ClassVar[str] = "draftwood_torch.heads.eagle:EagleHead"
     sizes: HeadSizes
     layers: int = 1
     reads: tuple[int, ...] = (0,)

@@ -155,6 +155,6 @@ class TrainedHead:
             ImportError: without PyTorch.
         """
         torch_needed("a head's network")
-        from draftwood.pytorch.heads.networks import filled
+        from draftwood_torch.heads.networks import filled
 
         return filled(self.config, self.weights)

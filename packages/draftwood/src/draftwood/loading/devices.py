@@ -27,7 +27,7 @@ def device_of(device: Any = None) -> Device:
     if device is not None and str(device) in ("cpu", "cpu:0"):
         return Cpu()
     torch_needed("the GPU here" if device is None else f"the device {device}")
-    from draftwood.pytorch.loading.pretrained import torch_device
+    from draftwood_torch.loading.pretrained import torch_device
 
     found = torch_device(device)
     return Cpu() if found.type == "cpu" else found

@@ -97,7 +97,7 @@ def require_draft_model(draft_model: object) -> None:
 def in_transformers(hf_model: Any, cache: str | None = None) -> Model:
     """A Transformers model in memory; raises ValueError for a type of keys and values."""
     torch_needed("a model of Transformers")
-    from draftwood.pytorch.models.general import general_model  # takes seconds to import
+    from draftwood_torch.models.general import general_model  # takes seconds to import
 
     if cache is not None:
         raise ValueError(

@@ -283,7 +283,7 @@ def _require_known(folder: Path, told: object) -> None:
     if method == "mxfp4":
         return
     torch_needed("a model whose weights are quantised by its config.json")
-    from draftwood.pytorch.loading.quantised import METHODS
+    from draftwood_torch.loading.quantised import METHODS
 
     older = isinstance(told, Mapping) and any(f"load_in_{bits}bit" in told for bits in (4, 8))
     if not older and (not isinstance(method, str) or method not in METHODS):

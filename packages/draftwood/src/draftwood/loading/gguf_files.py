@@ -171,7 +171,7 @@ def _native_writer(content: "Content", dtype: FloatType) -> Callable[[Path], Non
 
 def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], None]:
     torch_needed(f"a GGUF file of the architecture {content.architecture}")
-    from draftwood.pytorch.loading.gguf_models import saver
+    from draftwood_torch.loading.gguf_models import saver
 
     return saver(content, dtype)
 

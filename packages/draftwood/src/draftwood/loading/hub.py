@@ -41,7 +41,7 @@ from draftwood.storage.progress import quiet_downloads
 from draftwood.storage.weights import SETTINGS
 
 if TYPE_CHECKING:
-    from draftwood.pytorch.loading.pretrained import Pretrained
+    from draftwood_torch.loading.pretrained import Pretrained
 
 __all__ = [
     "builtin_names",
@@ -203,7 +203,7 @@ def read_folder(
         ModuleNotFoundError: without PyTorch.
     """
     torch_needed(f"the model {name}")
-    from draftwood.pytorch.loading import pretrained
+    from draftwood_torch.loading import pretrained
 
     return pretrained.read_folder(name, folder, floats_of(dtype) or "auto", place, split)
 

@@ -112,7 +112,7 @@ def _why_not_native(folder: Path, floats: str | None, place: Device) -> str | No
 def _why_other_model(name: str, folder: Path) -> str | None:
     """Say why a model that this library cannot read is not for the native path; None if it is."""
     torch_needed(f"the model {name}")
-    from draftwood.pytorch.loading.pretrained import why_other_model
+    from draftwood_torch.loading.pretrained import why_other_model
 
     return why_other_model(folder)
 
@@ -163,7 +163,7 @@ def _in_parts(
     cache: str | None,
 ) -> LoadedModel:
     torch_needed("a model in several processes")
-    from draftwood.pytorch.loading.parallel import load_parallel  # takes seconds to import
+    from draftwood_torch.loading.parallel import load_parallel  # takes seconds to import
 
     if cache is not None:
         raise ValueError("a model in several processes caches floats; leave cache out")
@@ -234,7 +234,7 @@ def _packed(
             with progress(f"loading {name}"):
                 return native_folders.read_folder(folder), open_tokenizer(folder)
         read = hub.read_folder(name, folder, None, Cpu())
-        from draftwood.pytorch.loading.pretrained import native_folder
+        from draftwood_torch.loading.pretrained import native_folder
 
         return native_folder(read), read.tokenizer
 
@@ -268,8 +268,8 @@ def model_for(
         ValueError: for products of integers and a cache in 8 bits on other models or without a
             compiler, and for models that cannot run trees.
     """
-    from draftwood.pytorch.lean.model import LeanModel
-    from draftwood.pytorch.models.reading import why_not_lean
+    from draftwood_torch.lean.model import LeanModel
+    from draftwood_torch.models.reading import why_not_lean
 
     reason = why_not_lean(hf_model)
     if reason is not None and integers is not None:
@@ -277,7 +277,7 @@ def model_for(
     if reason is not None and cache is not None:
         raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
-        from draftwood.pytorch.models.general import general_model  # takes seconds to import
+        from draftwood_torch.models.general import general_model  # takes seconds to import
 
         return general_model(hf_model)
     if integers is not None or cache is not None:

@@ -84,7 +84,7 @@ def decoder_of(name: str, cannot: str) -> Decoder:
 
 def _decoder_of_transformers(name: str, cannot: str) -> Decoder:
     hf_model: Any = load_pretrained(name, device="cpu").model
-    from draftwood.pytorch.models.reading import read_decoder, why_not_lean
+    from draftwood_torch.models.reading import read_decoder, why_not_lean
 
     reason = why_not_lean(hf_model)
     if reason is not None:
@@ -99,6 +99,6 @@ def skeleton_of(name: str) -> Any:
         ValueError: where the name or the configuration says nothing.
     """
     torch_needed("a model without weights")
-    from draftwood.pytorch.loading.pretrained import skeleton_of_folder
+    from draftwood_torch.loading.pretrained import skeleton_of_folder
 
     return skeleton_of_folder(described(name))

@@ -43,8 +43,8 @@ class DescribedModel:
         """
         if isinstance(hf_model, DescribedModel):
             return hf_model
-        from draftwood.pytorch.models.reading import read_decoder
-        from draftwood.pytorch.models.support import end_tokens
+        from draftwood_torch.models.reading import read_decoder
+        from draftwood_torch.models.support import end_tokens
 
         return cls(
             read_decoder(hf_model),

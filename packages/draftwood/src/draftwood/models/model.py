@@ -160,13 +160,13 @@ class ModelOutput:
     @property
     def logits(self) -> Any:
         """The logits as a tensor [rows vocab], for who goes on in PyTorch."""
-        from draftwood.pytorch.tensors import as_tensor
+        from draftwood_torch.tensors import as_tensor
 
         return as_tensor(self.given)
 
     def states(self, layer: int) -> Any:
         """The hidden states of a layer as a tensor [nodes dim], likewise."""
-        from draftwood.pytorch.tensors import as_tensor
+        from draftwood_torch.tensors import as_tensor
 
         return as_tensor(self.hidden[layer])
 

@@ -315,7 +315,7 @@ def _below(first: Any, second: Any) -> Any:
     """Join rows of one model, in arrays or in tensors."""
     if isinstance(first, np.ndarray):
         return np.concatenate([first, second])
-    from draftwood.pytorch.tensors import below
+    from draftwood_torch.tensors import below
 
     return below(first, second)
 

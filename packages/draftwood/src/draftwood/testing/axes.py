@@ -94,8 +94,8 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
 
 def _tiny_target() -> Model:
     torch_needed("check_drafter without a target")
-    from draftwood.pytorch.models.transformers import TransformersModel
-    from draftwood.pytorch.tiny import tiny_llama
+    from draftwood_torch.models.transformers import TransformersModel
+    from draftwood_torch.tiny import tiny_llama
 
     return TransformersModel(tiny_llama(0, layers=4))
 

@@ -160,7 +160,7 @@ class _Road:
             raise NothingToSwitchError("the model does not run natively")
 
         def run(hf_model: Any) -> Model:
-            from draftwood.pytorch.lean.model import LeanModel
+            from draftwood_torch.lean.model import LeanModel
 
             return LeanModel(hf_model)
 
@@ -168,8 +168,8 @@ class _Road:
 
     def _no_own_layers(self) -> tuple[Model, Method]:
         _require_torch()
-        from draftwood.pytorch.models.general import general_model
-        from draftwood.pytorch.models.transformers import TransformersModel
+        from draftwood_torch.models.general import general_model
+        from draftwood_torch.models.transformers import TransformersModel
 
         if isinstance(self.lm.model, TransformersModel):
             raise NothingToSwitchError("the model runs in its own code already")

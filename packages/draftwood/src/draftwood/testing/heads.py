@@ -133,7 +133,7 @@ def _tiny(
 ) -> TrainedHead:
     """New weights, with noise on all of them where those of a new network say all the same."""
     torch_needed("a head of random weights")
-    from draftwood.pytorch.heads.networks import random_network
+    from draftwood_torch.heads.networks import random_network
 
     tokens = np.array(draft_tokens or range(0, target.vocab_size, 2), np.int64)
     return TrainedHead.of(random_network(config, seed, noise), tokens, target, "tiny")

@@ -54,7 +54,7 @@ def _in_transformers(folder: Path) -> AnyTokenizer:
     from draftwood.optional import torch_needed
 
     torch_needed(f"a tokenizer without {WHOLE}, as in {folder},")
-    from draftwood.pytorch.loading.tokenizers import read_tokenizer
+    from draftwood_torch.loading.tokenizers import read_tokenizer
 
     return read_tokenizer(folder)
 

@@ -11,8 +11,8 @@ import transformers
 from transformers import PreTrainedModel
 
 import draftwood
-from draftwood.pytorch.hook.probe import takes_batches
-from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood_torch.hook.probe import takes_batches
+from draftwood_torch.models.transformers import TransformersModel
 
 TEXT = {
     "vocab_size": 60,

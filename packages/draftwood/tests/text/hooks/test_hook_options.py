@@ -27,7 +27,7 @@ from transformers.generation import (
 )
 
 import draftwood
-from draftwood.pytorch.hook.options import ARGUMENTS, OPTIONS, Option
+from draftwood_torch.hook.options import ARGUMENTS, OPTIONS, Option
 from thinning import thinned
 
 Options = dict[str, Any]

@@ -9,12 +9,12 @@ from test_hook_models import ALONE, MODELS, REFUSED, made
 from torch import Tensor
 
 import draftwood
-from draftwood.pytorch.hook import drafted
-from draftwood.pytorch.hook.alone import run_alone
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
+from draftwood_torch.hook import drafted
+from draftwood_torch.hook.alone import run_alone
+from draftwood_torch.models.transformers import TransformersModel
 from thinning import thinned
 
 LONG = 90

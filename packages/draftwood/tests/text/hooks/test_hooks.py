@@ -29,7 +29,6 @@ import draftwood
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method
 from draftwood.moved import MovedWarning
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.shapes import Widths
 from draftwood.stats import Stats
@@ -38,6 +37,7 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 from draftwood_methods.verifiers.typical import Typical
+from draftwood_torch.models.transformers import TransformersModel
 
 PROMPT = torch.tensor([[5, 9, 5, 9, 5, 9, 7]])
 METHODS = ["plain", "lookup", "recycling", "layer-skip", "rsd-s", "traversal"]
