@@ -18,9 +18,9 @@ from draftwood.methods import lossless_names
 from draftwood.models.model import ForwardInput
 from draftwood.models.session import PooledSession
 from draftwood.tree import DraftTree
-from draftwood_torch.models.general import general_model
-from draftwood_torch.models.hybrid import HybridModel
+from draftwood_torch.general import general_model
 from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.recurrences.hybrid import HybridModel
 from draftwood_torch.recurrences.memory import RecurrentMemory
 from draftwood_torch.recurrences.pool import MOST_ROWS
 from families import TOLERANCE, assert_close, deepest_path, some_tokens, some_tree
