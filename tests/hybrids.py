@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from draftwood.tree import DraftTree
-from draftwood_torch.models.hybrid import HybridModel
+from draftwood_torch.recurrences.hybrid import HybridModel
 from families import GROUPED, SIZES, VOCAB, leaf_paths, random_model
 
 SSD = {

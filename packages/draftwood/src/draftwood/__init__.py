@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from draftwood.engine import Options, Sequence, generate, generate_batch
     from draftwood.methods import Method
+    from draftwood.optional import custom_generate
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
     from draftwood.sampling_params import SamplingParams
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel, load
     from draftwood.text.stream import Generation, Stream
     from draftwood.tree import DraftTree
-    from draftwood_torch.hook import custom_generate
 
 _HOMES = {
     "draftwood.engine": ("Options", "Sequence", "generate", "generate_batch"),
-    "draftwood_torch.hook": ("custom_generate",),
+    "draftwood.optional": ("custom_generate",),
     "draftwood.text.language_model": ("LanguageModel", "load"),
     "draftwood.methods": ("Method",),
     "draftwood.rng": ("Rng",),

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 MOVED = {
     "draftwood.pytorch": "draftwood_torch",
+    "draftwood.pytorch.models.general": "draftwood_torch.general",
+    "draftwood.pytorch.models.hybrid": "draftwood_torch.recurrences.hybrid",
     "draftwood.models.recurrences": "draftwood_torch.recurrences",
     "draftwood.models.torch": "draftwood_torch.lean",
     "draftwood.text.hooks": "draftwood_torch.hook",

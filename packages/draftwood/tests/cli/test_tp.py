@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import draftwood
-from checkout import ROOT
+from checkout import PYTHONPATH, ROOT
 from command import refused
 from draftwood.loading import hub
 from draftwood_torch.loading.parallel import require_split
@@ -68,7 +68,7 @@ def test_without_torchrun_the_cure_is_named() -> None:
 def test_two_processes_write_what_one_writes(roomy) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node=2", __file__, roomy]
-    shared = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    shared = {**os.environ, "PYTHONPATH": os.pathsep.join([PYTHONPATH, str(ROOT / "tests")])}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=300, env=shared
     )

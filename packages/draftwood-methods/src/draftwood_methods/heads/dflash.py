@@ -27,7 +27,6 @@ class DflashConfig:
     """
 
     kind: ClassVar[str] = "dflash"
-    network: ClassVar[str] = "draftwood_methods.heads.dflash:DflashHead"
     sizes: HeadSizes
     frames: int = 5
     layers: int = 1

@@ -30,7 +30,6 @@ class LongspecConfig:
     """
 
     kind: ClassVar[str] = "longspec"
-    network: ClassVar[str] = "draftwood_methods.heads.longspec:LongspecHead"
     sizes: HeadSizes
     layer: int = 0
     window: int = 512

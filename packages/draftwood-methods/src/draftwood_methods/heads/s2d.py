@@ -25,7 +25,6 @@ class S2dConfig:
     """
 
     kind: ClassVar[str] = "s2d"
-    network: ClassVar[str] = "draftwood_methods.heads.s2d:S2dHead"
     sizes: HeadSizes
     exits: tuple[int, ...] = (1, 2)
     window: int | None = None

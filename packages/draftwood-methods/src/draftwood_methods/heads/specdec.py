@@ -26,7 +26,6 @@ class SpecdecConfig:
     """
 
     kind: ClassVar[str] = "specdec"
-    network: ClassVar[str] = "draftwood_methods.heads.specdec:SpecdecHead"
     sizes: HeadSizes
     layers: int = 1
     places: int = 5

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from draftwood.heads.ctc import CtcConfig, frames_of
-from draftwood.heads.lattice import FrameRows, Frames, Pairs
+from draftwood.heads.lattice import Frames, Pairs
 from draftwood.heads.prefix_search import likeliest_prefixes
 from draftwood.tree import DraftTree
 from draftwood_torch.heads.layers import (
@@ -148,17 +148,17 @@ class CtcHead(nn.Module):
             return None
         return self.pairwise.pairs(as_tensor(embedded).to(self.frame_weight.dtype), logits)
 
-    def frames(self, probs: FrameRows, pairs: Pairs | None, merges: bool = True) -> Frames:
+    def frames(self, probs: Any, pairs: Pairs | None, merges: bool = True) -> Frames:
         """The distribution of texts that the frames of one place are taken for.
 
         Args:
-            probs: of each symbol in each frame.
+            probs: of each symbol in each frame [frames symbols], as array or tensor.
             pairs: what ``pairs`` gives.
             merges: False reads frames with a blank as they are.
         """
         return frames_of(self.config, probs, pairs, merges)
 
-    def tree(self, probs: FrameRows, pairs: Pairs | None, nodes: int) -> DraftTree:
+    def tree(self, probs: Any, pairs: Pairs | None, nodes: int) -> DraftTree:
         """Tree of the most probable prefixes of one place's frames, as the drafter grows it.
 
         Tokens are places in the draft vocabulary, and -1 is the root.

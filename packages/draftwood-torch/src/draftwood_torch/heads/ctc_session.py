@@ -1,12 +1,14 @@
 """One text of a CTC head that PyTorch runs."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from draftwood.arrays import as_array
-from draftwood.drafters.ctc_drafter import CtcDrafter, CtcSession, States
+from draftwood.drafters.ctc_drafter import CtcDrafter, CtcSession
 from draftwood.drafters.drafter import DraftRequest
 from draftwood.models.model import CHUNK
 from draftwood_torch.heads.ctc import CtcHead
@@ -30,7 +32,7 @@ class TorchCtcSession(CtcSession):
         self.states: list[Float[Tensor, "places reads dim"]] = []
 
     @torch.no_grad()
-    def learn(self, states: States, path: list[int]) -> None:
+    def learn(self, states: list[Any], path: list[int]) -> None:
         self.states.append(torch.stack([as_tensor(each)[path] for each in states], dim=-2))
 
     @torch.no_grad()

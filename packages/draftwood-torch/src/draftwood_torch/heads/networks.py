@@ -11,9 +11,14 @@ from draftwood.heads.kinds import HeadConfig
 
 
 def new_network(config: HeadConfig) -> Any:
-    """Make the network of a head, with the weights that training starts from."""
-    home, _, name = config.network.partition(":")
-    return getattr(import_module(home), name)(config)
+    """Make the network of a head, with the weights that training starts from.
+
+    That of a kind ``ctc`` is called ``CtcHead``; it is here for the kinds of draftwood itself, and
+    beside the settings for those of other packages.
+    """
+    package, _, rest = type(config).__module__.partition(".")
+    home = f"draftwood_torch.{rest}" if package == "draftwood" else f"{package}.{rest}"
+    return getattr(import_module(home), f"{config.kind.capitalize()}Head")(config)
 
 
 def filled(config: HeadConfig, weights: Mapping[str, np.ndarray]) -> Any:

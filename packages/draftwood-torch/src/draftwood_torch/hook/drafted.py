@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +16,9 @@ from draftwood.drafters.drafter import Reads, VerifiedTree
 from draftwood.drafters.resting import Rest
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.method import Method
-from draftwood.engine.options import FinishReason, Options
+from draftwood.engine.options import Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
-from draftwood.models.cached import same_beyond_context
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, chunks
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Sampler, Sampling, undrawable
@@ -29,6 +28,7 @@ from draftwood.verifiers.verifier import Verdict, follows_draws
 from draftwood_torch.hook.alone import run_alone
 from draftwood_torch.hook.call import Call
 from draftwood_torch.hook.prefill import adopt, extend_cache, run_prompts
+from draftwood_torch.hook.probe import same_beyond_context
 from draftwood_torch.hook.processors import RowSampler, Scores
 from draftwood_torch.hook.timeline import Emitted, Timeline
 from draftwood_torch.models.transformers import TransformersModel
@@ -75,7 +75,7 @@ class Rows(KeepsCache):
         self.proposals: list[tuple[ForwardInput, dict[str, float]]] = []
 
     @property
-    def finish_reason(self) -> FinishReason | None:
+    def finish_reason(self) -> Literal["stop"] | None:
         return "stop" if self.timeline.ended else None
 
     @property

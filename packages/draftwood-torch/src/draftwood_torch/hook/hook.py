@@ -27,7 +27,7 @@ from draftwood.engine.method import Method
 from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
-from draftwood.methods.drafts import IN_AUTO, Drafts
+from draftwood.methods.drafts import Drafts
 from draftwood.stats import Stats
 from draftwood.validation import require_kind
 from draftwood_torch.hook.call import Call
@@ -79,7 +79,7 @@ def custom_generate(
     wanted = "a model of Transformers, or a trained head or its name"
     require_kind("draft_model", drafts.model, torch.nn.Module, wanted)
     head = folder.load(drafts.head) if isinstance(drafts.head, str) else drafts.head
-    usual = IN_AUTO if drafts.method == "auto" else drafts.method  # no target is native here
+    usual = drafts.method if drafts.head is None else drafts.drafter  # no target is native here
     chosen = method or (usual if drafts.given else "lookup")
     return Hook(chosen, drafts.model, report, streamer, tuple(stateless), head)
 

@@ -11,7 +11,7 @@ from draftwood.models.decoder import Decoder, Projection
 from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.requirements import require_part
 from draftwood_torch.lean.layer import normed
-from draftwood_torch.lean.linear import ToLinear
+from draftwood_torch.lean.linear import ToLinear, bias_of
 from draftwood_torch.tensors import as_tensor
 
 
@@ -58,8 +58,8 @@ class LeanEmbeddingsAndHead:
         tokens = as_tensor(tokens)
         require_part(tokens, self.vocab_size)
         head, tokens = self.decoder.lm_head, tokens.to(self.device)
-        bias = None if head.bias is None else head.bias[tokens]
-        weight = head.floats[tokens]
+        weight, bias = head.floats[tokens], bias_of(head)
+        bias = None if bias is None else bias[tokens]
         return self._bounded(functional.linear(rows.to(weight.dtype), weight, bias).float())
 
     def weights(self) -> EmbeddingsAndHeadWeights:
@@ -67,7 +67,7 @@ class LeanEmbeddingsAndHead:
         head, norm = self.decoder.lm_head, self.decoder.norm
         bias = None if norm.bias is None else norm.bias.to(self.dtype)
         return EmbeddingsAndHeadWeights(
-            self.embedding, norm.saved.to(self.dtype), bias, head.floats, head.bias
+            self.embedding, norm.saved.to(self.dtype), bias, head.floats, bias_of(head)
         )
 
     def _embedded(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:

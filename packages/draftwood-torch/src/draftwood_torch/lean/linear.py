@@ -35,7 +35,7 @@ class Linear:
     """PyTorch's own linear layer."""
 
     def __init__(self, part: Projection) -> None:
-        self.weight, self.bias = part.floats, part.bias
+        self.weight, self.bias = part.floats, bias_of(part)
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
@@ -49,12 +49,17 @@ class Prepacked:
     """
 
     def __init__(self, part: Projection) -> None:
-        self.dtype, self.bias = part.floats.dtype, part.bias
+        self.dtype, self.bias = part.floats.dtype, bias_of(part)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(part.floats, TYPICAL_ROWS)
         self.run = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         return self.run(rows.to(self.dtype), self.weight, self.bias, "none", [], "").float()
+
+
+def bias_of(part: Projection) -> Float[Tensor, " outputs"] | None:
+    """The bias in the type of the weights."""
+    return None if part.bias is None else part.bias.to(part.floats.dtype)
 
 
 def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:

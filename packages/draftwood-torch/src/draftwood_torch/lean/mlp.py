@@ -7,14 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.models.decoder import Decoder, Expert, Experts, Layer
-from draftwood.models.families import Scales
+from draftwood.models.decoder import Decoder, Expert, Experts
 from draftwood_torch.lean.layer import GatedMLP
 from draftwood_torch.lean.linear import Network, ToLinear
 
 
-def mlp_of(decoder: Decoder, layer: Layer, linear: ToLinear) -> Network:
+def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
     """Build the MLP of a layer as its family has it."""
+    layer = decoder.layers[index]
     if layer.experts is None:
         assert layer.gate is not None
         assert layer.up is not None
@@ -28,15 +28,15 @@ def _gated(decoder: Decoder, network: Expert, linear: ToLinear) -> GatedMLP:
     activation, scales = decoder.sizes.activation, decoder.scales
     if (scales.gate_slope, scales.gate_limit, scales.gated_shift) == (1.0, None, 0.0):
         return GatedMLP(network, activation, linear)
-    return BoundedMLP(network, activation, scales, linear)
+    return BoundedMLP(network, decoder, linear)
 
 
 class BoundedMLP(GatedMLP):
     """A gated MLP within bounds, whose gate has a slope of its own (GPT-OSS)."""
 
-    def __init__(self, network: Expert, activation: str, scales: Scales, linear: ToLinear) -> None:
-        super().__init__(network, activation, linear)
-        self.scales = scales
+    def __init__(self, network: Expert, decoder: Decoder, linear: ToLinear) -> None:
+        super().__init__(network, decoder.sizes.activation, linear)
+        self.scales = decoder.scales
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
         gate, up = self.gate_up(rows).chunk(2, dim=-1)

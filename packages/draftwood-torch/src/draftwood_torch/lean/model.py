@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from draftwood.models.decoder import Rotary
-from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
+from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
 from draftwood_torch.lean.attention import PackedAttention
@@ -18,6 +18,7 @@ from draftwood_torch.lean.layer import Attend, LlamaLayer
 from draftwood_torch.lean.linear import LEAST_ROWS, can_prepack, to_linear
 from draftwood_torch.lean.mlp import mlp_of
 from draftwood_torch.models.pool import CachePool, LayerShape
+from draftwood_torch.models.reading import described
 from draftwood_torch.models.tensor_input import TensorInput
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class LeanModel(DecoderModel[CachePool]):
     """
 
     def __init__(self, hf_model: "PreTrainedModel") -> None:
-        model = DescribedModel.of(hf_model)
+        model = described(hf_model)
         self.decoder = decoder = model.decoder
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         shapes = [LayerShape(shape, shape)] * len(decoder.layers)
@@ -52,8 +53,8 @@ class LeanModel(DecoderModel[CachePool]):
         self.padded = can_prepack(self.device, self.dtype)
         linear = to_linear(prepacked=self.padded)
         self.decoder_layers = [
-            LlamaLayer(decoder, index, mlp_of(decoder, layer, linear), linear)
-            for index, layer in enumerate(decoder.layers)
+            LlamaLayer(decoder, index, mlp_of(decoder, index, linear), linear)
+            for index in range(len(decoder.layers))
         ]
         self._embeddings_and_head = LeanEmbeddingsAndHead(decoder, self.dtype, self.device, linear)
         # which experts are run is known only when the rows are there; sinks come with experts

@@ -11,11 +11,10 @@ import gguf
 import numpy as np
 import torch
 
-from draftwood.arrays import FloatType
 from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.models.shapes import require_none
-from draftwood.storage.progress import quiet_transformers
 from draftwood_torch.loading import skeleton
+from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.models import experts
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ OF_EXPERTS = re.compile(
 )
 
 
-def saver(content: "Content", dtype: FloatType) -> Callable[[Path], None]:
+def saver(content: "Content", dtype: str) -> Callable[[Path], None]:
     """Read a model as ``read_model`` does; gives what writes it into a folder."""
     with quiet_transformers():
         model = read_model(content, dtype)
@@ -39,7 +38,7 @@ def saver(content: "Content", dtype: FloatType) -> Callable[[Path], None]:
     return save
 
 
-def read_model(content: "Content", dtype: FloatType) -> Any:
+def read_model(content: "Content", dtype: str) -> Any:
     """The model of a file, with weights of this type.
 
     Raises:

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from draftwood.loading import hub
 from draftwood.loading.folders import understood
 from draftwood.storage.ranks import rank
-from draftwood_torch.loading.pretrained import Pretrained, torch_device
+from draftwood_torch.loading.pretrained import torch_device
 from draftwood_torch.models.parallel import Channel, LeadingModel, follow, join, stay_behind
 
 SPLIT = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
@@ -65,7 +65,7 @@ def load_parallel(
     processes: int,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
-) -> tuple[LeadingModel, Pretrained]:
+) -> tuple[LeadingModel, hub.Pretrained]:
     """Load this process's part of a model.
 
     Only the first process gets one; the others serve it, and exit when it has ended.

@@ -1,8 +1,6 @@
 """Models as Transformers reads them from a folder."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,56 +8,22 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.quantization_config import Mxfp4Config
 
-from draftwood.loading.folders import require_all_used, understood, weight_bytes
-from draftwood.loading.mxfp4 import is_mxfp4
-from draftwood.loading.native_folders import NativeFolder
-from draftwood.models.decoder_model import DescribedModel
+from draftwood.loading.folders import require_all_used, understood
 from draftwood.models.shapes import other_shape
-from draftwood.storage.memory import require_memory
-from draftwood.storage.progress import progress, quiet_transformers
+from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.loading.skeleton import skeleton
-from draftwood_torch.loading.tensors import ModelTensors
 from draftwood_torch.models.reading import why_other_shape
 
 
-@dataclass(frozen=True, eq=False)
-class Pretrained:
-    """A causal language model of Transformers in eval mode, and its tokenizer.
-
-    It says where both came from.
-    """
-
-    model: Any
-    tokenizer: Any
-    name: str  # as the caller wrote it
-    path: Path  # the folder the weights were read from
-
-
 def read_folder(
-    name: str,
-    folder: Path,
-    dtype: str,
-    place: Any,
-    split: Mapping[str, Any] | None = None,
-) -> Pretrained:
-    """Read the model and the tokenizer of a folder.
-
-    Args:
-        dtype: a name of PyTorch's, or ``auto``.
-        place: the device.
-        split: what tells Transformers to load a part of the weights in each of several processes.
-
-    Raises:
-        MemoryError: where the weights do not fit into memory.
-        ValueError: for weights that do not fit the configuration.
-    """
-    if split is None:
-        require_memory(weight_bytes(folder, dtype), name)
+    folder: Path, dtype: str, place: Any, split: Mapping[str, Any] | None, unpacked: bool
+) -> tuple[Any, Any]:
+    """Read the model and the tokenizer of a folder; see ``Backend.read``."""
     wanted = dtype if dtype == "auto" else getattr(torch, dtype)
     more = dict(split or {})
-    if place.type == "cpu" and is_mxfp4(folder):
+    if unpacked:
         more["quantization_config"] = Mxfp4Config(dequantize=True)
-    with progress(f"loading {name}"), quiet_transformers(), understood(folder):
+    with quiet_transformers(), understood(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         answer: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True, **more
@@ -67,7 +31,7 @@ def read_folder(
     model, report = answer
     _require_whole(model, report, folder)
     model = model if split else model.to(torch.device(str(place)))
-    return Pretrained(model.eval(), tokenizer, name, folder)
+    return model.eval(), tokenizer
 
 
 def _require_whole(model: Any, report: Mapping[str, Any], folder: Path) -> None:
@@ -90,18 +54,6 @@ def _require_whole(model: Any, report: Mapping[str, Any], folder: Path) -> None:
     }
     extra = getattr(model.config.get_text_config(), "num_nextn_predict_layers", None) or 0
     require_all_used(folder, report["unexpected_keys"], linear, lists, extra)
-
-
-def native_folder(read: Pretrained) -> NativeFolder:
-    """Describe a model that Transformers read to the native path.
-
-    Raises:
-        ValueError: for a model of another shape.
-    """
-    model = DescribedModel.of(read.model)
-    told = json.loads(read.model.config.to_json_string()) | {"dtype": model.dtype}
-    generation = {"eos_token_id": sorted(model.end_tokens)}
-    return NativeFolder(told, generation, ModelTensors(read.model), model)
 
 
 def why_other_model(folder: Path) -> str | None:

@@ -9,12 +9,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from draftwood.models.cache.places import (
-    FAR_TOO_MUCH,
-    PATIENCE,
-    USUAL_PLACES,
-    CacheSlice,
-)
+from draftwood.models.cache.places import PATIENCE, CacheSlice, far_too_much
 from draftwood.storage.memory import is_lack_of_memory, prefer_large_pages
 
 Shape = tuple[int, int]  # heads, dim
@@ -218,7 +213,7 @@ class CachePool:
         now = max(used, default=-1) + 1, max((self._ends[slot] for slot in used), default=0)
         slots, places = (max(now[i], min(self._peak[i], self._peak_before[i])) for i in range(2))
         self._peak, self._peak_before, self._ended = now, self._peak, 0
-        if self.slots * self.capacity < FAR_TOO_MUCH * max(slots * places, USUAL_PLACES):
+        if not far_too_much(self.slots * self.capacity, slots * places):
             return
         # there may be no memory for a smaller copy either
         with suppress(RuntimeError, MemoryError):

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 import transformers
 
+from draftwood.models.configuration import FULL, SLIDING
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-FULL, SLIDING, RECURRENT = "full_attention", "sliding_attention", "linear_attention"
+RECURRENT = "linear_attention"
 BESIDE_RECURRENCES = {RECURRENT, "conv", "hybrid", "mlp", "moe"}
 """Kinds of layers that models with known recurrences may have, besides attention."""
 

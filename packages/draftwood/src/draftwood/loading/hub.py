@@ -8,11 +8,12 @@ is used from there without any network.
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from draftwood.loading.devices import device_of
-from draftwood.loading.folders import check_folder, verify
+from draftwood.loading.folders import check_folder, verify, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -22,6 +23,7 @@ from draftwood.loading.gguf_files import (
     parts_of,
     stored_dtype,
 )
+from draftwood.loading.mxfp4 import is_mxfp4
 from draftwood.loading.names import (
     BUILTIN_NAMES,
     FIRST_ANSWER_SECONDS,
@@ -34,14 +36,12 @@ from draftwood.loading.names import (
 )
 from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.home import home
-from draftwood.storage.progress import quiet_downloads
+from draftwood.storage.memory import require_memory
+from draftwood.storage.progress import progress, quiet_downloads
 from draftwood.storage.weights import SETTINGS
-
-if TYPE_CHECKING:
-    from draftwood_torch.loading.pretrained import Pretrained
 
 __all__ = [
     "builtin_names",
@@ -53,6 +53,19 @@ __all__ = [
     "resolve",
     "verify",
 ]
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """A causal language model of Transformers in eval mode, and its tokenizer.
+
+    It says where both came from.
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str  # as the caller wrote it
+    path: Path  # the folder the weights were read from
 
 
 def resolve(name: str, dtype: Any = None) -> Path:
@@ -178,7 +191,7 @@ def as_stored(dtype: Any) -> bool:
     return str(dtype).removeprefix("torch.") in ("None", "float32", "int8")
 
 
-def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> "Pretrained":
+def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> Pretrained:
     """Load the model of Transformers and the tokenizer that `name` means, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
@@ -192,7 +205,7 @@ def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> "Pre
 
 def read_folder(
     name: str, folder: Path, dtype: Any, place: Device, split: Mapping[str, Any] | None = None
-) -> "Pretrained":
+) -> Pretrained:
     """The same of a folder that was found already.
 
     Args:
@@ -202,10 +215,13 @@ def read_folder(
         MemoryError: where the weights do not fit into memory.
         ModuleNotFoundError: without PyTorch.
     """
-    torch_needed(f"the model {name}")
-    from draftwood_torch.loading import pretrained
-
-    return pretrained.read_folder(name, folder, floats_of(dtype) or "auto", place, split)
+    reader, wanted = backend(f"the model {name}"), floats_of(dtype) or "auto"
+    if split is None:
+        require_memory(weight_bytes(folder, wanted), name)
+    with progress(f"loading {name}"):
+        unpacked = place.type == "cpu" and is_mxfp4(folder)
+        model, tokenizer = reader.read(folder, wanted, place, split, unpacked)
+    return Pretrained(model, tokenizer, name, folder)
 
 
 def floats_of(dtype: Any) -> str | None:

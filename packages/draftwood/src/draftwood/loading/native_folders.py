@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,11 @@ from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.shapes import Shape, tensor_shapes
+from draftwood.optional import backend
 from draftwood.storage.memory import require_memory
+
+if TYPE_CHECKING:
+    from draftwood.loading.hub import Pretrained
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 
@@ -112,6 +116,18 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
     generation = generation_of(folder)
     model = DescribedModel(decoder, config, end_tokens_of(told, generation), wanted, Cpu())
     return NativeFolder({**told, "dtype": wanted}, generation, tensors, model)
+
+
+def of_transformers(read: "Pretrained") -> NativeFolder:
+    """Describe a model that Transformers read.
+
+    Raises:
+        ValueError: for a model of another shape.
+    """
+    model = DescribedModel.of(read.model)
+    told = json.loads(read.model.config.to_json_string()) | {"dtype": model.dtype}
+    arrays = backend("a model of Transformers").arrays(read.model)
+    return NativeFolder(told, {"eos_token_id": sorted(model.end_tokens)}, arrays, model)
 
 
 def _configuration(

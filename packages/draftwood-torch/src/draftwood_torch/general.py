@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from draftwood_torch.models.hybrid import HybridModel
 from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.recurrences.hybrid import HybridModel
 from draftwood_torch.recurrences.known import recurrent_layers
 
 if TYPE_CHECKING:
