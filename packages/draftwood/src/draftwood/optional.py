@@ -45,6 +45,17 @@ def _installed() -> "Backend | None":
     return next((entry.load() for entry in entry_points(group=GROUP, name=NAME)), None)
 
 
+def _missing(what: str, package: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"{what} needs PyTorch: pip install '{EXTRA}'", name=package)
+
+
+def __getattr__(name: str) -> object:
+    """Look up a name that ``draftwood`` or ``draftwood.testing`` exports for the backend."""
+    if name not in EXPORTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(backend("this part of draftwood"), name)
+
+
 def torch_needed(what: str) -> None:
     """Refuse in one line what needs PyTorch or Transformers, where one of them is missing.
 
@@ -67,14 +78,3 @@ def is_there(package: str) -> bool:
         return find_spec(package) is not None
     except (ImportError, ValueError):  # refused, or half imported
         return False
-
-
-def _missing(what: str, package: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(f"{what} needs PyTorch: pip install '{EXTRA}'", name=package)
-
-
-def __getattr__(name: str) -> object:
-    """Look up a name that ``draftwood`` or ``draftwood.testing`` exports for the backend."""
-    if name not in EXPORTED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(backend("this part of draftwood"), name)

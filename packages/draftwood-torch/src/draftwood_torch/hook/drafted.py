@@ -19,6 +19,7 @@ from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import KeepsCache, OwnPass, StepBudget
+from draftwood.models.cached import same_beyond_context
 from draftwood.models.model import ForwardInput, ModelInput, ModelOutput, chunks
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Sampler, Sampling, undrawable
@@ -28,7 +29,6 @@ from draftwood.verifiers.verifier import Verdict, follows_draws
 from draftwood_torch.hook.alone import run_alone
 from draftwood_torch.hook.call import Call
 from draftwood_torch.hook.prefill import adopt, extend_cache, run_prompts
-from draftwood_torch.hook.probe import same_beyond_context
 from draftwood_torch.hook.processors import RowSampler, Scores
 from draftwood_torch.hook.timeline import Emitted, Timeline
 from draftwood_torch.models.transformers import TransformersModel

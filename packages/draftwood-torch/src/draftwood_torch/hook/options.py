@@ -8,10 +8,10 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import GenerationMode
 
+from draftwood.models.cached import same_beyond_context
 from draftwood.sampling_params import OPTIONS as OF_TEXTS
 from draftwood_torch.hook.call import Call
 from draftwood_torch.hook.prefill import plain_cache
-from draftwood_torch.hook.probe import same_beyond_context
 from draftwood_torch.hook.processors import strangers
 from draftwood_torch.models.transformers import TransformersModel
 

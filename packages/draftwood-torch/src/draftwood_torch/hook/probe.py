@@ -138,19 +138,3 @@ class _Steps:
         self.inputs = self.model._update_model_kwargs_for_generation(output, self.inputs)
         self.cache = self.inputs["past_key_values"]
         return output.logits[:, -1]
-
-
-def same_beyond_context(config: object) -> bool:
-    """True if positions beyond the context length are computed as those before.
-
-    They are if the rotary angles never change.
-    """
-    rope = getattr(config, "rope_parameters", None) or {}
-    scalings = [
-        scaling
-        for scaling in (rope, *rope.values())
-        if isinstance(scaling, dict) and "rope_type" in scaling
-    ]
-    return bool(scalings) and all(
-        scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings
-    )

@@ -118,18 +118,6 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
     return NativeFolder({**told, "dtype": wanted}, generation, tensors, model)
 
 
-def of_transformers(read: "Pretrained") -> NativeFolder:
-    """Describe a model that Transformers read.
-
-    Raises:
-        ValueError: for a model of another shape.
-    """
-    model = DescribedModel.of(read.model)
-    told = json.loads(read.model.config.to_json_string()) | {"dtype": model.dtype}
-    arrays = backend("a model of Transformers").arrays(read.model)
-    return NativeFolder(told, {"eos_token_id": sorted(model.end_tokens)}, arrays, model)
-
-
 def _configuration(
     folder: Path, dtype: str | None
 ) -> tuple[dict[str, Any], ModelConfiguration, dict[str, np.ndarray], FloatType]:
@@ -192,3 +180,15 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def of_transformers(read: "Pretrained") -> NativeFolder:
+    """Describe a model that Transformers read.
+
+    Raises:
+        ValueError: for a model of another shape.
+    """
+    model = DescribedModel.of(read.model)
+    told = json.loads(read.model.config.to_json_string()) | {"dtype": model.dtype}
+    arrays = backend("a model of Transformers").arrays(read.model)
+    return NativeFolder(told, {"eos_token_id": sorted(model.end_tokens)}, arrays, model)

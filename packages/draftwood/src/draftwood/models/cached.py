@@ -132,3 +132,19 @@ def context_length(config: object) -> int | None:
                 (length for length in (longest, before) if length is not None), default=None
             )
     return longest
+
+
+def same_beyond_context(config: object) -> bool:
+    """True if positions beyond the context length are computed as those before.
+
+    They are if the rotary angles never change.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    scalings = [
+        scaling
+        for scaling in (rope, *rope.values())
+        if isinstance(scaling, dict) and "rope_type" in scaling
+    ]
+    return bool(scalings) and all(
+        scaling["rope_type"] not in ("dynamic", "longrope") for scaling in scalings
+    )
