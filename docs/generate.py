@@ -69,7 +69,7 @@ def models_page() -> str:
 
     from draftwood.loading.gguf_settings import ARCHITECTURES
     from draftwood.models.families import FAMILIES
-    from draftwood.pytorch.recurrences.known import RECURRENCES
+    from draftwood_torch.recurrences.known import RECURRENCES
     from families import FAMILIES as TESTED
     from hybrids import HYBRIDS
 
@@ -104,7 +104,7 @@ def models_page() -> str:
 
 def transformers_page() -> str:
     """The frame in ``transformers.md.in`` and Transformers' options by outcome."""
-    from draftwood.pytorch.hook.options import ARGUMENTS, OPTIONS
+    from draftwood_torch.hook.options import ARGUMENTS, OPTIONS
 
     frame = (ROOT / "docs" / "transformers.md.in").read_text()
     for name, table in (("arguments", ARGUMENTS), ("options", OPTIONS)):

@@ -7,8 +7,8 @@ import torch
 
 from draftwood.heads.ctc import CtcConfig
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.ctc import CtcHead
-from draftwood.pytorch.heads.layers import HeadCache
+from draftwood_torch.heads.ctc import CtcHead
+from draftwood_torch.heads.layers import HeadCache
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 CONFIG = CtcConfig(SIZES, frames=5, reads=(4,))

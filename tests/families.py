@@ -15,12 +15,12 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from draftwood.models.model import ForwardInput, Layers, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.graphs import Graphs
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.submodules import list_of_layers
-from draftwood.pytorch.models.transformers import TransformersModel
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.tree import DraftTree
+from draftwood_torch.lean.graphs import Graphs
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.submodules import list_of_layers
+from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.tensors import as_tensor
 from tape import record
 
 VOCAB = 40

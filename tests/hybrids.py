@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from draftwood.pytorch.models.hybrid import HybridModel
 from draftwood.tree import DraftTree
+from draftwood_torch.recurrences.hybrid import HybridModel
 from families import GROUPED, SIZES, VOCAB, leaf_paths, random_model
 
 SSD = {

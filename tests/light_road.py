@@ -15,7 +15,7 @@ from typing import Any
 
 PROMPT = "Name three rivers. 1, 2, 3, 1, 2, 3, 1, 2"
 SCHEMA = {"type": "object", "properties": {"a": {"enum": ["x", "yz"]}}, "required": ["a"]}
-GUESTS = ("torch", "transformers")
+GUESTS = ("torch", "transformers", "draftwood_torch")
 
 
 class Hiding:

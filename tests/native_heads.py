@@ -13,7 +13,7 @@ from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
-from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood_torch.heads.eagle import EagleHead
 
 TINY = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 ODD = HeadSizes(hidden=40, intermediate_size=56, heads=3, num_kv_heads=1, head_dim=18)

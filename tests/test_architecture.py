@@ -44,13 +44,15 @@ AXES = {"shapes", "verifiers", "sources", "drafters"}
 TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "learning", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
-    "optional": set(),
+    "optional": {"backend"},
+    "backend": {"arrays", "models", "loading", "heads", "drafters", "methods", "engine"}
+    | {"stats", "tokenizer"},  # types alone
     "arrays": set(),
     "storage": set(),
     "cluster": {"native"},
     "together": set(),
     "validation": set(),
-    "tokenizer": {"lazy", "optional", "pytorch", "storage"},
+    "tokenizer": {"lazy", "optional", "storage"},
     "tree": {"arrays"},
     "native": {"arrays", "storage"},
     "rng": {"tree", "native"},
@@ -58,15 +60,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sampling": {"validation", "sampling_params", "arrays", "tree", "native", "rng"},
     "stats": {"tree"},
     "engine": GROUND | {"moved", "models", "shapes", "verifiers", "drafters"},
-    "models": GROUND | {"pytorch"},
-    "heads": GROUND | {"models", "pytorch"},
-    "loading": GROUND | {"models", "pytorch"},
-    "pytorch": LOADING | AXES | {"costs", "heads", "methods", "engine", "text"},
+    "models": GROUND,
+    "heads": GROUND | {"models"},
+    "loading": GROUND | {"models"},
     "costs": GROUND | {"models", "shapes"},
     "shapes": GROUND | {"moved"},
     "verifiers": GROUND | {"moved"},
     "sources": GROUND | {"models", "heads", "costs"},
-    "drafters": GROUND | {"moved", "models", "pytorch", "heads", "costs", "shapes", "sources"},
+    "drafters": GROUND | {"backend", "moved", "models", "heads", "costs", "shapes", "sources"},
     "methods": GROUND | {"moved", "models", "heads", "costs", "engine"} | AXES,
     "grammar": GROUND | {"moved", "engine"},
     "learning": GROUND | {"models", "heads", "drafters"},
@@ -81,8 +82,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "model_set": (TEXT - {"text", "grammar", "learning"}) | {"model_names"},
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},
-    "testing": TEXT | {"pytorch"},
-    "cli": TEXT | {"pytorch", "model_names", "model_set", "moved", "testing"},
+    "testing": TEXT | {"backend"},
+    "cli": TEXT | {"model_names", "model_set", "moved", "testing"},
     "moved": set(),
     "lazy": {"moved"},
 }
@@ -216,33 +217,63 @@ def test_rooms_of_the_benchmark_import_one_way() -> None:
         assert others <= BENCH.get(room, set()), f"{path.relative_to(bench)} imports {others}"
 
 
+BACKEND = "draftwood_torch"
+"""The core's other half, which satellites may build on too where their ``pyproject.toml`` says so.
+The core itself reaches it through ``draftwood.backend``, and imports it nowhere.
+"""
+
+
+def built_on(package: str) -> set[str]:
+    """Packages besides the core that a satellite may import."""
+    told = SOURCES.get(package.replace("_", "-"), SOURCE).parent / "pyproject.toml"
+    needs_it = package and f'"{BACKEND.replace("_", "-")}==' in told.read_text()
+    return {package, BACKEND} if needs_it else {package}
+
+
 @pytest.mark.parametrize("path", all_files(), ids=lambda path: path.name)
 def test_packages_import_the_core_and_themselves_alone(path: Path) -> None:
     own = next((name for name, folder in SATELLITES.items() if path.is_relative_to(folder)), "")
-    strange = {name for name in SATELLITES if name != own and imports_of(path, name)}
+    strange = {name for name in SATELLITES if name not in built_on(own) and imports_of(path, name)}
     assert not strange, f"{path.name} imports {strange}; the core knows none, others the core alone"
 
 
-MOST_NAMES = 120  # of the core outside ``testing`` that satellites import; it may only shrink
+def test_satellites_say_whether_they_need_pytorch() -> None:
+    needing = {name for name in SATELLITES if name != BACKEND and BACKEND in built_on(name)}
+    assert needing == {"draftwood_bench", "draftwood_methods", "draftwood_train"}
+    assert built_on("") == {""}
 
 
-def names_imported(folder: Path) -> set[str]:
-    """Names of the core outside ``testing`` that the files of a folder import."""
+def names_imported(folder: Path, package: str = "draftwood") -> set[str]:
+    """Names of a package outside ``testing`` that the files of a folder import."""
     return {
         f"{node.module}.{each.name}"
         for path in files_of(folder)
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "draftwood"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == package
         for each in node.names
         if not f"{node.module}.".startswith("draftwood.testing.")
     }
 
 
-def test_satellites_build_on_few_names_of_the_core_all_of_them_public() -> None:
-    found = {name for folder in SATELLITES.values() for name in names_imported(folder)}
+OTHERS = [folder for name, folder in SATELLITES.items() if name != BACKEND]
+MOST_NAMES = {
+    "of the core": (109, "draftwood", OTHERS),
+    "of the backend": (98, "draftwood", [SATELLITES[BACKEND]]),
+    "of PyTorch's package": (11, BACKEND, OTHERS),
+}
+"""Names that are imported at most, by kind: of which package, and by which folders. Those of the
+core are counted outside ``testing``, those of the backend are the core's that it imports. All may
+only shrink.
+"""
+
+
+@pytest.mark.parametrize("kind", MOST_NAMES)
+def test_packages_build_on_few_names_of_others_all_of_them_public(kind: str) -> None:
+    most, package, folders = MOST_NAMES[kind]
+    found = {name for folder in folders for name in names_imported(folder, package)}
     assert not [name for name in found if "._" in name.replace("__version__", "version")]
-    assert len(found) <= MOST_NAMES, f"{len(found)} names of the core: make fewer of them needed"
-    assert len(found) == MOST_NAMES, f"set MOST_NAMES to {len(found)}"
+    assert len(found) <= most, f"{len(found)} names {kind}: make fewer of them needed"
+    assert len(found) == most, f"set the number {kind} to {len(found)}"
 
 
 def test_a_planted_private_name_is_found(tmp_path: Path) -> None:
@@ -299,7 +330,7 @@ def test_models_know_each_other_in_one_direction_even_by_their_types() -> None:
 
 
 def test_a_layer_of_a_llama_in_pytorch_is_one_short_file() -> None:
-    path = SOURCE / "pytorch" / "lean" / "layer.py"
+    path = SATELLITES[BACKEND] / "lean" / "layer.py"
     assert len(path.read_text().splitlines()) <= 120
 
 
@@ -451,8 +482,8 @@ def importers_of(package: str, source: Path) -> dict[str, list[str]]:
     return found
 
 
-ROOMS = {"torch": "pytorch", "transformers": "pytorch", "ctypes": "native"}
-"""Packages that one room alone may import."""
+ROOMS = {"torch": "", "transformers": "", BACKEND: "", "ctypes": "native"}
+"""Packages that one room alone may import, or none."""
 
 
 @pytest.mark.parametrize("package", ROOMS)
@@ -463,7 +494,7 @@ def test_packages_that_are_to_leave_are_imported_nowhere_anew(package: str) -> N
     found = {
         folder: files
         for folder, files in importers_of(package, SOURCE).items()
-        if folder != room and not folder.startswith(f"{room}/")
+        if not room or (folder != room and not folder.startswith(f"{room}/"))
     }
     for folder in sorted({*listed, *found}):
         old, new = set(listed.get(folder, [])), set(found.get(folder, []))
@@ -519,9 +550,9 @@ def test_what_loads_models_stays_small() -> None:
 
 def test_importing_the_package_is_light() -> None:
     code = (
-        "import sys, draftwood; heavy = {'torch', 'transformers', 'fastapi', 'uvicorn',"
-        " 'matplotlib', 'plotly', 'datasets', 'accelerate'}; print(sorted(heavy &"
-        " set(sys.modules)))"
+        "import sys, draftwood; heavy = {'torch', 'transformers', 'draftwood_torch', 'fastapi',"
+        " 'uvicorn', 'matplotlib', 'plotly', 'datasets', 'accelerate'};"
+        " print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -17,8 +17,6 @@ from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, Overlap, Overlapping, generate
 from draftwood.models.native import NativeModel
 from draftwood.native.rows import topk
-from draftwood.pytorch.hook.processors import RowSampler, Scores
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
@@ -29,6 +27,8 @@ from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Tr
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.verifiers.typical import Typical
+from draftwood_torch.hook.processors import RowSampler, Scores
+from draftwood_torch.lean.model import LeanModel
 
 VOCAB = 700
 BROKEN_AT = 5

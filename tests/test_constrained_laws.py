@@ -30,8 +30,6 @@ from draftwood.engine import Method, Options, generate, run_all
 from draftwood.engine.constraints import Branches, Constrained
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
 from draftwood.testing import Automaton, TableModel, tiny_llama
@@ -42,6 +40,8 @@ from draftwood_methods.drafters.aded import Aded
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.token_recycling import TokenRecycling
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
 from thinning import thinned
 

@@ -21,8 +21,6 @@ from draftwood.engine import Method, Options
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
@@ -39,6 +37,8 @@ from draftwood_methods.drafters.merged import MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.n_grams import NGramSource
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from law_cases import (
     DISTANCE,
     PROMPT,

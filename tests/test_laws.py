@@ -28,7 +28,6 @@ from draftwood.engine import Options, generate
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
@@ -49,6 +48,7 @@ from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.n_grams import NGramSource
+from draftwood_torch.models.transformers import TransformersModel
 from law_cases import SHAPES, ThrownAway, exact_pairs
 from reference.estimates import Noise
 from reference.merger import PythonMerger

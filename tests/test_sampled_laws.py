@@ -31,7 +31,6 @@ from draftwood.engine import Options, generate_batch
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.sources import BigramPrior, Datastore, NearestState, NGrams, Suffix
@@ -53,6 +52,7 @@ from draftwood_methods.drafters.pruned import Pruned
 from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.exits import Exits
+from draftwood_torch.models.transformers import TransformersModel
 from law_cases import (
     DISTANCE,
     LEVEL,

@@ -19,10 +19,10 @@ from transformers.generation import (
 
 from draftwood.arrays import as_array
 from draftwood.native.rows import softmax, topk
-from draftwood.pytorch.hook.processors import RowSampler, Scores
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.tree import DraftTree
+from draftwood_torch.hook.processors import RowSampler, Scores
 
 VOCAB = 5000
 TOKENS = random.Random(0).choices(range(VOCAB), k=40)

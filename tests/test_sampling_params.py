@@ -11,11 +11,11 @@ from transformers import GenerationConfig
 from draftwood import LanguageModel, Options, Sampling, SamplingParams
 from draftwood.cli.chat import chat
 from draftwood.cli.generate import generate
-from draftwood.pytorch.hook.options import OPTIONS as IN_TRANSFORMERS
 from draftwood.sampling_params import OPTIONS, sampling_params
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.completions import CompletionBody
 from draftwood_serve.schemas.sampling import CREATIVE, SERVED, read_options
+from draftwood_torch.hook.options import OPTIONS as IN_TRANSFORMERS
 
 DEFAULTS = {each.name: each.default for each in fields(SamplingParams)}
 BAD = {

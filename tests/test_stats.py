@@ -7,12 +7,12 @@ import pytest
 
 from draftwood.drafters import Nothing
 from draftwood.engine import Options, generate
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_methods.drafters.token_recycling import TokenRecycling
+from draftwood_torch.models.transformers import TransformersModel
 
 SECONDS = {"draft": 0.5, "target": 2.0, "verify": 0.25}
 KEYS = [

@@ -30,12 +30,12 @@ from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.native_side import native_frames, native_medusa
 from draftwood.heads.places import shipped_folders
 from draftwood.heads.trained import TrainedHead
-from draftwood.pytorch.heads.ctc import CtcHead
-from draftwood.pytorch.heads.medusa import MedusaHead
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.tree import DraftTree
+from draftwood_torch.heads.ctc import CtcHead
+from draftwood_torch.heads.medusa import MedusaHead
 
 TARGET = "smollm2-135m"
 HEADS: dict[str, tuple[str, type[Eagle] | type[Lm]]] = {

@@ -19,8 +19,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import draftwood
 from draftwood.loading.hub import load_pretrained
-from draftwood.pytorch.hook import custom_generate
 from draftwood_bench.report.table import Table
+from draftwood_torch.hook import custom_generate
 
 PROMPT_TOKENS = 48
 

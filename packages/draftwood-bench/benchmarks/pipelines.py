@@ -28,7 +28,6 @@ from benchmarks.self_speculation.paired_counts import (
 from draftwood.engine.method import Method
 from draftwood.native.formats import HeadSizes
 from draftwood.native.threads import lift_limit, limit_others
-from draftwood.pytorch.heads.layers import attended, causal
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.storage.data_sets import DataFile
@@ -38,6 +37,7 @@ from draftwood_methods.begun import BegunTokens
 from draftwood_methods.drafters import EarlyExit, Pipelined
 from draftwood_methods.exits import Exits
 from draftwood_methods.speed import LoopedDecoder, Pipeline
+from draftwood_torch.heads.layers import attended, causal
 
 PLAIN = "plain"
 

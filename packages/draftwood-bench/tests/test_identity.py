@@ -8,7 +8,6 @@ import torch
 
 from draftwood.drafters import DraftModel
 from draftwood.methods import Method, build
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
@@ -19,6 +18,7 @@ from draftwood.verifiers import Rejection
 from draftwood_bench.records.significance import SIGNIFICANCE, joint, two_sample
 from draftwood_bench.run.identity import distribution_test, divergence, root_bound
 from draftwood_bench.run.optimal import optimal_acceptance
+from draftwood_torch.models.transformers import TransformersModel
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 

@@ -6,10 +6,10 @@ import pytest
 
 from draftwood.engine import Options, Sequence, generate
 from draftwood.methods import build
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood_bench.run import load
 from draftwood_bench.run.load import arrivals
+from draftwood_torch.models.transformers import TransformersModel
 
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9], [3, 3], [2]]
 MODEL = TransformersModel(tiny_llama())

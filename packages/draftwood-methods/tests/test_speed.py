@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.layers import attended, causal
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.testing import distance, outcomes
 from draftwood_methods.speed import InFlight, LoopedDecoder, Piped, Pipeline
+from draftwood_torch.heads.layers import attended, causal
 
 VOCAB, CYCLES, PROMPT = 4, 4, [1, 2, 3, 0, 1]
 SIZES = HeadSizes(hidden=16, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)

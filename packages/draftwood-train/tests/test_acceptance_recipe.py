@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.pytorch.heads.lm import LmHead
+from draftwood_torch.heads.lm import LmHead
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.acceptance import (

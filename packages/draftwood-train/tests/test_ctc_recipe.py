@@ -9,8 +9,8 @@ import torch
 
 from draftwood.heads.lattice import Lattice, Prefix
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.ctc import CtcHead
-from draftwood.pytorch.heads.layers import PairwiseTerm
+from draftwood_torch.heads.ctc import CtcHead
+from draftwood_torch.heads.layers import PairwiseTerm
 from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,

@@ -12,9 +12,9 @@ from data_models import TEMPLATE, target
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.text.language_model import LanguageModel
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.tensors import as_tensor
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.doctor.differences import Drafted

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.losses import (
     CHUNK,
     LIKELY,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwood.pytorch.heads.medusa import MedusaHead
+from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_train.medusa_heads import MedusaHeads, level_states
 from draftwood_train.recipe import Judged, PackedRows
 from draftwood_train.recipes.hydra import HydraRecipe

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ctc_heads import drafted, head
-from draftwood.pytorch.heads.ctc import CtcHead
+from draftwood_torch.heads.ctc import CtcHead
 from draftwood_train.packed_frames import PackedFrames
 
 

@@ -18,12 +18,12 @@ from transformers import PreTrainedTokenizerFast
 from draftwood.drafters import Eagle
 from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.heads.layers import HeadCache, causal
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood_bench.peers import environments
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.lean.model import LeanModel
 from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head
 from draftwood_train.speculators import export, read

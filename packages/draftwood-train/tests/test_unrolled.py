@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional
 
 from draftwood.heads.eagle import EagleConfig
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.heads.layers import HeadCache, causal
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 from training_cases import SIZES, packing, target, texts
 

@@ -31,7 +31,6 @@ from benchmarks.self_speculation.paired_counts import (
 from draftwood.drafters import Drafter, DraftModel, Nothing
 from draftwood.engine import Options, generate
 from draftwood.models.model import Model
-from draftwood.pytorch.models.general import general_model
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
@@ -42,6 +41,7 @@ from draftwood.text.prompts import encode_text
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.token_recycling import TokenRecycling, published_tree
+from draftwood_torch.general import general_model
 from draftwood_train.data.write import BatchWriter, Request, Written
 
 VOCAB, ROWS, LENGTH = 1024, 8, 128  # tokens known, and rows and tokens of a batch

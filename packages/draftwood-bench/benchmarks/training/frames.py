@@ -46,11 +46,11 @@ from draftwood.heads.prefix_search import (
     released_paths,
 )
 from draftwood.heads.trained import TrainedHead
-from draftwood.pytorch.heads.ctc import CtcHead
-from draftwood.pytorch.heads.medusa import MedusaHead
 from draftwood.tree import DraftTree
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
+from draftwood_torch.heads.ctc import CtcHead
+from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_train.medusa_heads import level_states
 from draftwood_train.recipes.ctc import CtcRecipe, depth_of, frame_states, judged_places, reader
 from draftwood_train.recipes.eagle import EagleRecipe

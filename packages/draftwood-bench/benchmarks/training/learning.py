@@ -27,8 +27,8 @@ from torch import Tensor
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.training.drafters import statistical
 from draftwood.heads.folder import load
-from draftwood.pytorch.heads.eagle import EagleHead
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
+from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.checkpoints import Checkpoint
 from draftwood_train.judging import RANKS, judged_steps, ranks_of
 from draftwood_train.loop import Outcome, TrainingSettings

@@ -10,12 +10,12 @@ from draftwood.drafters.drafter import DraftRequest
 from draftwood.drafters.partial import OwnPasses
 from draftwood.models.model import Layers, Model
 from draftwood.models.requirements import require_ability
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.tree import DraftTree
 from draftwood_methods.exits import Exits
 from draftwood_methods.layers import require_depth
+from draftwood_torch.tensors import as_tensor
 
 
 def require_exits(model: Model, who: str, layer: int = 1) -> None:

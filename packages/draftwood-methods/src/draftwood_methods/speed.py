@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from draftwood.arrays import as_array
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers as parts
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.validation import positive
+from draftwood_torch.heads import layers as parts
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """An attention rule, as layers of heads take it."""

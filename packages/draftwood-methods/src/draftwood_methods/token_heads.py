@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers
+from draftwood_torch.heads import layers
 
 
 class TokenHead(nn.Module):

@@ -16,7 +16,6 @@ from draftwood.engine import Method, Options, generate
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
@@ -26,6 +25,7 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
 from draftwood_methods.drafters import Dflash, S2d, SpecDecPlusPlus
 from draftwood_methods.shapes import Gated
+from draftwood_torch.lean.model import LeanModel
 from law_cases import text_distance
 
 VOCAB, TOLERANCE, CAUGHT = 3, 1e-5, 1e-3

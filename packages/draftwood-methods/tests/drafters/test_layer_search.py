@@ -12,7 +12,6 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.stats import Stats
@@ -27,6 +26,7 @@ from draftwood_methods.drafters.layer_sets import (
     programme,
     time_ratio,
 )
+from draftwood_torch.models.transformers import TransformersModel
 
 PROMPT = [1, 2, 3, 4, 5]
 

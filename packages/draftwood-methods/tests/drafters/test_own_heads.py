@@ -14,8 +14,6 @@ from draftwood.engine import Method, Options, generate
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
@@ -24,6 +22,8 @@ from draftwood.testing.heads import tiny_lm, tiny_longspec, tiny_specdec
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
 from draftwood_methods.drafters import Longspec, Specdec
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from law_cases import DISTANCE, text_distance
 
 TOLERANCE, VOCAB = 1e-5, 3

@@ -13,7 +13,6 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
 from draftwood.models.model import ForwardInput, Layers, ModelOutput
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.sources.stored_prior import StoredPrior
@@ -27,6 +26,7 @@ from draftwood_methods.drafters.dynamic_exit import DynamicExit, best_length
 from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.windowed import Windowed
 from draftwood_methods.exits import Exits, exits_for
+from draftwood_torch.models.transformers import TransformersModel
 
 PROMPT = [1, 2, 3, 4, 5]
 

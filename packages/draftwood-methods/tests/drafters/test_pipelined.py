@@ -11,9 +11,6 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Method, Options, generate
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Stats
@@ -22,6 +19,9 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_methods.begun import BegunTokens
 from draftwood_methods.drafters import Pipelined
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.tensors import as_tensor
 from law_cases import DISTANCE, text_distance
 
 PROMPT, STOP, LAYERS = [1, 2, 3, 4, 5], 3, 6

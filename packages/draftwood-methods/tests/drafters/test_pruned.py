@@ -14,8 +14,6 @@ from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate, generate_batch
 from draftwood.models.model import Layers
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling, SharedPass
 from draftwood.shapes import Paths
@@ -26,6 +24,8 @@ from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.pruned import Pruned, _PrunedSession
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.exits import Exits
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 PROMPT = [1, 2, 3, 4, 5]
 

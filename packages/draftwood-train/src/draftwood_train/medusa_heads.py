@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.pytorch.heads.medusa import MedusaHead
+from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights

@@ -18,9 +18,9 @@ from draftwood.heads.kinds import require_kind
 from draftwood.heads.lm import LmConfig
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
-from draftwood.pytorch.heads.placed import placed
-from draftwood.pytorch.heads.texts import LmText
 from draftwood.tree import DraftTree
+from draftwood_torch.heads.placed import placed
+from draftwood_torch.heads.texts import LmText
 from draftwood_train.data.dataset import Dataset, Split, Texts
 from draftwood_train.data.states import states_of
 from draftwood_train.data.texts import StoredText

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning.texts import WatchedText
-from draftwood.pytorch.heads import layers
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.heads.networks import filled
-from draftwood.pytorch.tensors import as_tensor
+from draftwood_torch.heads import layers
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.heads.networks import filled
+from draftwood_torch.tensors import as_tensor
 
 Weights = Mapping[str, np.ndarray]
 """Weights of a head, by their names."""

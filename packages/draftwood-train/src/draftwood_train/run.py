@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from draftwood.heads import folder as folders
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import LoadedModel, load_model
-from draftwood.pytorch.tensors import as_tensor
+from draftwood_torch.tensors import as_tensor
 from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset, Split
 from draftwood_train.data.manifest import Manifest

@@ -19,10 +19,10 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.networks import filled
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import read_header
+from draftwood_torch.heads.networks import filled
+from draftwood_torch.tensors import as_tensor
 
 VERSION = "0.9.0"
 """Version of the speculators package whose layout is written."""

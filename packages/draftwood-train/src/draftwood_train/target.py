@@ -11,7 +11,7 @@ from draftwood.loading.weights import decoder_of
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.tensors import as_tensor
+from draftwood_torch.tensors import as_tensor
 from draftwood_train.recipe import TargetWeights
 
 CANNOT = "drafters cannot be trained for"

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from draftwood.pytorch.heads import layers
+from draftwood_torch.heads import layers
 
 
 class Unrolled:

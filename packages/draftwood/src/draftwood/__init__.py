@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from draftwood.engine import Options, Sequence, generate, generate_batch
     from draftwood.methods import Method
-    from draftwood.pytorch.hook import custom_generate
+    from draftwood.optional import custom_generate
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
     from draftwood.sampling_params import SamplingParams
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "draftwood.engine": ("Options", "Sequence", "generate", "generate_batch"),
-    "draftwood.pytorch.hook": ("custom_generate",),
+    "draftwood.optional": ("custom_generate",),
     "draftwood.text.language_model": ("LanguageModel", "load"),
     "draftwood.methods": ("Method",),
     "draftwood.rng": ("Rng",),

@@ -34,6 +34,13 @@ def like(rows: np.ndarray, given: Any) -> Any:
     return sys.modules["torch"].from_numpy(rows)
 
 
+def below(first: Any, second: Any) -> Any:
+    """Join rows of one model, in arrays or in tensors."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    return sys.modules["torch"].cat([first, second])
+
+
 def address_of(array: np.ndarray) -> int:
     """Address of an array's first entry; a third of the time that ``array.ctypes.data`` takes."""
     return array.__array_interface__["data"][0]

@@ -5,10 +5,54 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.metadata import EntryPoint, EntryPoints
+    from typing import Any
+
+    from draftwood.backend import Backend, CustomGenerate
+
+    custom_generate: CustomGenerate
+    tiny_llama: Callable[..., Any]
 
 EXTRA = "draftwood[torch]"
 PACKAGES = ("torch", "transformers")  # that the extra brings
+EXPORTED = ("custom_generate", "tiny_llama")
+"""Names of the backend that packages of draftwood export."""
+GROUP, NAME = "draftwood.backends", "torch"
+"""Entry point of the package that runs models in PyTorch."""
+
+
+def backend(what: str) -> "Backend":
+    """Find the package that runs models and heads in PyTorch.
+
+    Args:
+        what: needs it, for the error; "a CUDA device", for instance.
+
+    Raises:
+        ModuleNotFoundError: with the command that installs it.
+    """
+    torch_needed(what)
+    found = _installed()
+    if found is None:
+        raise _missing(what, "draftwood_torch")
+    return found
+
+
+@cache
+def _installed() -> "Backend | None":
+    """The object that the entry point names; looked for once."""
+    return next((entry.load() for entry in entry_points(GROUP) if entry.name == NAME), None)
+
+
+def _missing(what: str, package: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"{what} needs PyTorch: pip install '{EXTRA}'", name=package)
+
+
+def __getattr__(name: str) -> object:
+    """Look up a name that ``draftwood`` or ``draftwood.testing`` exports for the backend."""
+    if name not in EXPORTED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(backend("this part of draftwood"), name)
 
 
 def torch_needed(what: str) -> None:
@@ -24,7 +68,7 @@ def torch_needed(what: str) -> None:
     """
     for package in PACKAGES:
         if not is_there(package):
-            raise ModuleNotFoundError(f"{what} needs PyTorch: pip install '{EXTRA}'", name=package)
+            raise _missing(what, package)
 
 
 def is_there(package: str) -> bool:

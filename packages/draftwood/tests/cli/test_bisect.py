@@ -16,11 +16,11 @@ from draftwood.models.native import weights
 from draftwood.native import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.step import NativeStep, StepCaller
-from draftwood.pytorch.heads.texts import EagleText
-from draftwood.pytorch.models import reading
 from draftwood.testing import bisect
 from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER
 from draftwood.testing.heads import tiny_eagle
+from draftwood_torch.heads.texts import EagleText
+from draftwood_torch.models import reading
 
 PROMPT = "Repeat: abc abc abc"
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import draftwood
-from checkout import ROOT
+from checkout import PYTHONPATH, ROOT
 from command import refused
 from draftwood.loading import hub
-from draftwood.pytorch.loading.parallel import require_split
-from draftwood.pytorch.models.parallel import join
+from draftwood_torch.loading.parallel import require_split
+from draftwood_torch.models.parallel import join
 
 
 def texts(lm: draftwood.LanguageModel) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_without_torchrun_the_cure_is_named() -> None:
 def test_two_processes_write_what_one_writes(roomy) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node=2", __file__, roomy]
-    shared = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    shared = {**os.environ, "PYTHONPATH": os.pathsep.join([PYTHONPATH, str(ROOT / "tests")])}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=300, env=shared
     )

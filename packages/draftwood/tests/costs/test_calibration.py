@@ -33,12 +33,12 @@ from draftwood.costs.calibration import (
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.following import Following
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.graphs import Graphs
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import PassTime
 from draftwood.storage.home import home
 from draftwood.testing import tiny_llama
+from draftwood_torch.lean.graphs import Graphs
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 SAW = Following.saw
 CURVE = Curve((1, 4, 16), (0.01, 0.0125, 0.02))

@@ -12,9 +12,9 @@ import torch
 from draftwood.costs.curve import DEPTH, FULL, FURTHER, QUICK, Curve, measure, tree_parents
 from draftwood.models.model import Ability, EmbeddingsAndHead, Keep, ModelInput, ModelOutput
 from draftwood.models.requirements import NoEmbeddingsAndHead
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
+from draftwood_torch.models.transformers import TransformersModel
 
 
 @dataclass(eq=False)

@@ -20,12 +20,12 @@ from draftwood.engine import Options, Scheduler, generate, scheduler
 from draftwood.engine.executors.native import IN_A_ROW
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import PassTime, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
 from draftwood.verifiers.verifier import follows_draws
+from draftwood_torch.models.transformers import TransformersModel
 from reference.merger import PythonMerger
 
 SAW = Following.saw

@@ -11,11 +11,11 @@ from draftwood import methods
 from draftwood.costs.curve import measure
 from draftwood.drafters import Nothing
 from draftwood.engine import Options, generate
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sources.bigram_prior import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.stats import Step
 from draftwood.verifiers import Match
+from draftwood_torch.models.transformers import TransformersModel
 
 VOCAB = 40
 TEXT = [token % VOCAB for token in range(70)]

@@ -15,13 +15,13 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_eagle
+from draftwood_torch.lean.model import LeanModel
 from merged_trees import BUDGET
 from reference.merger import PythonMerger
 

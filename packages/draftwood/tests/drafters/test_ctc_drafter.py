@@ -23,10 +23,6 @@ from draftwood.heads.prefix_search import (
 )
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.heads.layers import HeadCache
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, StochasticBeam, Widths
@@ -45,6 +41,10 @@ from draftwood.testing.heads import tiny_ctc
 from draftwood.testing.laws import at_nodes
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
+from draftwood_torch.heads.layers import HeadCache
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.tensors import as_tensor
 from law_cases import DISTANCE, LEVEL, SMALL, exact_pairs
 
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 60]

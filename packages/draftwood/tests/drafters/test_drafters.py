@@ -22,7 +22,6 @@ from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.engine import Options, generate
 from draftwood.engine.sequence import Sequence
 from draftwood.models.model import ForwardInput, ModelOutput, PromptInput
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Paths, StochasticBeam, Widths
@@ -47,6 +46,7 @@ from draftwood_methods.drafters.stand import Stand
 from draftwood_methods.drafters.token_recycling import TokenRecycling, published_tree
 from draftwood_methods.drafters.windowed import Windowed
 from draftwood_methods.exits import Exits
+from draftwood_torch.models.transformers import TransformersModel
 from reference.sessions import InPython
 
 WIDE = Budget(

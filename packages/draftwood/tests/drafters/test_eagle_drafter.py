@@ -19,10 +19,6 @@ from draftwood.engine.parallel_sampling import ParallelSampling
 from draftwood.engine.scheduler import run_all
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.heads.layers import HeadCache, causal
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
@@ -31,6 +27,10 @@ from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 MODELS: dict[str, Callable[[], Model]] = {
     "native": lambda: NativeModel(tiny_llama(0, layers=4)),

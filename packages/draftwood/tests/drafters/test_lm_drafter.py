@@ -15,9 +15,6 @@ from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.heads.layers import HeadCache, causal
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
@@ -25,6 +22,9 @@ from draftwood.shapes.shape import Shape
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
+from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 MODELS: dict[str, Callable[[], Model]] = {
     "native": lambda: NativeModel(tiny_llama(0, layers=2)),

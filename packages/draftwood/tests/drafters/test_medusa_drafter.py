@@ -14,8 +14,6 @@ from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
@@ -23,6 +21,8 @@ from draftwood.testing import TableModel, check_drafter, tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from thinning import thinned
 
 MODELS: dict[str, Callable[[], Model]] = {

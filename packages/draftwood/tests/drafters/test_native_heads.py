@@ -22,7 +22,6 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
@@ -33,6 +32,7 @@ from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
+from draftwood_torch.lean.model import LeanModel
 from reference.trained_head import TrainedHeadSession
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

@@ -14,7 +14,6 @@ from draftwood.methods import Method
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, StochasticBeam, Widths
@@ -23,6 +22,7 @@ from draftwood.testing import TableModel, promises, tiny_llama
 from draftwood.testing.promises import SIGNIFICANCE, law_p_value
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
+from draftwood_torch.models.transformers import TransformersModel
 from thinning import thinned
 
 VOCAB, FEWER, MORE = 64, 58, 70

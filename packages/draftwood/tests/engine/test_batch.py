@@ -32,8 +32,6 @@ from draftwood.engine.task import KeepsCache, Pace, StepBudget
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import ForwardInput, Model, ModelOutput
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import StochasticBeam, Widths
@@ -43,6 +41,8 @@ from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import Verdict, Verifier
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 DRAFT = LeanModel(tiny_llama(1, layers=1))
 MODELS: dict[str, CachedModel] = {

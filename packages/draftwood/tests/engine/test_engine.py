@@ -11,7 +11,6 @@ import torch
 from draftwood.drafters import Drafter, DraftModel, DraftSession, Nothing, PromptLookup
 from draftwood.engine import Options, Sequence, generate, generate_batch
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.stats import Stats, Step
@@ -19,6 +18,7 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match, Rejection
 from draftwood_bench.run.optimal import optimal_acceptance
 from draftwood_methods.verifiers.typical import Typical
+from draftwood_torch.models.transformers import TransformersModel
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,6 @@ from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes
 from draftwood.native.threads import lift_limit, limit_others, threads, usable
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
@@ -44,6 +43,7 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal
 from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.cascade import Cascade
+from draftwood_torch.models.transformers import TransformersModel
 from law_cases import contextual
 
 TOKENS, PROMPT = 24, [2, 0, 1, 1, 2]

@@ -15,10 +15,10 @@ from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
 

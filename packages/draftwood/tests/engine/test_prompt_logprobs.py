@@ -9,12 +9,12 @@ from draftwood import engine
 from draftwood.drafters import Drafter, Eagle, Nothing
 from draftwood.engine import Options, StepBudget
 from draftwood.engine.scheduler import run_all
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood.verifiers import Rejection
+from draftwood_torch.models.transformers import TransformersModel
 
 PROMPT = [(7 * place + place // 5) % 60 for place in range(150)]  # more than two chunks
 

@@ -18,11 +18,11 @@ from draftwood.models.model import ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.parts import PackedInput
 from draftwood.models.shared import SharedPasses, shared_passes
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
+from draftwood_torch.lean.model import LeanModel
 
 pytest.importorskip("greenlet")
 

@@ -16,7 +16,6 @@ from draftwood.engine import Options, Sequence
 from draftwood.engine.method import Method
 from draftwood.grammar import Grammar, ToolChoice
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
@@ -26,6 +25,7 @@ from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.stand import Stand
 from draftwood_serve.tool_calls import read_calls
 from draftwood_serve.tool_requests import read_tools
+from draftwood_torch.lean.model import LeanModel
 
 TOKENIZER = bytes_and_pairs()
 WIDTH = len(TOKENIZER) + 7

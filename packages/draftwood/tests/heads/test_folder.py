@@ -28,11 +28,11 @@ from draftwood.heads.places import shipped_folders
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.ctc import CtcHead
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
+from draftwood_torch.heads.ctc import CtcHead
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
 FINGERPRINT = TargetFingerprint("tiny", vocab_size=64, hidden_size=32, layers=4, probe=(0.5, 0.25))

@@ -12,7 +12,7 @@ from draftwood.heads import kinds
 from draftwood.heads.kinds import config_type, known_kinds
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads.networks import new_network, random_network
+from draftwood_torch.heads.networks import new_network, random_network
 
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=16)
 READS = {"reads": (1, 2, 4)}

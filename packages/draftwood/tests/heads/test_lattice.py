@@ -15,8 +15,8 @@ from draftwood.heads.prefix_search import (
     likeliest_prefixes,
     released_paths,
 )
-from draftwood.pytorch.heads.layers import PairwiseTerm
 from draftwood.tree import DraftTree
+from draftwood_torch.heads.layers import PairwiseTerm
 from reference import prefix_search
 from reference.prefix_search import collapsed
 

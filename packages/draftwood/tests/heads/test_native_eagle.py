@@ -13,8 +13,8 @@ from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
-from draftwood.pytorch.heads.eagle import EagleHead
-from draftwood.pytorch.heads.layers import HeadCache, causal
+from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.heads.layers import HeadCache, causal
 from native_heads import (
     CONFIGS,
     SMOLLM2,

@@ -16,13 +16,13 @@ from draftwood.models.native import NativeModel
 from draftwood.native import frames, library
 from draftwood.native.formats import HeadSizes
 from draftwood.native.frames import FrameShape, NativeFrames
-from draftwood.pytorch.heads.ctc import CtcHead
-from draftwood.pytorch.heads.layers import Attention, HeadCache, Mlp, RmsNorm
-from draftwood.pytorch.heads.medusa import MedusaHead
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_medusa
+from draftwood_torch.heads.ctc import CtcHead
+from draftwood_torch.heads.layers import Attention, HeadCache, Mlp, RmsNorm
+from draftwood_torch.heads.medusa import MedusaHead
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.tensors import as_tensor
 from native_heads import some
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

@@ -17,9 +17,9 @@ import draftwood
 from draftwood import methods
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from thinning import thinned
 
 PATHS = {"native": NativeModel, "lean": LeanModel, "general": TransformersModel}

@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerFast
 import draftwood
 from draftwood import methods
 from draftwood.loading.hub import load_pretrained
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_drafter
 from draftwood.verifiers import Rejection, Traversal
 from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_torch.models.transformers import TransformersModel
 
 
 @pytest.fixture(scope="module")

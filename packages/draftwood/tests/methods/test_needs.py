@@ -21,7 +21,6 @@ from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.methods import Method, MethodSpec
 from draftwood.models.model import Model
 from draftwood.moved import MovedWarning
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior
@@ -32,6 +31,7 @@ from draftwood.verifiers import Match, Rejection
 from draftwood_bench.plan.configurations import PLAIN
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.verifiers.typical import Typical
+from draftwood_torch.lean.model import LeanModel
 
 NOWHERE = str(Path(__file__).parent)  # a folder that is never read
 NAMES = list(methods.known())

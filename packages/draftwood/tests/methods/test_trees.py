@@ -19,7 +19,6 @@ from draftwood.methods import taken
 from draftwood.methods.drafts import Drafts
 from draftwood.methods.listings import listings
 from draftwood.methods.trees import MOST_NODES, Tree, require_tree, shape_of, trees_of
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.shapes import (
     BestFirst,
     Independent,
@@ -33,6 +32,7 @@ from draftwood.testing import tiny_llama
 from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_medusa
 from draftwood.testing.promises import tables
 from draftwood_methods.shapes import Until
+from draftwood_torch.lean.model import LeanModel
 
 DRAWN: list[tuple[str, str, Shape]] = [
     ("rsd-s", "4x3", StochasticBeam(4, 3)),

@@ -26,9 +26,9 @@ from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
 from draftwood.models.rotary import RUN, power, rotary_of
 from draftwood.native.matrix import Blocks
-from draftwood.pytorch.loading.skeleton import skeleton
-from draftwood.pytorch.loading.tensors import ModelTensors
-from draftwood.pytorch.models.reading import read_decoder
+from draftwood_torch.loading.skeleton import skeleton
+from draftwood_torch.models.reading import read_decoder
+from draftwood_torch.models.state import ModelArrays
 from families import FAMILIES, GROUPED, LEAN, ROUTED, hf_model, random_model, some_tokens
 
 NATIVE = (*LEAN, *ROUTED, "gemma3-images")
@@ -61,7 +61,7 @@ def differences(ours: Any, theirs: Any, at: str = "") -> Iterator[str]:
 
 
 def described(model: Any) -> Decoder:
-    return describe(told(model), ModelTensors(model))
+    return describe(told(model), ModelArrays(model))
 
 
 @pytest.mark.parametrize("family", NATIVE)
@@ -104,7 +104,7 @@ CHANGED = {
 def test_a_planted_difference_is_found(name: str) -> None:
     family, value = CHANGED[name]
     model: Any = hf_model(family)
-    state = ModelTensors(model)
+    state = ModelArrays(model)
 
     def tensor(name: str) -> Any:
         found = state(name)
@@ -226,7 +226,7 @@ def test_what_is_not_known_is_refused_with_a_reason(settings: dict[str, Any], re
 
 def test_tensors_that_are_missing_or_of_other_shapes_are_named() -> None:
     model: Any = hf_model("llama")
-    tensor, name = ModelTensors(model), "model.layers.1.mlp.down_proj.weight"
+    tensor, name = ModelArrays(model), "model.layers.1.mlp.down_proj.weight"
     with pytest.raises(ValueError, match=rf"1 tensors are missing, the first is {name}"):
         describe(told(model), lambda asked: None if asked == name else tensor(asked))
     with pytest.raises(ValueError, match=rf"{name} is 31 x 48, and 32 x 48 by its"):

@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, OPTConfig
 
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.embeddings_and_head import final_norm
-from draftwood.pytorch.models.transformers import TransformersModel
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.testing import TableModel
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.embeddings_and_head import final_norm
+from draftwood_torch.models.transformers import TransformersModel
+from draftwood_torch.tensors import as_tensor
 from families import (
     FAMILIES,
     LEAN_PATHS,

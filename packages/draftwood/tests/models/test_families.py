@@ -12,13 +12,13 @@ import torch
 from draftwood.engine import Options, generate
 from draftwood.loading.models import model_for
 from draftwood.methods import build
-from draftwood.models import families
+from draftwood.models import description, families
 from draftwood.models.families import Family, Routing, Scales
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.pytorch.lean.mlp import Mixture
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models import reading
 from draftwood.tree import DraftTree
+from draftwood_torch.lean.mlp import Mixture
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models import reading
 from families import (
     LEAN,
     ROUTED,
@@ -221,7 +221,8 @@ def test_the_families_differ_in_everything_that_an_entry_can_say() -> None:
 def test_another_activation_would_be_noticed(path: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control."""
     for family, name in (("llama", "gelu_tanh"), ("gemma", "silu")):
-        monkeypatch.setattr(reading, "ACTIVATIONS", dict.fromkeys(reading.ACTIVATIONS, name))
+        named = dict.fromkeys(description.ACTIVATIONS, name)
+        monkeypatch.setattr(description, "ACTIVATIONS", named)
         found = path(hf_model(family)).start().extend(TEXT).logits
         assert (found - plainly(hf_model(family), TEXT)).abs().max() > 100 * TOLERANCE
 

@@ -9,8 +9,8 @@ import torch
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.session import PooledSession
-from draftwood.pytorch.models.pool import CachePool
 from draftwood.tree import DraftTree
+from draftwood_torch.models.pool import CachePool
 from families import (
     TOLERANCE,
     AnyModel,

@@ -16,12 +16,12 @@ from draftwood.engine import Options, generate
 from draftwood.models.model import ForwardInput, Layers, Model, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.requirements import require_ability, require_layers
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.shapes import Widths
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_torch.models.transformers import TransformersModel
 from families import (
     LEAN_PATHS,
     SOME,

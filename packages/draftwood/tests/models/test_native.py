@@ -12,12 +12,12 @@ from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native import compiler, library
 from draftwood.native.drafting import Costs
 from draftwood.native.step import NativeDraft
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 CPU = torch.device("cpu")
 needs_int8 = pytest.mark.skipif(not has_int8(CPU), reason="this CPU has no fast 8-bit products")

@@ -8,9 +8,9 @@ import torch
 from draftwood.costs.phases import PARTS, PhaseClock, measure_phases
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
+from draftwood_torch.lean.model import LeanModel
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 PROMPT = [node % 60 for node in range(400)]

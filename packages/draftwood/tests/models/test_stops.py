@@ -9,8 +9,8 @@ from torch import Tensor
 
 from draftwood.models.model import ForwardInput, Layers, ModelSession
 from draftwood.models.native import NativeModel, has_int8
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.tree import DraftTree
+from draftwood_torch.tensors import as_tensor
 from families import (
     SOME,
     TOLERANCE,

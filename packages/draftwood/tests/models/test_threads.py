@@ -27,8 +27,6 @@ from draftwood.methods import Method
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.sources import EarlierTexts, NGrams, Suffix
@@ -39,6 +37,8 @@ from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Verifier
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 from draftwood_methods.drafters.token_recycling import TokenRecycling
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from reference.sessions import InPython, start
 
 THREADS = 8

@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from draftwood.loading.models import load_model, model_for
 from draftwood.models import families as read
 from draftwood.models.native import has_int8
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.testing import tiny_llama
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from families import FAMILIES, LEAN, ROUTED, hf_model
 
 

@@ -13,11 +13,11 @@ from transformers import (
 )
 
 from draftwood.loading.models import model_for
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.embeddings_and_head import final_norm
-from draftwood.pytorch.models.reading import why_not_lean
-from draftwood.pytorch.models.support import layer_windows
-from draftwood.pytorch.models.transformers import TransformersModel
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.embeddings_and_head import final_norm
+from draftwood_torch.models.reading import why_not_lean
+from draftwood_torch.models.support import layer_windows
+from draftwood_torch.models.transformers import TransformersModel
 from families import apart, ending_of
 
 WINDOW = 4

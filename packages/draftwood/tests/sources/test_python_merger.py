@@ -12,7 +12,6 @@ from draftwood.drafters import multi_source as combined
 from draftwood.engine import Options, generate
 from draftwood.models.model import ModelOutput
 from draftwood.native import library
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.sources import BigramPrior, NGrams, Suffix
@@ -22,6 +21,7 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_methods.n_grams import NGramTables
+from draftwood_torch.models.transformers import TransformersModel
 from reference.bigram_prior import row_of
 from reference.merger import PythonMerger
 

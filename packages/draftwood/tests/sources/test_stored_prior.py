@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from draftwood import methods
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import tiny_llama
+from draftwood_torch.models.transformers import TransformersModel
 from reference.bigram_prior import row_of
 
 

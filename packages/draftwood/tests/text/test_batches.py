@@ -14,13 +14,13 @@ from draftwood.engine import Options, ParallelSampling
 from draftwood.methods import Method
 from draftwood.models.cached import CachedModel
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.shapes import StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.layer_skip import LayerSkip
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from letters import letters
 from thinning import thinned
 

@@ -18,7 +18,6 @@ from draftwood.methods import Method
 from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import BestFirst, Independent, Paths, Sequoia, Shape, StochasticBeam, Widths
@@ -29,6 +28,7 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.testing.heads import tiny_drafter
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
+from draftwood_torch.models.transformers import TransformersModel
 from reference.merger import PythonMerger
 from reference.sessions import InPython
 from thinning import thinned

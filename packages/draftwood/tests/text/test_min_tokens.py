@@ -8,12 +8,12 @@ from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.shapes import StochasticBeam
 from draftwood.testing import tiny_llama
 from draftwood.text.builder import TextBuilder
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection, Traversal
+from draftwood_torch.lean.model import LeanModel
 from letters import letters
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]

@@ -10,10 +10,10 @@ from draftwood.heads import places
 from draftwood.heads.folder import save, shipped_for
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.pytorch.lean.model import LeanModel
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood.text.language_model import LanguageModel
+from draftwood_torch.lean.model import LeanModel
 from letters import letters
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

@@ -21,14 +21,14 @@ from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Veri
 from draftwood.engine import Options, Sequence, generate_batch
 from draftwood.methods import Method
 from draftwood.models.model import ForwardInput, Layers
-from draftwood.pytorch.lean.model import LeanModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.sampling import Context
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
+from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 PROMPT = [5, 9, 5, 9, 5, 9, 7]

@@ -10,12 +10,12 @@ from draftwood.loading.hub import load_pretrained
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import Model, ModelSession
 from draftwood.models.native import NativeModel
-from draftwood.pytorch.models.transformers import TransformersModel
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.measurements import TRANSFORMERS, VerifyCost
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank
 from draftwood_bench.run.formats import load_format
+from draftwood_torch.models.transformers import TransformersModel
 
 CHUNK = 512  # tokens of the context that are read at once
 

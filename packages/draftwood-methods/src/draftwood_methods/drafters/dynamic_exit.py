@@ -18,12 +18,12 @@ from draftwood.drafters.drafter import (
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.native.rows import topk
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
 from draftwood_methods.exit_passes import ExitPasses, require_exits
 from draftwood_methods.exits import Exits, exits_for
+from draftwood_torch.tensors import as_tensor
 
 DECAY = 0.95  # of what was seen a token ago
 EXPECTED = 0.2  # share of matches before anything was seen, with the weight of so many tokens

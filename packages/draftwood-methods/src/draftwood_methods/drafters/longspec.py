@@ -13,10 +13,10 @@ from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.requirements import require_ability
 from draftwood.models.session import PooledSession
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood_methods.heads.longspec import LongspecConfig, LongspecHead
+from draftwood_torch.tensors import as_tensor
 
 
 @dataclass(frozen=True, eq=False)

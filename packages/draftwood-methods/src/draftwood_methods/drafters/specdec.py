@@ -10,10 +10,10 @@ from jaxtyping import Float
 from draftwood.arrays import as_array
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.pytorch.tensors import as_tensor
 from draftwood.sampling import Context
 from draftwood.tree import DraftTree
 from draftwood_methods.heads.specdec import SpecdecConfig, SpecdecHead
+from draftwood_torch.tensors import as_tensor
 
 
 @dataclass(frozen=True, eq=False)

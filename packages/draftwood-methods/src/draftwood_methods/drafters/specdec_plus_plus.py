@@ -9,8 +9,8 @@ from torch import Tensor
 
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.heads.lm import LmConfig
-from draftwood.pytorch.heads.texts import LmText
 from draftwood_methods.gated_drafts import GatedDrafter, GatedDrafts
+from draftwood_torch.heads.texts import LmText
 
 
 @dataclass(frozen=True, eq=False)

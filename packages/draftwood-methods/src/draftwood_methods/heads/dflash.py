@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers
+from draftwood_torch.heads import layers
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class DflashConfig:
     """
 
     kind: ClassVar[str] = "dflash"
-    network: ClassVar[str] = "draftwood_methods.heads.dflash:DflashHead"
     sizes: HeadSizes
     frames: int = 5
     layers: int = 1

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers
+from draftwood_torch.heads import layers
 
 CacheRule = Callable[[Float[Tensor, "... heads rows dim"]], Float[Tensor, "... heads rows dim"]]
 """Attention of queries over the target's own keys and values."""
@@ -30,7 +30,6 @@ class LongspecConfig:
     """
 
     kind: ClassVar[str] = "longspec"
-    network: ClassVar[str] = "draftwood_methods.heads.longspec:LongspecHead"
     sizes: HeadSizes
     layer: int = 0
     window: int = 512

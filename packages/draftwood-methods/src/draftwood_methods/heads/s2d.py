@@ -9,8 +9,8 @@ from torch import Tensor
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers
 from draftwood_methods.token_heads import TokenHead
+from draftwood_torch.heads import layers
 
 ROWS_AT_ONCE = 128
 
@@ -26,7 +26,6 @@ class S2dConfig:
     """
 
     kind: ClassVar[str] = "s2d"
-    network: ClassVar[str] = "draftwood_methods.heads.s2d:S2dHead"
     sizes: HeadSizes
     exits: tuple[int, ...] = (1, 2)
     window: int | None = None

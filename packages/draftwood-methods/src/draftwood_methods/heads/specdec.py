@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood.pytorch.heads import layers
 from draftwood_methods.token_heads import TokenHead
+from draftwood_torch.heads import layers
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class SpecdecConfig:
     """
 
     kind: ClassVar[str] = "specdec"
-    network: ClassVar[str] = "draftwood_methods.heads.specdec:SpecdecHead"
     sizes: HeadSizes
     layers: int = 1
     places: int = 5

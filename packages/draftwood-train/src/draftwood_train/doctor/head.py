@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
-from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.data.states import states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.doctor.differences import Difference

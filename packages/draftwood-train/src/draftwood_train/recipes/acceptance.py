@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.pytorch.heads.lm import LmHead
+from draftwood_torch.heads.lm import LmHead
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import CHUNK
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.pytorch.heads.ctc import CtcHead
 from draftwood.tree import DraftTree
 from draftwood.validation import positive
+from draftwood_torch.heads.ctc import CtcHead
 from draftwood_train.ctc_losses import (
     ctc_loss,
     frame_loss,

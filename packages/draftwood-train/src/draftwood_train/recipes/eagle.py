@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from draftwood.pytorch.heads.eagle import EagleHead
+from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, Loss, head_losses, loss_at
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights

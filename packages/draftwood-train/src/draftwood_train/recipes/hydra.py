@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from draftwood.pytorch.heads.medusa import MedusaHead
+from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_train.medusa_heads import MedusaHeads
 from draftwood_train.recipe import TargetWeights
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.kinds import config_type
-from draftwood.pytorch.heads.networks import new_network
+from draftwood_torch.heads.networks import new_network
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights

@@ -12,8 +12,8 @@ from torch.nn import functional
 from draftwood.heads.kinds import config_type
 from draftwood.heads.lattice import Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
-from draftwood.pytorch.heads.networks import new_network
 from draftwood.validation import positive
+from draftwood_torch.heads.networks import new_network
 from draftwood_train.losses import head_losses, kl
 from draftwood_train.packed_frames import PackedFrames
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights

@@ -13,6 +13,7 @@ from typing import IO, NoReturn
 
 import click
 
+from draftwood.optional import backend
 from draftwood.storage.ranks import rank
 
 NOISE = re.compile(r"[EWIC]\d{4} \d\d:|\*{5}|\[rank\d+\]|\[W")
@@ -38,12 +39,7 @@ def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None
     """
     if tp == 1 or rank() is not None:
         return
-    from draftwood.optional import torch_needed
-
-    torch_needed("--tp")
-    from draftwood.pytorch.loading.parallel import require_split
-
-    require_split(model, tp, dtype, device)
+    backend("--tp").require_split(model, tp, dtype, device)
     arguments = click.get_current_context().find_root().obj
     assert isinstance(arguments, list)
     click.get_current_context().exit(_launch(tp, arguments))
@@ -51,9 +47,7 @@ def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None
 
 def serve_the_first(tp: int, model: str, dtype: str | None, device: str | None) -> NoReturn:
     """Hold a part of the model until the first process ends."""
-    from draftwood.pytorch.loading.parallel import load_parallel
-
-    load_parallel(model, tp, dtype, device)
+    backend("--tp").load_parallel(model, tp, dtype, device)
     raise SystemExit(0)
 
 

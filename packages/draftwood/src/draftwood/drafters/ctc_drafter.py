@@ -111,9 +111,7 @@ class CtcDrafter(TrainedDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _NativeCtcSession(self, request, self.native)
-        from draftwood.pytorch.heads.ctc_session import TorchCtcSession
-
-        return TorchCtcSession(self, request)
+        return self.runner.ctc_session(self, request)
 
     def read(self, probs: FrameRows) -> Frames:
         """The distribution of texts that the frames are taken for."""

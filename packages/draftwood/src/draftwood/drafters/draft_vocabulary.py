@@ -18,7 +18,7 @@ from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp, softmax
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
@@ -27,7 +27,7 @@ from draftwood.shapes.shape import Shape, takes_logits
 from draftwood.tree import DraftTree, Draw
 
 if TYPE_CHECKING:
-    from draftwood.pytorch.heads.placed import PlacedHead
+    from draftwood.backend import Backend, HeadOnDevice
 
 Score = Callable[[DraftTree, int], Any]
 """Logits of the draft vocabulary after the nodes of a tree from one on, as array or tensor."""
@@ -175,17 +175,19 @@ class TrainedDrafter(Drafter):
         """The tokens that the head drafts."""
         return DraftVocabulary(as_array(self.trained.draft_tokens), self.target.vocab_size)
 
+    @property
+    def runner(self) -> "Backend":
+        """The package that runs the head in PyTorch; raises ImportError without it."""
+        return backend(f"method {self.name!r} with this head and model")
+
     @cached_property
-    def placed(self) -> "PlacedHead":
+    def placed(self) -> "HeadOnDevice":
         """The head in PyTorch, on the target's device; made when it is first asked for.
 
         Raises:
             ImportError: without PyTorch.
         """
-        torch_needed(f"method {self.name!r} with this head and model")
-        from draftwood.pytorch.heads.placed import placed
-
-        return placed(self.trained, self.target)
+        return self.runner.placed(self.trained, self.target)
 
     def fitting(self, wanted: type[Config]) -> Config:
         """The head's settings, which must be of this kind and fit the target.

@@ -56,7 +56,6 @@ class Eagle(HeadDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return HeadDrafts(self, request, native_text(self.native, self, request.sampler))
-        from draftwood.pytorch.heads.texts import EagleText
-
         embeddings, placed = self.target.embeddings_and_head, self.placed
-        return HeadDrafts(self, request, EagleText(placed.network, embeddings, placed.logits))
+        text = self.runner.eagle_text(placed.network, embeddings, placed.logits)
+        return HeadDrafts(self, request, text)

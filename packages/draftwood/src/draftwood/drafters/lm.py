@@ -54,10 +54,9 @@ class Lm(HeadDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _LmSession(self, request, native_text(self.native, self, request.sampler))
-        from draftwood.pytorch.heads.texts import LmText
-
         embeddings, placed = self.target.embeddings_and_head, self.placed
-        return _LmSession(self, request, LmText(placed.network, embeddings, placed.logits))
+        text = self.runner.lm_text(placed.network, embeddings, placed.logits)
+        return _LmSession(self, request, text)
 
 
 class _LmSession(HeadDrafts, BranchingSession):

@@ -65,9 +65,7 @@ class Medusa(HeadDrafter):
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _NativeMedusaSession(self, request, self.native)
-        from draftwood.pytorch.heads.medusa_session import TorchMedusaSession
-
-        return TorchMedusaSession(self, request)
+        return self.runner.medusa_session(self, request)
 
 
 class Hydra(Medusa):

@@ -38,7 +38,6 @@ class CtcConfig:
     """
 
     kind: ClassVar[str] = "ctc"
-    network: ClassVar[str] = "draftwood.pytorch.heads.ctc:CtcHead"
     sizes: HeadSizes
     form: Literal["layer", "linear"] = "layer"
     frames: int = 8

@@ -36,7 +36,6 @@ class EagleConfig:
     """
 
     kind: ClassVar[str] = "eagle"
-    network: ClassVar[str] = "draftwood.pytorch.heads.eagle:EagleHead"
     sizes: HeadSizes
     layers: int = 1
     reads: tuple[int, ...] = (0,)

@@ -29,11 +29,9 @@ class HeadConfig(Protocol):
 
     Attributes:
         kind: its name in a head's folder.
-        network: module and class of the network that PyTorch trains and runs.
     """
 
     kind: ClassVar[str]
-    network: ClassVar[str]
 
     @property
     def sizes(self) -> HeadSizes:

@@ -19,7 +19,6 @@ class LmConfig:
     """
 
     kind: ClassVar[str] = "lm"
-    network: ClassVar[str] = "draftwood.pytorch.heads.lm:LmHead"
     sizes: HeadSizes
     layers: int = 1
     window: int | None = None

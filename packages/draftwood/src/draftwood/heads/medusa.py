@@ -22,7 +22,6 @@ class MedusaConfig:
     """
 
     kind: ClassVar[str] = "medusa"
-    network: ClassVar[str] = "draftwood.pytorch.heads.medusa:MedusaHead"
     sizes: HeadSizes
     heads: int = 4
     reads: tuple[int, ...] = (0,)

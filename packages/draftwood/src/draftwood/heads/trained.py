@@ -13,7 +13,7 @@ from jaxtyping import Int
 from draftwood.arrays import as_array
 from draftwood.models.fingerprint import probe_text
 from draftwood.models.model import Model
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 
 TOLERANCE = 0.05
 """Largest difference of two probes of one model, as the root of the mean square.
@@ -154,7 +154,4 @@ class TrainedHead:
         Raises:
             ImportError: without PyTorch.
         """
-        torch_needed("a head's network")
-        from draftwood.pytorch.heads.networks import filled
-
-        return filled(self.config, self.weights)
+        return backend("a head's network").network(self.config, self.weights)

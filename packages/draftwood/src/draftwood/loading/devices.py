@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.models.model import Cpu, Device
-from draftwood.optional import is_there, torch_needed
+from draftwood.optional import backend, is_there
 
 OF_GPUS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """Files of GPUs that PyTorch calls CUDA devices, on Linux."""
@@ -26,10 +26,7 @@ def device_of(device: Any = None) -> Device:
         return Cpu()
     if device is not None and str(device) in ("cpu", "cpu:0"):
         return Cpu()
-    torch_needed("the GPU here" if device is None else f"the device {device}")
-    from draftwood.pytorch.loading.pretrained import torch_device
-
-    found = torch_device(device)
+    found = backend("the GPU here" if device is None else f"the device {device}").device(device)
     return Cpu() if found.type == "cpu" else found
 
 

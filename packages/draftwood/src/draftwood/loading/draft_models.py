@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from draftwood.loading.models import load_model
 from draftwood.models.model import Model
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_kind
 
@@ -109,12 +109,10 @@ def require_draft_model(draft_model: object) -> None:
 
 def in_transformers(hf_model: Any, cache: str | None = None) -> Model:
     """A Transformers model in memory; raises ValueError for a type of keys and values."""
-    torch_needed("a model of Transformers")
-    from draftwood.pytorch.models.general import general_model  # takes seconds to import
-
+    runner = backend("a model of Transformers")
     if cache is not None:
         raise ValueError(
             f"cache={cache!r} is for models that draftwood loads itself; give the model by its name"
             " or folder, or leave cache out"
         )
-    return general_model(hf_model)
+    return runner.general_model(hf_model)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
 from draftwood.storage.weights import WEIGHTS, settings_or_none
@@ -273,11 +273,9 @@ def _require_known(folder: Path, told: object) -> None:
     method = told.get("quant_method") if isinstance(told, Mapping) else None
     if method == "mxfp4":
         return
-    torch_needed("a model whose weights are quantised by its config.json")
-    from draftwood.pytorch.loading.quantised import METHODS
-
+    known = backend("a model whose weights are quantised by its config.json").quantisations()
     older = isinstance(told, Mapping) and any(f"load_in_{bits}bit" in told for bits in (4, 8))
-    if not older and (not isinstance(method, str) or method not in METHODS):
+    if not older and (not isinstance(method, str) or method not in known):
         raise ValueError(
             f"the weights in {folder} are quantised as {method or told!r:.60} by its config.json,"
             " which this Transformers does not know; take the model in floats or as a GGUF file, or"

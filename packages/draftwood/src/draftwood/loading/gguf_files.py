@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
 from draftwood.models.configuration import ModelConfiguration, why_not_native
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
@@ -162,10 +162,8 @@ def _native_writer(content: "Content", dtype: FloatType) -> Callable[[Path], Non
 
 
 def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], None]:
-    torch_needed(f"a GGUF file of the architecture {content.architecture}")
-    from draftwood.pytorch.loading.gguf_models import saver
-
-    return saver(content, dtype)
+    needed = f"a GGUF file of the architecture {content.architecture}"
+    return backend(needed).gguf_saver(content, dtype)
 
 
 def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "float32") -> None:

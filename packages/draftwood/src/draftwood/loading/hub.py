@@ -8,12 +8,13 @@ is used from there without any network.
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from draftwood.arrays import FloatType
 from draftwood.loading.devices import device_of
-from draftwood.loading.folders import check_folder
+from draftwood.loading.folders import check_folder, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -35,13 +36,24 @@ from draftwood.loading.names import (
 )
 from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.atomic import explain_write_errors
-from draftwood.storage.progress import quiet_downloads
+from draftwood.storage.memory import require_memory
+from draftwood.storage.progress import progress, quiet_downloads
 from draftwood.storage.weights import SETTINGS
 
-if TYPE_CHECKING:
-    from draftwood.pytorch.loading.pretrained import Pretrained
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """A causal language model of Transformers in eval mode, and its tokenizer.
+
+    It says where both came from.
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str  # as the caller wrote it
+    path: Path  # the folder the weights were read from
 
 
 def resolve(name: str, dtype: Any = None) -> Path:
@@ -166,7 +178,7 @@ def as_stored(dtype: Any) -> bool:
     return name_of_dtype(dtype) in ("None", "float32", "int8")
 
 
-def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> "Pretrained":
+def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> Pretrained:
     """Load the model of Transformers and the tokenizer that `name` means, see `resolve`.
 
     `dtype` is a torch dtype or its name; by default the one the weights were saved in, which is
@@ -180,7 +192,7 @@ def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> "Pre
 
 def read_folder(
     name: str, folder: Path, dtype: Any, place: Device, split: Mapping[str, Any] | None = None
-) -> "Pretrained":
+) -> Pretrained:
     """The same of a folder that was found already.
 
     Args:
@@ -190,10 +202,15 @@ def read_folder(
         MemoryError: where the weights do not fit into memory.
         ModuleNotFoundError: without PyTorch.
     """
-    torch_needed(f"the model {name}")
-    from draftwood.pytorch.loading import pretrained
+    from draftwood.loading.mxfp4 import is_mxfp4
 
-    return pretrained.read_folder(name, folder, floats_of(dtype) or "auto", place, split)
+    reader, wanted = backend(f"the model {name}"), floats_of(dtype) or "auto"
+    if split is None:
+        require_memory(weight_bytes(folder, wanted), name)
+    with progress(f"loading {name}"):
+        unpacked = place.type == "cpu" and is_mxfp4(folder)
+        model, tokenizer = reader.read(folder, wanted, place, split, unpacked)
+    return Pretrained(model, tokenizer, name, folder)
 
 
 def floats_of(dtype: Any) -> str | None:

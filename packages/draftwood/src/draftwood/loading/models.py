@@ -15,7 +15,7 @@ from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library
 from draftwood.native.threads import survive_forks
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.progress import progress
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
@@ -115,10 +115,7 @@ def _why_not_native(folder: Path, floats: str | None, place: Device) -> str | No
 
 def _why_other_model(name: str, folder: Path) -> str | None:
     """Say why a model that this library cannot read is not for the native path; None if it is."""
-    torch_needed(f"the model {name}")
-    from draftwood.pytorch.loading.pretrained import why_other_model
-
-    return why_other_model(folder)
+    return backend(f"the model {name}").why_not_native(folder)
 
 
 def _usual_products(folder: Path, dtype: object, place: Device) -> Products | None:
@@ -153,7 +150,7 @@ def _in_pytorch(
     """A model that Transformers reads."""
     if cache is not None and (other := _why_other_model(name, folder)) is not None:
         raise ValueError(_cache_on_native_path(cache, other))
-    torch_needed(f"the model {name} ({reason})")
+    backend(f"the model {name} ({reason})")
     read = hub.read_folder(name, folder, floats, place)
     label = name_of_dtype(read.model.dtype)
     return LoadedModel(
@@ -168,12 +165,10 @@ def _in_parts(
     device: Any,
     cache: str | None,
 ) -> LoadedModel:
-    torch_needed("a model in several processes")
-    from draftwood.pytorch.loading.parallel import load_parallel  # takes seconds to import
-
+    runner = backend("a model in several processes")
     if cache is not None:
         raise ValueError("a model in several processes caches floats; leave cache out")
-    model, read = load_parallel(name, processes, dtype, device)
+    model, read = runner.load_parallel(name, processes, dtype, device)
     label = name_of_dtype(read.model.dtype)
     return LoadedModel(model, read.tokenizer, read.path, f"{label}, {processes} processes")
 
@@ -234,16 +229,14 @@ def _packed(
         reason: why Transformers has to read it; None if it need not.
     """
     from draftwood.loading import packed
-    from draftwood.loading.native_folders import read_folder
+    from draftwood.loading.native_folders import of_transformers, read_folder
 
     def load() -> "tuple[NativeFolder, AnyTokenizer]":
         if reason is None:
             with progress(f"loading {name}"):
                 return read_folder(folder), open_tokenizer(folder)
         read = hub.read_folder(name, folder, None, Cpu())
-        from draftwood.pytorch.loading.pretrained import native_folder
-
-        return native_folder(read), read.tokenizer
+        return of_transformers(read), read.tokenizer
 
     label, packing = _label(products, cache), packed.packing(folder)
     if packing.why_not is not None or packing.size(products) > packed.limit():
@@ -275,22 +268,18 @@ def model_for(
         ValueError: for products of integers and a cache in 8 bits on other models or without a
             compiler, and for models that cannot run trees.
     """
-    from draftwood.pytorch.lean.model import LeanModel
-    from draftwood.pytorch.models.reading import why_not_lean
-
-    reason = why_not_lean(hf_model)
+    runner = backend("a model of Transformers")
+    reason = runner.why_not_lean(hf_model)
     if reason is not None and integers is not None:
         raise ValueError(_on_native_path(integers, reason))
     if reason is not None and cache is not None:
         raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
-        from draftwood.pytorch.models.general import general_model  # takes seconds to import
-
-        return general_model(hf_model)
+        return runner.general_model(hf_model)
     if integers is not None or cache is not None:
         return NativeModel(hf_model, integers, cache=cache)
     if hf_model.device.type != "cpu":
-        return LeanModel(hf_model)
+        return runner.lean_model(hf_model)
     try:
         return NativeModel(hf_model)
     except CompilerError as error:
@@ -298,7 +287,7 @@ def model_for(
             f"the model runs in PyTorch, about {SLOWER} times slower than in C++: {error}",
             stacklevel=2,
         )
-        return LeanModel(hf_model)
+        return runner.lean_model(hf_model)
 
 
 def _on_native_path(products: Products, reason: str) -> str:

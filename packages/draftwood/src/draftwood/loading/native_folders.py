@@ -1,9 +1,10 @@
 """Folders of safetensors whose models run natively: read without PyTorch and Transformers."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +27,12 @@ from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.shapes import Shape, tensor_shapes
+from draftwood.optional import backend
 from draftwood.storage.memory import require_memory
 from draftwood.storage.weights import settings_or_none
+
+if TYPE_CHECKING:
+    from draftwood.loading.hub import Pretrained
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 
@@ -194,3 +199,15 @@ def _require_all_used(folder: Path, tensors: StoredTensors) -> None:
     extra = getattr(config, "num_nextn_predict_layers", None) or 0
     unused = [name for name in tensors.unused if name != "lm_head.weight"]
     require_all_used(folder, unused, linear, layers, extra)
+
+
+def of_transformers(read: "Pretrained") -> NativeFolder:
+    """Describe a model that Transformers read.
+
+    Raises:
+        ValueError: for a model of another shape.
+    """
+    model = DescribedModel.of(read.model)
+    told = json.loads(read.model.config.to_json_string()) | {"dtype": model.dtype}
+    arrays = backend("a model of Transformers").arrays(read.model)
+    return NativeFolder(told, {"eos_token_id": sorted(model.end_tokens)}, arrays, model)

@@ -9,7 +9,7 @@ from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_sha
 from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
 from draftwood.loading.origin import weights_digest
 from draftwood.models.decoder import Decoder
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.safetensors import read_header
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
@@ -84,12 +84,11 @@ def decoder_of(name: str, cannot: str) -> Decoder:
 
 def _decoder_of_transformers(name: str, cannot: str) -> Decoder:
     hf_model: Any = load_pretrained(name, device="cpu").model
-    from draftwood.pytorch.models.reading import read_decoder, why_not_lean
-
-    reason = why_not_lean(hf_model)
+    reader = backend(f"the model {name}")
+    reason = reader.why_not_lean(hf_model)
     if reason is not None:
         raise ValueError(f"{cannot} {name}: {reason}")
-    return read_decoder(hf_model)
+    return reader.describe(hf_model).decoder
 
 
 def skeleton_of(name: str) -> Any:
@@ -98,7 +97,4 @@ def skeleton_of(name: str) -> Any:
     Raises:
         ValueError: where the name or the configuration says nothing.
     """
-    torch_needed("a model without weights")
-    from draftwood.pytorch.loading.pretrained import skeleton_of_folder
-
-    return skeleton_of_folder(described(name))
+    return backend("a model without weights").skeleton(described(name))

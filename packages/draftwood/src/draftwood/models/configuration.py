@@ -75,6 +75,19 @@ class ModelConfiguration:
         found = (getattr(self, name, None) for name in SAME)
         return next((count for count in found if count is not None), 0)
 
+    @property
+    def rotary_names(self) -> list[str]:
+        """The tables of rotary frequencies that layers go by, each once; at least one."""
+        named = [self.family.rotary(self, layer) for layer in _layers(self)]
+        return list(dict.fromkeys(name for name in named if name is not None)) or [""]
+
+    def why_other_shape(self) -> str | None:
+        """Say why its models are of another shape than Llama's; None if they are not."""
+        reason, act = self.family.why_not(self), self.get(self.family.activation)
+        if reason is None and act not in ACTIVATIONS:
+            reason = f"its activation is {act}, not one of {', '.join(ACTIVATIONS)}"
+        return reason
+
     def get(self, name: str) -> Any:
         """A value by its key."""
         return getattr(self, name)
@@ -249,21 +262,12 @@ def rotary_parameters(config: ModelConfiguration, name: str) -> dict[str, Any]:
     return told[name.removesuffix("_")] if name else told
 
 
-def rotary_names(config: ModelConfiguration) -> list[str]:
-    """The tables of rotary frequencies that layers go by, each once; at least one."""
-    named = [config.family.rotary(config, layer) for layer in _layers(config)]
-    return list(dict.fromkeys(name for name in named if name is not None)) or [""]
-
-
 def _require_readable(config: ModelConfiguration) -> None:
     """Refuse what the native path, or this reader, does not know."""
-    reason = config.family.why_not(config)
-    act = config.get(config.family.activation)
-    if reason is None and act not in ACTIVATIONS:
-        reason = f"its activation is {act}, not one of {', '.join(ACTIVATIONS)}"
+    reason = config.why_other_shape()
     if reason is None and config.head_size % 2:
         reason = f"its heads have {config.head_size} dimensions"
-    for name in rotary_names(config):
+    for name in config.rotary_names:
         reason = reason or _why_not_rotary(config, rotary_parameters(config, name))
     if reason is not None:
         raise UnknownConfigurationError(reason)

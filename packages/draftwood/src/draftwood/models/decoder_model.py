@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
-from weakref import ref
 
 from draftwood.arrays import FloatType
 from draftwood.models.cached import CachedModel, P
 from draftwood.models.decoder import Decoder
 from draftwood.models.model import Ability, Device, ModelOutput
 from draftwood.models.parts import SequenceInput
+from draftwood.optional import backend
 
 CONFIG = ("vocab_size", "max_position_embeddings", "rope_parameters")
 """Names that are read from a configuration, as far as they are there."""
@@ -39,21 +39,11 @@ class DescribedModel:
         """The description of a model of Transformers, or the one that is given.
 
         Raises:
-            ValueError: as ``read_decoder``.
+            ValueError: for one of another family.
         """
         if isinstance(hf_model, DescribedModel):
             return hf_model
-        from draftwood.pytorch.models.reading import read_decoder
-        from draftwood.pytorch.models.support import end_tokens
-
-        return cls(
-            read_decoder(hf_model),
-            hf_model.config.get_text_config(),
-            end_tokens(hf_model),
-            str(hf_model.dtype).removeprefix("torch."),  # type: ignore[arg-type]
-            hf_model.device,
-            ref(hf_model.get_output_embeddings()),
-        )
+        return backend("a model of Transformers").describe(hf_model)
 
 
 class DecoderModel(CachedModel[P]):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.arrays import FloatType, as_floats, rounded
-from draftwood.models.configuration import ModelConfiguration, rotary_names, rotary_parameters
+from draftwood.models.configuration import ModelConfiguration, rotary_parameters
 from draftwood.models.decoder import (
     Decoder,
     Expert,
@@ -26,8 +26,11 @@ from draftwood.native.matrix import Blocks, Weights
 
 PARTS = ("gate", "up", "down")
 """Matrices of an expert."""
-FLOAT_TYPES: dict[str, FloatType] = {"uint16": "bfloat16", "float16": "float16"}
-"""By the types of arrays; all others are float32."""
+FLOAT_TYPES: dict[str, FloatType] = {
+    **{"uint16": "bfloat16", "float16": "float16"},
+    **{"torch.bfloat16": "bfloat16", "torch.float16": "float16"},
+}
+"""By the types of arrays and tensors; all others are float32."""
 
 
 def describe(config: Mapping[str, Any], tensor: Callable[[str], Any]) -> Decoder:
@@ -46,7 +49,28 @@ def describe(config: Mapping[str, Any], tensor: Callable[[str], Any]) -> Decoder
             for.
     """
     read = ModelConfiguration(config)
-    return _Description(read, tensor, tensor_shapes(read)).decoder()
+    size, longest = read.head_size, read.get("max_position_embeddings")
+    tables = [rotary_parameters(read, name) for name in read.rotary_names]
+    rotaries = tuple(rotary_of(each, size, longest) for each in tables)
+    return decoder_of(read, tensor, tensor_shapes(read), rotaries)
+
+
+def decoder_of(
+    config: ModelConfiguration,
+    tensor: Callable[[str], Any],
+    shapes: Mapping[str, Shape],
+    rotaries: tuple[Rotary, ...],
+    floats: Callable[[Any], Any] = as_floats,
+) -> Decoder:
+    """Read the parts of a model whose configuration and rotary tables are known.
+
+    Args:
+        tensor: as for ``describe``; also of PyTorch.
+        shapes: of all tensors, by name.
+        rotaries: one for each of the configuration's ``rotary_names``.
+        floats: brings one of these tensors to float32.
+    """
+    return _Description(config, tensor, shapes, rotaries, floats).decoder()
 
 
 def float_type(numbers: Any) -> FloatType:
@@ -63,16 +87,17 @@ class _Description:
     config: ModelConfiguration
     tensor: Callable[[str], Any]
     shapes: Mapping[str, Shape]
+    rotaries: tuple[Rotary, ...]
+    floats: Callable[[Any], Any]
 
     @property
     def family(self) -> Family:
         return self.config.family
 
     def decoder(self) -> Decoder:
-        names, prefix = rotary_names(self.config), self.family.prefix
-        rotaries = tuple(self._rotary(name) for name in names)
+        names, prefix = self.config.rotary_names, self.family.prefix
         embedding = self._read(f"{prefix}embed_tokens.weight")
-        sizes = self._sizes(2 * len(rotaries[0].frequencies))
+        sizes = self._sizes(2 * len(self.rotaries[0].frequencies))
         count = self.config.get("num_hidden_layers")
         norm = self._norm(f"{prefix}norm")
         assert norm is not None
@@ -84,12 +109,8 @@ class _Description:
             layers=tuple(self._layer(index, sizes, names) for index in range(count)),
             norm=norm,
             lm_head=Projection(embedding, None) if is_tied else self._projection("lm_head"),
-            rotaries=rotaries,
+            rotaries=self.rotaries,
         )
-
-    def _rotary(self, name: str) -> Rotary:
-        longest = self.config.get("max_position_embeddings")
-        return rotary_of(rotary_parameters(self.config, name), self.config.head_size, longest)
 
     def _sizes(self, rotary_dim: int) -> Sizes:
         config, head_dim = self.config, self.config.head_size
@@ -148,8 +169,8 @@ class _Description:
 
     def _read(self, name: str) -> Any:
         """A tensor that the configuration asks for."""
-        found, wanted = self.tensor(name), self.shapes[name]
-        if found is None:
+        found, wanted = self.tensor(name), self.shapes.get(name)
+        if found is None or wanted is None:
             raise ValueError(f"1 tensors are missing, the first is {name}")
         shape = (len(found), *found[0].shape) if isinstance(found, list) else tuple(found.shape)
         if shape != wanted and shape != _flat(wanted):
@@ -157,7 +178,7 @@ class _Description:
         return found
 
     def _floats(self, name: str) -> Any:
-        return as_floats(self._read(name)) if name in self.shapes else None
+        return self.floats(self._read(name)) if name in self.shapes else None
 
     def _norm_of(self, at: str, name: str | None) -> Norm | None:
         return None if name is None else self._norm(at + name)
@@ -166,7 +187,7 @@ class _Description:
         if f"{name}.weight" not in self.shapes:
             return None
         saved = self._read(f"{name}.weight")
-        weight = as_floats(saved) + np.float32(self.family.norm_shift)
+        weight = self.floats(saved) + self.family.norm_shift
         return Norm(weight, self._floats(f"{name}.bias"), saved)
 
     def _projection(self, name: str) -> Projection:
@@ -197,7 +218,7 @@ class _Description:
         biases = [self._floats(f"{at}experts.{part}.bias") for part in PARTS]
         count = len(router.weight)
         return Experts(
-            router=as_floats(router.weight),
+            router=self.floats(router.weight),
             router_bias=router.bias,
             networks=tuple(
                 Expert(

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from draftwood.arrays import as_array
+from draftwood.optional import backend
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -160,15 +161,11 @@ class ModelOutput:
     @property
     def logits(self) -> Any:
         """The logits as a tensor [rows vocab], for who goes on in PyTorch."""
-        from draftwood.pytorch.tensors import as_tensor
-
-        return as_tensor(self.given)
+        return backend("a tensor").as_tensor(self.given)
 
     def states(self, layer: int) -> Any:
         """The hidden states of a layer as a tensor [nodes dim], likewise."""
-        from draftwood.pytorch.tensors import as_tensor
-
-        return as_tensor(self.hidden[layer])
+        return backend("a tensor").as_tensor(self.hidden[layer])
 
 
 class CacheFullError(MemoryError):

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-
-from draftwood.arrays import as_array
+from draftwood.arrays import as_array, below
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import CacheSlice
 from draftwood.models.model import (
@@ -209,7 +207,7 @@ class PooledSession(InProcess):
                 states = output.hidden[stop]
                 if ran:
                     assert self._stopped is not None  # nodes before these ran likewise
-                    states = _below(self._stopped.states[:ran], states)
+                    states = below(self._stopped.states[:ran], states)
                 self._stopped = Stopped(part.tree, states)
             self._ran, self._layers = len(part.tree_positions), replace(part.layers, start=0)
 
@@ -311,15 +309,6 @@ class PooledSession(InProcess):
     def _require_open(self, act: str) -> None:
         if self._closed:
             raise ValueError(f"{act} was called on a session that is closed; start another one")
-
-
-def _below(first: Any, second: Any) -> Any:
-    """Join rows of one model, in arrays or in tensors."""
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, second])
-    from draftwood.pytorch.tensors import below
-
-    return below(first, second)
 
 
 def forward(model: PooledModel, inputs: Sequence[ModelInput]) -> list[Any]:

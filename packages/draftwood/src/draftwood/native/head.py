@@ -1,6 +1,6 @@
 """Trained heads in C++: decoder layers that continue their target's hidden states.
 
-See head.h, and ``pytorch/heads/eagle.py`` for the computation.
+See head.h, and ``EagleHead`` of draftwood-torch for the computation.
 """
 
 import ctypes

@@ -3,10 +3,9 @@
 One spinner or bar on a terminal, and nothing of other libraries' own bars.
 """
 
-import io
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 
 
 @contextmanager
@@ -56,26 +55,6 @@ def counted_progress(message: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(message, total=None)
         yield lambda done, steps: bar.update(task, completed=done, total=steps)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep Transformers' progress bars and warnings away while the body runs.
-
-    Its settings are restored afterwards. Nothing happens where it is not imported by now.
-    """
-    logging = sys.modules.get("transformers.utils.logging")
-    if logging is None:
-        yield
-        return
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        # the bars write here; the one of the GGUF reader obeys no setting
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from draftwood.testing.statistics import chi_square, ranked_chi_square
 from draftwood.testing.steps import OneStep, one_step
 
 if TYPE_CHECKING:
-    from draftwood.pytorch.tiny import tiny_llama
+    from draftwood.optional import tiny_llama
 
 __all__ = [
     "Automaton",
@@ -64,4 +64,4 @@ __all__ = [
     "writing",
 ]
 
-__getattr__ = importer(__name__, {"draftwood.pytorch.tiny": ("tiny_llama",)})
+__getattr__ = importer(__name__, {"draftwood.optional": ("tiny_llama",)})

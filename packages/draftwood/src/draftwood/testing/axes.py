@@ -10,7 +10,7 @@ from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate, generate_batch
 from draftwood.engine.sequence import Sequence
 from draftwood.models.model import Model
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes.shape import Shape
@@ -93,11 +93,8 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
 
 
 def _tiny_target() -> Model:
-    torch_needed("check_drafter without a target")
-    from draftwood.pytorch.models.transformers import TransformersModel
-    from draftwood.pytorch.tiny import tiny_llama
-
-    return TransformersModel(tiny_llama(0, layers=4))
+    runner = backend("check_drafter without a target")
+    return runner.general_model(runner.tiny_llama(0, layers=4))
 
 
 def _check_law(verifier: Verifier, shape: Shape, target: np.ndarray, draft: np.ndarray) -> None:

@@ -12,15 +12,18 @@ from jaxtyping import Float
 from draftwood import methods
 from draftwood.drafters import MultiSource
 from draftwood.engine.method import Method
+from draftwood.models.cached import CachedModel
+from draftwood.models.decoder_model import DecoderModel
 from draftwood.models.model import Model, extend_in_chunks
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import SharedPasses
 from draftwood.native.library import available, library
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing.promises import Divergence, first_divergence
 
 if TYPE_CHECKING:
+    from draftwood.backend import Backend
     from draftwood.text.language_model import LanguageModel
 
 AUTOMATIC, NEVER = -1, 0
@@ -158,26 +161,17 @@ class _Road:
     def _no_native_attention(self) -> tuple[Model, Method]:
         if not self.is_native:
             raise NothingToSwitchError("the model does not run natively")
-
-        def run(hf_model: Any) -> Model:
-            from draftwood.pytorch.lean.model import LeanModel
-
-            return LeanModel(hf_model)
-
-        return self._plainly(run)
+        return self._plainly(_runner().lean_model)
 
     def _no_own_layers(self) -> tuple[Model, Method]:
-        _require_torch()
-        from draftwood.pytorch.models.general import general_model
-        from draftwood.pytorch.models.transformers import TransformersModel
-
-        if isinstance(self.lm.model, TransformersModel):
+        runner, model = _runner(), self.lm.model
+        if isinstance(model, CachedModel) and not isinstance(model, (DecoderModel, SharedPasses)):
             raise NothingToSwitchError("the model runs in its own code already")
-        return self._plainly(general_model)
+        return self._plainly(runner.general_model)
 
     def _plainly(self, run: Callable[[Any], Model]) -> tuple[Model, Method]:
         """Run the weights in float32 in another way."""
-        _require_torch()
+        _runner()
         self.loaded = self.loaded or self.load()
         model = run(self.loaded)
         return model, methods.build("plain", model)
@@ -189,9 +183,9 @@ class _Road:
         return load_pretrained(lm.name, dtype="float32", device=str(lm.model.device)).model
 
 
-def _require_torch() -> None:
+def _runner() -> "Backend":
     try:
-        torch_needed("running the weights in float32")
+        return backend("running the weights in float32")
     except ImportError as error:
         raise NothingToSwitchError(str(error)) from None
 

@@ -16,7 +16,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model
 from draftwood.native.formats import HeadSizes
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 
 
 def tiny_eagle(
@@ -132,11 +132,9 @@ def _tiny(
     config: HeadConfig, target: Model, draft_tokens: Sequence[int], seed: int, noise: float = 0.0
 ) -> TrainedHead:
     """New weights, with noise on all of them where those of a new network say all the same."""
-    torch_needed("a head of random weights")
-    from draftwood.pytorch.heads.networks import random_network
-
     tokens = np.array(draft_tokens or range(0, target.vocab_size, 2), np.int64)
-    return TrainedHead.of(random_network(config, seed, noise), tokens, target, "tiny")
+    network = backend("a head of random weights").random_network(config, seed, noise)
+    return TrainedHead.of(network, tokens, target, "tiny")
 
 
 def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:

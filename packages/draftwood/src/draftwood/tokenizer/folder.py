@@ -50,12 +50,9 @@ def open_tokenizer(folder: str | Path) -> AnyTokenizer:
 
 
 def _in_transformers(folder: Path) -> AnyTokenizer:
-    from draftwood.optional import torch_needed
+    from draftwood.optional import backend
 
-    torch_needed(f"a tokenizer without {WHOLE}, as in {folder},")
-    from draftwood.pytorch.loading.tokenizers import read_tokenizer
-
-    return read_tokenizer(folder)
+    return backend(f"a tokenizer without {WHOLE}, as in {folder},").tokenizer(folder)
 
 
 @contextmanager

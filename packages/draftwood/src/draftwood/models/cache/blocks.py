@@ -14,11 +14,10 @@ import numpy as np
 
 from draftwood.arrays import address_of, aligned, as_array
 from draftwood.models.cache.places import (
-    FAR_TOO_MUCH,
     PATIENCE,
     PLACES,
-    USUAL_PLACES,
     CacheSlice,
+    far_too_much,
 )
 from draftwood.models.model import CacheFullError
 from draftwood.native import library, structures
@@ -384,9 +383,8 @@ class BlockPool:
         now = len(self._refs) - self._spare
         stays = max(now, min(self._peak, self._peak_before))
         self._peak, self._peak_before, self._ended = now, self._peak, 0
-        least = FAR_TOO_MUCH * max(stays, USUAL_PLACES // PLACES)
         for slab in sorted(self._slabs, key=len, reverse=True):
-            if len(self._rows) < least:
+            if not far_too_much(PLACES * len(self._rows), PLACES * stays):
                 return
             addresses = {address_of(row) for row in slab}
             if addresses.isdisjoint(self._refs):

@@ -15,6 +15,11 @@ PATIENCE = 16
 """Requests per slot that end before a pool that is always in use is looked at."""
 
 
+def far_too_much(held: int, needed: int) -> bool:
+    """True if so many places are more than a pool keeps where these are needed."""
+    return held >= FAR_TOO_MUCH * max(needed, USUAL_PLACES)
+
+
 @dataclass(frozen=True)
 class CacheSlice:
     """Places of one sequence's new tokens: ``count`` of them in ``slot`` from ``start`` on."""

@@ -1,0 +1,73 @@
+"""MLPs of layers that are no plain ``GatedMLP``: gates with bounds, and mixtures of experts."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from draftwood.models.decoder import Decoder, Expert, Experts
+from draftwood_torch.lean.layer import GatedMLP
+from draftwood_torch.lean.linear import Network, ToLinear
+
+
+def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
+    """Build the MLP of a layer as its family has it."""
+    layer = decoder.layers[index]
+    if layer.experts is None:
+        assert layer.gate is not None
+        assert layer.up is not None
+        assert layer.down is not None
+        return _gated(decoder, Expert(layer.gate, layer.up, layer.down), linear)
+    networks = [_gated(decoder, expert, linear) for expert in layer.experts.networks]
+    return Mixture(layer.experts, networks)
+
+
+def _gated(decoder: Decoder, network: Expert, linear: ToLinear) -> GatedMLP:
+    activation, scales = decoder.sizes.activation, decoder.scales
+    if (scales.gate_slope, scales.gate_limit, scales.gated_shift) == (1.0, None, 0.0):
+        return GatedMLP(network, activation, linear)
+    return BoundedMLP(network, decoder, linear)
+
+
+class BoundedMLP(GatedMLP):
+    """A gated MLP within bounds, whose gate has a slope of its own (GPT-OSS)."""
+
+    def __init__(self, network: Expert, decoder: Decoder, linear: ToLinear) -> None:
+        super().__init__(network, decoder.sizes.activation, linear)
+        self.scales = decoder.scales
+
+    def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        gate, up = self.gate_up(rows).chunk(2, dim=-1)
+        slope, limit = self.scales.gate_slope, self.scales.gate_limit
+        if limit is not None:
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        gate = self.activation(gate * slope) / slope
+        return self.down(gate * (up + self.scales.gated_shift))
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Several gated MLPs, of which only those are run that a row chose."""
+
+    experts: Experts
+    networks: list[GatedMLP]
+
+    def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        shares, chosen = self.choose(rows)
+        mixed = torch.zeros_like(rows)
+        for expert in chosen.unique().tolist():
+            own, place = torch.where(chosen == expert)
+            mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
+        return mixed
+
+    def choose(
+        self, rows: Float[Tensor, "rows hidden"]
+    ) -> tuple[Float[Tensor, "rows chosen"], Int[Tensor, "rows chosen"]]:
+        """Shares and numbers of each row's experts."""
+        experts = self.experts
+        shares = functional.linear(rows, experts.router, experts.router_bias).softmax(-1)
+        kept, chosen = shares.topk(experts.routing.per_row)
+        sums_to_one = experts.routing.sums_to_one
+        return (kept / kept.sum(-1, keepdim=True) if sums_to_one else kept), chosen

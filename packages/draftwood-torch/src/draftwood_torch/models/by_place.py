@@ -1,0 +1,99 @@
+"""Models that hide tokens from each other by their places in the cache, whatever the mask says.
+
+Bark and GPT-Neo do. Where several sequences are run together, the tokens of all but one stand at
+other places than such a model thinks.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from draftwood.models.cache.places import CacheSlice
+from draftwood.storage.memory import is_lack_of_memory
+from draftwood.tree import DraftTree
+from draftwood_torch.models.pool import CachePool
+from draftwood_torch.models.run_cache import RunCache
+from draftwood_torch.models.tensor_input import TensorInput
+from draftwood_torch.tensors import as_tensor
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+RunPadded = Callable[[Sequence[TensorInput], RunCache], Tensor]
+"""Runs parts over a cache as rows of one pass; their logits [parts longest vocab]."""
+
+LONG, WIDE = 5, 5
+"""Tokens before a lone root, and nodes of a tree that stands behind a single token beside it."""
+
+_found: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()
+
+
+def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> bool:
+    """True if nodes of trees of unequal sizes miss in one pass what their masks show them.
+
+    Costs a pass over a few tokens, once for each model.
+
+    Keys and values before the trees are noise. Those of one row and the next differ in a single
+    token, which the mask shows: who gives both rows the same logits did not see it. A model that
+    cannot run this pass fails in its first one too, and is refused there.
+    """
+    if hf_model not in _found:
+        try:
+            _found[hf_model] = not _sees_all(pool, run)
+        except Exception as error:
+            if is_lack_of_memory(error):
+                raise
+            return False
+    return _found[hf_model]
+
+
+@torch.no_grad()
+def _sees_all(pool: CachePool, run: RunPadded) -> bool:
+    lone, wide = DraftTree.of([0], [-1]), DraftTree.of([0] * WIDE, [-1, *[0] * (WIDE - 1)])
+    trees = ((LONG, lone), (LONG, lone), (1, wide), (1, wide))
+    parts = [_behind(slot, before, tree) for slot, (before, tree) in enumerate(trees)]
+    logits = run(parts, _NoiseCache(pool, [part.place for part in parts]))
+    pairs = ((logits[0, 0], logits[1, 0]), (logits[2, WIDE - 1], logits[3, WIDE - 1]))
+    return not any(torch.equal(one, other) for one, other in pairs)
+
+
+def _behind(slot: int, before: int, tree: DraftTree) -> TensorInput:
+    """A tree behind so many tokens."""
+    positions = as_tensor(before + tree.depths)
+    place = CacheSlice(slot, before, len(tree))
+    tokens, sees = as_tensor(tree.tokens), as_tensor(tree.ancestors)
+    return TensorInput(tokens, positions, place, before, sees, positions)
+
+
+class _NoiseCache(RunCache):
+    """A cache that holds noise before the new tokens; rows come in pairs that differ in their last
+    token.
+    """
+
+    def __init__(self, pool: CachePool, places: Sequence[CacheSlice]) -> None:
+        super().__init__(pool, places)
+        self._noise = torch.Generator().manual_seed(0)
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor]:
+        return self._filled(key_states), self._filled(value_states)
+
+    def _filled(self, new: Tensor) -> Tensor:
+        """Noise and the new tokens behind it, [rows heads width dim]."""
+        rows, heads, _, dim = new.shape
+        noise = torch.randn(rows, heads, self.width, dim, generator=self._noise).to(new)
+        for row, place in enumerate(self.places):
+            if row % 2:
+                noise[row, :, : place.start - 1] = noise[row - 1, :, : place.start - 1]
+            end = place.start + place.count
+            noise[row, :, place.start : end] = new[row, :, : place.count]
+        return noise

@@ -1,0 +1,113 @@
+"""Batches rest from draft tokens that are never kept, and their texts stay what they are."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from test_hook_models import ALONE, MODELS, REFUSED, made
+from torch import Tensor
+
+import draftwood
+from draftwood.stats import Stats
+from draftwood.testing import tiny_llama
+from draftwood.tree import DraftTree
+from draftwood_torch.hook import drafted
+from draftwood_torch.hook.alone import run_alone
+from draftwood_torch.models.transformers import TransformersModel
+from thinning import thinned
+
+LONG = 90
+
+
+def rows(count: int = 6) -> Tensor:
+    return torch.tensor([random.Random(row).choices(range(1, 64), k=9) for row in range(count)])
+
+
+def padded() -> dict[str, Tensor]:
+    mask = torch.ones(6, 9, dtype=torch.long)
+    for row in range(6):
+        mask[row, :row] = 0
+    return {"inputs": rows() * mask, "attention_mask": mask}
+
+
+@pytest.fixture
+def always_resting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """No draft token is ever good enough; how many rounds rested."""
+    rested: list[int] = []
+    monkeypatch.setattr(drafted, "LEAST_KEPT", 100.0)
+
+    def counted(*arguments: Any) -> Tensor:
+        rested.append(1)
+        return run_alone(*arguments)
+
+    monkeypatch.setattr(drafted, "run_alone", counted)
+    return rested
+
+
+@pytest.mark.parametrize("method", thinned(["lookup", "recycling", "layer-skip", "suffix"], 4))
+@pytest.mark.parametrize("end", [None, 9])
+def test_greedy_batches_that_rest_write_what_generate_writes(
+    method: str, end: int | None, always_resting: list[int]
+) -> None:
+    model, options = (
+        tiny_llama(layers=4),
+        {"do_sample": False, "max_new_tokens": LONG, "pad_token_id": 0},
+    )
+    for inputs in ({"inputs": rows()}, padded()):
+        wanted = model.generate(**inputs, eos_token_id=end, **options)
+        hook = draftwood.custom_generate(method)
+        assert torch.equal(
+            model.generate(**inputs, eos_token_id=end, custom_generate=hook, **options), wanted
+        )
+    assert sum(always_resting) > 40
+
+
+@pytest.mark.parametrize("method", ["lookup", "recycling"])
+def test_a_seeds_text_does_not_depend_on_rest(method: str, always_resting: list[int]) -> None:
+    texts, model = [], tiny_llama(layers=3)
+    for name in ("plain", method):
+        torch.manual_seed(5)
+        hook = draftwood.custom_generate(name)
+        options = {"do_sample": True, "top_k": 0, "repetition_penalty": 1.2, "max_new_tokens": LONG}
+        texts.append(model.generate(rows(), custom_generate=hook, **options))
+    assert torch.equal(*texts)
+    assert sum(always_resting) > 40
+
+
+def test_rejection_sampling_never_rests(always_resting: list[int]) -> None:
+    """Its draws depend on what was drafted, so that a text for a seed would change with the
+    batch."""
+    model = tiny_llama(layers=3)
+    hook = draftwood.custom_generate("rsd-s", draft_model=tiny_llama(seed=1, layers=1))
+    model.generate(rows(), do_sample=True, max_new_tokens=30, custom_generate=hook)
+    assert not always_resting
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*REFUSED, *ALONE)])
+def test_a_run_of_single_tokens_is_a_run_of_lone_roots(name: str) -> None:
+    """Rows of different lengths, windows among them."""
+    target = TransformersModel(made(name))
+    sessions = [target.start() for _ in range(3)]
+    for number, session in enumerate(sessions):
+        session.extend([(5 * number + 3 * place) % 50 + 2 for place in range(3 + 5 * number)])
+    for tokens in ([4, 9, 7], [8, 8, 3]):
+        pairs = zip(sessions, tokens, strict=True)
+        wanted = [
+            session.forward(DraftTree.of([token], [-1])).logits[0] for session, token in pairs
+        ]
+        given = run_alone(target, sessions, tokens).logits
+        assert (given - torch.stack(wanted)).abs().max() <= 1e-4 * given.std()
+        for session in sessions:
+            session.commit([0])
+
+
+def test_good_draft_tokens_never_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[Stats] = []
+    monkeypatch.setattr(drafted, "run_alone", None)
+    prompt = torch.tensor([[5, 6, 7, 8] * 6]).expand(4, -1)
+    model = tiny_llama(layers=2)
+    hook = draftwood.custom_generate("lookup", report=reports.append)
+    bias = {"sequence_bias": [[[a, b], 99.0] for a, b in ((5, 6), (6, 7), (7, 8), (8, 5))]}
+    model.generate(prompt, do_sample=False, max_new_tokens=60, custom_generate=hook, **bias)
+    assert reports[0].block_efficiency > 3

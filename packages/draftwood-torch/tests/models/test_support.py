@@ -1,0 +1,64 @@
+"""Models that cannot run trees are refused in one line that says why."""
+
+import subprocess
+import sys
+
+import pytest
+from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
+
+from draftwood.testing import tiny_llama
+from draftwood_torch.models.support import require_tree_support
+
+
+def test_an_encoder_decoder_whose_text_part_is_a_decoder_is_refused() -> None:
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+    }
+    part = T5GemmaModuleConfig(**sizes, vocab_size=32, num_key_value_heads=2, head_dim=8)
+    model = T5GemmaForConditionalGeneration(
+        T5GemmaConfig(encoder=part, decoder=part, vocab_size=32)
+    )
+    with pytest.raises(ValueError, match="T5GemmaForConditionalGeneration is an encoder-decoder"):
+        require_tree_support(model)
+
+
+class PeftModel:
+    """PEFT's wrapper as far as it matters here."""
+
+    def get_base_model(self) -> object:
+        return tiny_llama(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            PeftModel(),
+            (
+                r"PeftModel wraps a model with adapters or learned"
+                r" prompts.*model\.merge_and_unload\(\)"
+            ),
+        ),
+        (object(), "object is no model of Transformers; give a PreTrainedModel, or a name"),
+    ],
+)
+def test_what_is_no_model_of_transformers_is_refused(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        require_tree_support(given)
+
+
+def test_load_says_it_in_one_line() -> None:
+    code = """if True:
+        import draftwood
+        class PeftModel:
+            def get_base_model(self): ...
+        try:
+            draftwood.load(PeftModel(), tokenizer=object())
+        except ValueError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("PeftModel wraps a model with adapters or learned prompts")
