@@ -60,7 +60,7 @@ from benchmarks.self_speculation.paired_counts import (
     speed,
 )
 from benchmarks.self_speculation.reduced_targets import KINDS, long_texts
-from benchmarks.training.drafters import Arm, eagle, train
+from benchmarks.training.drafters import Arm, chosen, eagle, train
 from draftwood.drafters import Eagle, Lm, Medusa
 from draftwood.engine.method import Method
 from draftwood.heads.folder import load
@@ -80,6 +80,7 @@ CHAIN = Widths((1,) * 4)
 TREE = BestFirst(depth=3, width=3, size=4)
 PLAIN = "plain"
 RELAXED = "specdec-relaxed"
+COMMAND = "python -m benchmarks.family train DATA --work FOLDER"
 
 # Heads
 
@@ -238,8 +239,8 @@ def tables(name: str) -> Iterator[Table]:
 def train_all(given: argparse.Namespace) -> None:
     """Train what is not there: heads by name, and looped decoders."""
     only = given.only.split(";") if given.only else None
-    arms = heads(given.tokens)
-    train(given.data, given.work, given.only, False, arms)
+    arms = chosen(heads(given.tokens), given.only)
+    train(given.data, given.work, arms, f"{COMMAND} --tokens {given.tokens}", measures=False)
     for name in LOOPED:
         if (only is None or name in only) and not looped_file(given.work, name).is_file():
             train_looped(given.work, name, given.steps)

@@ -1,13 +1,15 @@
 """Gain of a head that learns while it serves: one new task, and controls.
 
-    python -m benchmarks.learning run       # four arms, each resumable; then the table
+    python -m benchmarks.learning run       # all arms, each resumable; then the table
     python -m benchmarks.learning latency   # seconds of requests, with and without learning between
 
 Each arm lets a fresh head learn from the same requests. ``task`` asks them in one order, ``other
-order`` in another one; ``shuffled`` gives the learner states that belong to other rows, and must
-gain nothing. The first token is judged on further requests of the task and on everyday prompts, all
-answered greedily before anything is learnt: the share of places where the head's likeliest token is
-the target's. Tokens per pass come from decoding both sets before and after.
+order`` in another one. ``shuffled`` gives the learner states that belong to other rows: what it
+gains then it has from tokens alone. ``shuffled answers`` gives it the target's answers at other
+rows too, and must gain nothing. The first token is judged on further requests of the task and on
+everyday prompts, all answered greedily before anything is learnt: the share of places where the
+head's likeliest token is the target's. Tokens per pass come from decoding both sets before and
+after.
 """
 
 import argparse
@@ -32,7 +34,7 @@ from draftwood_bench.plan.prompts import load_prompts
 
 TASK = 'Give the people, things and colours of this sentence as a JSON object: "{}"'
 SENTENCES = "multi30k/train.en.gz"
-ARMS = ("task", "other order", "shuffled")
+ARMS = ("task", "other order", "shuffled", "shuffled answers")
 ROUND = 25
 """Requests after which the head catches up, as in an idle moment."""
 
@@ -81,9 +83,12 @@ def watched(
     return collector.buffer.texts, efficiency
 
 
-def shuffled(text: WatchedText, drawn: np.random.Generator) -> WatchedText:
-    """The same text with states of other rows."""
-    return replace(text, states=drawn.permutation(text.states))
+def shuffled(text: WatchedText, drawn: np.random.Generator, answers: bool) -> WatchedText:
+    """The same text with states of other rows, and with answers of others where asked for."""
+    final = text.final.copy()
+    if answers:
+        final[text.answer :] = drawn.permutation(final[text.answer :])
+    return replace(text, states=drawn.permutation(text.states), final=final)
 
 
 def run_arm(arm: str, plan: Plan) -> dict[str, Any]:
@@ -95,9 +100,9 @@ def run_arm(arm: str, plan: Plan) -> dict[str, Any]:
     gate = IdleGate()
     gate.enter()  # it learns in the foreground alone
     learning = lm.learn(round_rows=10**12, gate=gate)
-    if arm == "shuffled":
-        take, drawn = learning.take, np.random.default_rng(0)
-        learning.take = lambda text: take(shuffled(text, drawn))  # type: ignore[method-assign]
+    if arm.startswith("shuffled"):
+        take, drawn, answers = learning.take, np.random.default_rng(0), arm.endswith("answers")
+        learning.take = lambda text: take(shuffled(text, drawn, answers))  # type: ignore[method-assign]
     judged = {"task": task, "everyday": everyday}
     sets = {name: watched(lm, learning, each, plan.tokens) for name, each in judged.items()}
     before = {name: _figures(learning, *each) for name, each in sets.items()}

@@ -65,6 +65,7 @@ from draftwood_train.run import Training
 
 RECORDS = FOLDER / "records.jsonl"
 START = "lm, start"
+COMMAND = "python -m benchmarks.training.family train DATA --work FOLDER"
 HEADS = ("fspad", "block")
 BESIDE = {
     "fspad": ("eagle-1", "eagle-1, 2 layers"),
@@ -126,7 +127,8 @@ def arms(tokens: int) -> list[FamilyArm]:
 def training(arm: FamilyArm, data: Path, work: Path, tokens: int) -> Training:
     """The training of an arm, into its folder."""
     known = {each.name: each for each in arms(tokens)}
-    made: Training = training_of(arm, data, arm.folder(work))
+    command = f"{COMMAND} --tokens {tokens}"
+    made: Training = training_of(arm, data, arm.folder(work), command)
     if arm.start:
         made = replace(made, start=known[arm.start].folder(work))
     if not arm.drafted:

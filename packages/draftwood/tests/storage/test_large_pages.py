@@ -1,5 +1,6 @@
 """Large tensors ask for large pages, and small ones are left alone."""
 
+import mmap
 import sys
 from pathlib import Path
 
@@ -25,10 +26,9 @@ def flags_at(address: int) -> list[str]:
 
 @LINUX
 def test_large_tensors_ask_for_large_pages() -> None:
-    large, small = (
-        torch.empty(16 * LARGE_PAGE, dtype=torch.uint8),
-        torch.empty(64, dtype=torch.uint8),
-    )
+    # memory that nobody had before, as flags outlive who asked for them
+    large = torch.frombuffer(mmap.mmap(-1, 16 * LARGE_PAGE), dtype=torch.uint8)
+    small = torch.empty(64, dtype=torch.uint8)
     middle = large.data_ptr() + 8 * LARGE_PAGE
     assert "hg" not in flags_at(middle)
     before = flags_at(small.data_ptr())  # its neighbours on the heap may have asked already
