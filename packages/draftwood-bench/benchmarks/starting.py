@@ -31,6 +31,11 @@ MODELS = ("smollm2-135m", "gemma3-270m", "tinyllama-1.1b", "qwen2.5-coder-1.5b")
 OURS, PEER = "draftwood", "llama.cpp"
 PROMPT = "The capital of Australia is"
 
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+"""Of children: modules are compiled once, as an installation has them."""
+
 DRAFTWOOD = """
 import draftwood
 from draftwood.native.threads import set_threads
@@ -73,6 +78,7 @@ def started(python: Path, program: str) -> Started:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=ENVIRONMENT,
     )
     assert child.stdout
     told = next((line for line in child.stdout if line.startswith("first token")), None)

@@ -336,5 +336,5 @@ def _check_vocabulary(
         vocabulary
     ):
         raise ValueError(f"draft tokens must be some of the target's 0 to {vocabulary - 1}")
-    if len(np.unique(draft_tokens)) != len(draft_tokens):
+    if len(set(draft_tokens.tolist())) != len(draft_tokens):
         raise ValueError("draft tokens must differ from each other")
