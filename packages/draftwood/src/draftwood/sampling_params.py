@@ -65,6 +65,8 @@ class TextOption:
         wanted: its values in words, where bounds do not tell them.
         rule: for an option that changes logits by the text before them: what it does to a row
             where it is not the default.
+        in_steps: True if whole steps of the library obey it, see ``native/filters.py``; where
+            another option is not the default, Python makes the steps.
     """
 
     help: str
@@ -78,6 +80,7 @@ class TextOption:
     holds: Callable[[float], bool] | None = None
     wanted: str = ""
     rule: "Rule | None" = None
+    in_steps: bool = False
 
     @property
     def range(self) -> str:
@@ -236,6 +239,7 @@ class DrawingOptions(CheckedOptions):
         transformers="temperature",
         holds=lambda value: value == 0.0 or 1e-30 <= value <= 1e30,  # else no numbers in 32 bits
         wanted="0 (the likeliest token) or a number from 1e-30 to 1e30",
+        in_steps=True,
     )
     top_k: int = _option(
         0,
@@ -243,6 +247,7 @@ class DrawingOptions(CheckedOptions):
         "Keep the k likeliest tokens and ties with the last; 0 keeps all.",
         least=0,
         transformers="top_k",
+        in_steps=True,
     )
     top_p: float = _option(
         1.0,
@@ -252,6 +257,7 @@ class DrawingOptions(CheckedOptions):
         above=True,
         most=1,
         transformers="top_p",
+        in_steps=True,
     )
     min_p: float = _option(
         0.0,
@@ -260,6 +266,7 @@ class DrawingOptions(CheckedOptions):
         least=0,
         most=1,
         transformers="min_p",
+        in_steps=True,
     )
     repetition_penalty: float = _option(
         1.0,
@@ -269,18 +276,21 @@ class DrawingOptions(CheckedOptions):
         above=True,
         transformers="repetition_penalty",
         rule=_penalise_repetition,
+        in_steps=True,
     )
     presence_penalty: float = _option(
         0.0,
         "number",
         "Taken off the logits of tokens that the answer holds.",
         rule=_penalise_said,
+        in_steps=True,
     )
     frequency_penalty: float = _option(
         0.0,
         "number",
         "Taken off for each time that the answer holds a token.",
         rule=_penalise_said,
+        in_steps=True,
     )
     logit_bias: Mapping[int, float] | None = _option(
         None,
@@ -288,7 +298,16 @@ class DrawingOptions(CheckedOptions):
         "Added to the logits of single tokens; minus infinity bans one.",
         places=("server",),
         transformers="sequence_bias",
+        in_steps=True,
     )
+
+    @property
+    def in_steps(self) -> bool:
+        """True if whole steps of the library obey all options that are not their defaults."""
+        return all(
+            OPTIONS[each.name].in_steps or getattr(self, each.name) == each.default
+            for each in fields(DrawingOptions)
+        )
 
     @cached_property
     def rules(self) -> list[Rule]:

@@ -1,6 +1,7 @@
 """Steps that the library makes in one call are those that Python makes piece by piece."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -15,6 +16,7 @@ from draftwood.engine.scheduler import Scheduler
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
+from draftwood.sampling_params import OPTIONS
 from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -145,6 +147,18 @@ def test_what_only_python_can_do_is_done_there(
     assert len(found) > 1
     assert not made
     assert found[1].drafted == isinstance(drafter, Chatty)
+
+
+@pytest.mark.parametrize("name", ["top_k", "presence_penalty"])
+def test_options_that_the_library_does_not_know_are_left_to_python(
+    model: NativeModel, made: list[int], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new option is obeyed from its first day, by Python."""
+    for sampler, whole in ((Sampling(1.0, **{name: 2}), False), (Sampling(1.0), True)):  # type: ignore[arg-type]
+        monkeypatch.setitem(OPTIONS, name, replace(OPTIONS[name], in_steps=False))  # type: ignore[arg-type]
+        made.clear()
+        list(steps(sequence(model, Nothing(), None, max_new_tokens=4, sampler=sampler)))
+        assert bool(made) == whole
 
 
 def test_a_text_ends_where_its_context_does(model: NativeModel, made: list[int]) -> None:

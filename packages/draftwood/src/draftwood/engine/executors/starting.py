@@ -45,7 +45,7 @@ def _stepper(text: "Sequence") -> Stepper | None:
     Wanted is a rule that it has, on logits that options of sampling alone change.
     """
     options, sampler = text.options, text.options.sampler
-    if type(sampler) is not Sampling or type(text.rng) is not Rng:
+    if type(sampler) is not Sampling or not sampler.in_steps or type(text.rng) is not Rng:
         return None
     if options.logprobs is not None or options.bound is not None:
         return None
