@@ -34,7 +34,7 @@ PROMPT = "The capital of Australia is"
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 }
-"""Of children: modules are compiled once, as an installation has them."""
+"""Environment of children, whose modules are compiled once, as an installation has them."""
 
 DRAFTWOOD = """
 import draftwood
