@@ -304,10 +304,8 @@ class DrawingOptions(CheckedOptions):
     @property
     def in_steps(self) -> bool:
         """True if whole steps of the library obey all options that are not their defaults."""
-        return all(
-            OPTIONS[each.name].in_steps or getattr(self, each.name) == each.default
-            for each in fields(DrawingOptions)
-        )
+        others = (each for each in fields(DrawingOptions) if not OPTIONS[each.name].in_steps)
+        return all(getattr(self, each.name) == each.default for each in others)
 
     @cached_property
     def rules(self) -> list[Rule]:
@@ -412,11 +410,8 @@ def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) ->
 def takes_options(function: Called) -> Called:
     """Show every option of a text in a function's signature, for ``help`` and editors."""
     signature = inspect.signature(function)
-    own = [
-        each
-        for each in signature.parameters.values()
-        if each.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
+    parameters = signature.parameters.values()
+    own = [each for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
     options = [
         inspect.Parameter(
             each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +36,7 @@ class Gated(EndingChain):
     """
 
     name: ClassVar[str] = "gated"
-    gate: Callable[[int], bool] = open_gate
+    gate: Callable[[int], bool] = field(default=open_gate, repr=False)  # an address, in records
 
     @property
     def label(self) -> str:
