@@ -48,10 +48,10 @@ def _worth(stats: "Stats", parts: dict[str, float]) -> str:
     """
     price, nodes = sum(parts.values()), 1 + stats.drafted / stats.target_runs
     gain = stats.block_efficiency / price
-    others = ", ".join(f"{NAMES[name]} {parts[name]:.2f}" for name in NAMES if name in parts)
-    others = others.removeprefix(f"{NAMES['target']} ")
+    others = [f"{NAMES[name]} {parts[name]:.2f}" for name in NAMES if name in {*parts} - {"target"}]
+    told = ", ".join([f"over {nodes:.1f} nodes {parts['target']:.2f}", *others])
     return (
         f"drafts {'pay' if gain >= 1 else 'do not pay'} here: {stats.block_efficiency:.2f} tokens a"
-        f" step, which costs {price:.2f} plain passes (over {nodes:.1f} nodes {others}):"
+        f" step, which costs {price:.2f} plain passes ({told}):"
         f" {gain:.2f} times plain decoding"
     )

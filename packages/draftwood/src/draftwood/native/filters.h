@@ -159,7 +159,11 @@ private:
         const bool has_top_k = filters.top_k > 0 && filters.top_k < size;
         if (has_top_k) collect(scores, size, most, kth_largest(scores, size));
         if (filters.top_p < 1) keep_nucleus(scores, size, most, has_top_k);
-        else if (!has_top_k) collect(scores, size, most, most - LEAST * temperature);
+        else if (!has_top_k) {
+            // no fewer than min-p keeps, which weighs them
+            const float reach = filters.min_p > 0 ? 1 - std::log((float)filters.min_p) : LEAST;
+            collect(scores, size, most, most - std::min(reach, LEAST) * temperature);
+        }
         if (filters.min_p > 0)
             keep_if([&](size_t i) { return !(kept.weights[i] < (float)filters.min_p); });
         return true;
