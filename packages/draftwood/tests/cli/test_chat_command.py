@@ -125,7 +125,7 @@ def test_bad_input(target, mute):
 class Terminal:
     """`draftwood chat` on a terminal of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, kind: str = "dumb") -> None:
         self.screen, inner = pty.openpty()
         command = [sys.executable, "-m", "draftwood.cli.main", "chat", *arguments]
         self.process = subprocess.Popen(
@@ -133,7 +133,7 @@ class Terminal:
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env={**os.environ, "TERM": "dumb"},
+            env={**os.environ, "TERM": kind},
             start_new_session=True,
             preexec_fn=hear_ctrl_c,
         )
@@ -154,8 +154,10 @@ class Terminal:
         os.write(self.screen, text.encode())
 
 
-def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless):
-    terminal = Terminal("--model", endless, "--max-new-tokens", "900000", "--method", "plain")
+@pytest.mark.parametrize("kind", ["dumb", "xterm"])
+def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless, kind):
+    long = ("--max-new-tokens", "900000", "--method", "plain")
+    terminal = Terminal("--model", endless, *long, kind=kind)
     try:
         terminal.wait_for("> ")
         terminal.enter("hello\n")

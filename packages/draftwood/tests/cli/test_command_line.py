@@ -13,6 +13,11 @@ from draftwood.cli import main as module
 from draftwood.cli.main import main
 from draftwood.version import __version__
 
+OWN = (
+    *("generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"),
+    *("models", "config", "completion"),
+)
+
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120)
@@ -21,13 +26,11 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_bare_command_and_help_list_every_command():
     for result in (run(), run("--help"), run("-h")):
         assert result.exit_code == 0
-        for name in ("generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"):
+        for name in OWN:
             assert name in result.stdout
 
 
-@pytest.mark.parametrize(
-    "name", ["generate", "chat", "methods", "fetch", "compare", "check", "tune", "demo"]
-)
+@pytest.mark.parametrize("name", OWN)
 def test_every_command_explains_itself_with_an_example(name):
     result = run(name, "--help")
     assert result.exit_code == 0

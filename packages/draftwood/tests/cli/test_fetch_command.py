@@ -54,7 +54,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
         built.append((file.name, "as it is"))
         place(folder, file.name)
 
-    monkeypatch.setattr(packages, "write_description", describe)
+    monkeypatch.setattr("draftwood.loading.gguf_blocks.write_description", describe)
     monkeypatch.setattr(packages, "builtins", lambda: for_all)
     monkeypatch.setattr("draftwood.loading.origin.builtins", lambda: for_all)
     return built

@@ -62,6 +62,19 @@ def test_seed_reproduces_and_sampling_options_arrive(target):
     assert narrow == written("hello", "--model", target, "--max-new-tokens", "16")["text"]
 
 
+def test_a_prediction_drafts_the_same_text(target, tmp_path):
+    options = ("hello", "--model", target, "--max-new-tokens", "40")
+    wanted, file = written(*options), tmp_path / "expected.txt"
+    file.write_text(wanted["text"])
+    made = written(*options, "--prediction", str(file))
+    assert made["text"] == wanted["text"]
+    assert made["stats"]["sources"]["prediction"]["accepted"] > 20
+    asked = ("generate", *options, "--prediction")
+    assert "cannot read" in refused(*asked, str(tmp_path / "missing"))
+    told = refused(*asked, str(file), "--method", "plain")
+    assert "does not draft along a prediction" in told
+
+
 def test_stop_ends_the_text(target):
     text = written("hello", "--model", target, "--max-new-tokens", "12")["text"]
     made = written("hello", "--model", target, "--max-new-tokens", "12", "--stop", text[3:5])

@@ -73,6 +73,20 @@ REFUSALS = {
     "schema": ("generate hi --json-schema broken.json", "the JSON schema is no JSON"),
     "no schema": ("generate hi --json-schema nowhere.json", "cannot read nowhere.json"),
     "both": ("generate hi --json-schema object.json --grammar object.json", "not both"),
+    "no prompt": ("generate", "Missing argument 'PROMPT'"),
+    "two prompts": ("generate hi --file object.json", "leave PROMPT out"),
+    "prompt's file": ("generate @nowhere.txt", "there is no file nowhere.txt"),
+    "system file": ("chat --system @nowhere.txt", "there is no file nowhere.txt"),
+    "raw system": ("generate hi --raw --system hi", "leave --raw out"),
+    "context": ("generate hi --context 1", "not in the range"),
+    "threads": ("chat --threads 0", "not in the range"),
+    "chat's name": ("chat --save a/b", "a chat's name has"),
+    "no chat": ("chat --resume fox", "no chat is named 'fox'"),
+    "another model's chat": ("chat --resume ours", "go on with --model stories-15m"),
+    "config key": ("config set generate.sede 1", "did you mean seed?"),
+    "shell": ("completion csh", "is not one of"),
+    "pull": ("models pull smolm2-135m", "did you mean smollm2-135m"),
+    "remove": ("models remove smolm2-135m --yes", "did you mean smollm2-135m"),
     "chat": ("chat --method recyclin", "did you mean recycling"),
     "chat model": ("chat --model smolm2-135m", "did you mean smollm2-135m"),
     "chat options": ("chat --temperature nan", "temperature must be"),
@@ -99,6 +113,11 @@ REFUSALS = {
 ANSWERS = {
     "methods": ("methods", "auto"),
     "methods in JSON": ("methods --json", '"needs_draft_model"'),
+    "models": ("models --json", '"licence"'),
+    "disk": ("models disk --json", '"bytes"'),
+    "config": ("config show --json", "{}"),
+    "config's file": ("config path", os.devnull),
+    "completion": ("completion bash", "_DRAFTWOOD_COMPLETE"),
     "plan": ("plan --parameters 7B --hardware a100-80g", "Draft by "),
     "plan by tokens": ("plan --parameters 7B --hardware h100 --source head=3.6@60", "Draft by "),
 }
@@ -112,11 +131,15 @@ def words(command: str | Sequence[str]) -> list[str]:
 def place(tmp_path: Path) -> Path:
     (tmp_path / "broken.json").write_text('{"type": ')
     (tmp_path / "object.json").write_text('{"type": "object"}')
+    (tmp_path / "home" / "chats").mkdir(parents=True)
+    saved = tmp_path / "home" / "chats" / "ours.json"
+    saved.write_text('{"form": 1, "model": "stories-15m", "messages": [], "system": null}')
     return tmp_path
 
 
 def run(place: Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(place / "hub")}
+    environment["DRAFTWOOD_HOME"] = str(place / "home")
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         **{"cwd": place, "env": environment, "stdin": subprocess.DEVNULL},
@@ -145,9 +168,9 @@ def test_lists_and_arithmetic_do_without_pytorch(name: str, place: Path) -> None
 
 def test_every_help_does_without_pytorch(place: Path) -> None:
     """But those of ``train``'s recipes, whose options are the recipes' own fields."""
-    groups = ("bench", "train", "datastore")
+    groups = ("bench", "train", "datastore", "models", "config")
     plain = [name for name in commands.list_commands(ALONE) if name not in groups]
-    inner = [f"{group} {name}" for group in ("bench", "datastore") for name in _inside(group)]
+    inner = [f"{group} {name}" for group in groups if group != "train" for name in _inside(group)]
     code = "from draftwood.cli.main import main\nimport sys\nfrom click.testing import CliRunner\n"
     code += (
         "for line in sys.argv[1:]:\n    done = CliRunner().invoke(main, [*line.split(), '-h'])\n"
@@ -248,8 +271,8 @@ def interrupted(
 @pytest.mark.parametrize("after", thinned([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15], 3))
 def test_ctrl_c_is_one_line_in_the_first_moments(after: float, target: str) -> None:
     code = f"from draftwood.cli.start import main; {BEGUN}; main()"
-    found = interrupted(code, after, "generate", "hi", "--model", target)
-    assert found[:2] == (130, "draftwood: stopped\n")
+    status, said, _ = interrupted(code, after, "generate", "hi", "--model", target)
+    assert (status, said.lstrip("\n")) == (130, "draftwood: stopped\n")
 
 
 @pytest.mark.parametrize("after", thinned([0.05, 0.5, 1.0], 3, 1))

@@ -14,14 +14,19 @@ from draftwood.cli import costs
 from draftwood.cli.curve_view import draw_curve
 from draftwood.costs import calibration, disturbance
 from draftwood.costs.curve import FULL, Curve
+from draftwood.costs.following import Following
 from draftwood.native import library
+from draftwood.stats import Step
 from draftwood.storage.home import home
+from draftwood.tree import DraftTree
 
 TRAINING_FREE = [
     recipe.name
     for recipe in methods.known().values()
     if recipe.lossless and methods.lacking(recipe, ()) is None and recipe.name != "plain"
 ]
+
+SAW = Following.saw  # other tests follow nothing
 
 
 @pytest.fixture(autouse=True)
@@ -309,3 +314,20 @@ def test_a_lone_size_and_terminals_without_braille():
     assert plain.isascii()
     assert "*" in plain
     assert "2 s" in plain or "2000 ms" in plain
+
+
+def steps_of(nodes: int, tokens: int, seconds: float) -> costs.Cost:
+    spent = {"draft": 1e-4, "target": seconds, "verify": 1e-5}
+    step = Step([1] * tokens, nodes - 1, tokens - 1, spent, DraftTree.chain([1] * nodes))
+    return costs.Cost([step] * 40)
+
+
+def test_expected_speed_ups_are_those_of_passes_as_texts_make_them(monkeypatch):
+    """Passes over one node are faster in a row, those that sources learn of are slower."""
+    monkeypatch.setattr(Following, "saw", SAW)
+    curve = Curve((1, 4, 16), (3.14e-3, 3.5e-3, 6e-3))
+    plain, drafted = steps_of(1, 1, 2.67e-3), steps_of(4, 2, 3.47e-3)
+    found = drafted.as_json(costs.corrected(curve, (plain, drafted)), plain.stats)
+    assert found["expected_speed_up"] == pytest.approx(found["seen_speed_up"], rel=0.01)
+    measured = drafted.as_json(curve, plain.stats)
+    assert measured["expected_speed_up"] > 1.1 * measured["seen_speed_up"]

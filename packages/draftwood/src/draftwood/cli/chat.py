@@ -1,67 +1,76 @@
 """`draftwood chat`: a conversation."""
 
-import difflib
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.cli import options
-from draftwood.cli.generate import details
-from draftwood.cli.race import race
-from draftwood.cli.terminal import notes, say_summary, summary
-from draftwood.cli.tree_view import say_tree
+from draftwood.cli import chats, completers, options
+from draftwood.cli.chats import SavedChat
+from draftwood.cli.conversation import Conversation, Manner
+from draftwood.cli.terminal import notes
 from draftwood.sampling_params import sampling_params
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
     from draftwood.model_names import ModelNames
-    from draftwood.text.language_model import LanguageModel
-    from draftwood.text.stream import Stream
-
-HELP = {
-    "/help": "this list",
-    "/method NAME TREE": "decode by another method and tree; without a name says which is in use",
-    "/stats": "what the conversation took so far",
-    "/tree N": "the draft tree of the answer's forward pass N; without N the one that gave most",
-    "/race TEXT": "an answer to TEXT, or the last one, written plainly too: the same, both speeds",
-    "/clear": "forget the conversation",
-    "/exit": "leave; so does Ctrl-D",
-}
 
 
 @click.command(short_help="Talk with a model.")
+@options.system
+@click.option(
+    "--save",
+    metavar="NAME",
+    help="Save the conversation under this name, after each answer.",
+)
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=chats.NEWEST,
+    metavar="[NAME]",
+    shell_complete=completers.chats,
+    help="Go on with a saved conversation, and save it; without NAME the newest.",
+)
 @options.model_options
+@options.threads
 @options.overlap
 @options.method
 @options.tree
-@options.text_options(without=("raw", "json_schema", "grammar"), max_new_tokens=512)
+@options.text_options(without=("raw", "json_schema", "grammar", "prediction"), max_new_tokens=512)
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @click.option(
     "--show-tree",
     is_flag=True,
     help="Draw on stderr, after each answer, the draft tree of which most was accepted.",
 )
+@options.colour
 def chat(
+    system: str | None,
+    save: str | None,
+    resume: str | None,
     names: "ModelNames",
     overlap: bool,
     method: str | None,
     tree: str | None,
     inexact: bool,
     show_tree: bool,
+    colour: bool,
     **decoding: object,
 ) -> None:
     """Talk with a model. It remembers the conversation; Ctrl-C stops an answer, Ctrl-D leaves,
     /help lists commands.
 
-    Where standard input is no terminal, every line of it is one turn.
+    Where standard input is no terminal, every line of it is one turn. In a message @FILE puts the
+    text of a file, and @@ is an @. Nothing is saved unless --save, --resume or /save asks for it.
 
     \b
     Examples:
       draftwood chat --temperature 0.7
+      draftwood chat --system "Answer in one sentence." --save foxes
+      draftwood chat --resume foxes
       printf 'Name a colour.\\nAnother one.\\n' | draftwood chat
     """
     from draftwood import methods
@@ -79,18 +88,42 @@ def chat(
         given = ", ".join(idle)
         notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
     sampling_params(None, decoding)  # refused before anything is loaded
+    saved_as, begun = _begun(names.model, save, resume)
+    if system is not None:
+        begun = replace(begun, system=system)
     loaded = options.load(names, overlap=overlap)
-    interactive = sys.stdin.isatty()
-    options_of_texts = {"exact": not inexact, **decoding}
-    conversation = Conversation(loaded, method, options_of_texts, interactive, show_tree, tree)
-    if interactive:
-        model = f"{names.model}, {conversation.lm.method.name}"
-        notes().print(f"{model}. /help lists commands, Ctrl-D leaves.", style="dim")
+    manner = Manner(sys.stdin.isatty(), show_tree, colour)
+    own = {"exact": not inexact, **decoding}
+    conversation = Conversation(loaded, method, own, manner, begun, tree, saved_as)
+    if manner.interactive:
+        _greet(names.model, conversation)
     calibration = loaded.calibration
-    for line in _lines(interactive, calibration):
+    for line in _lines(manner.interactive, calibration):
         if line.strip() and not conversation.take(line.strip()):
             break
     calibration.keep("draftwood chat")
+
+
+def _begun(model: str, save: str | None, resume: str | None) -> tuple[str | None, SavedChat]:
+    """The name under which the conversation is saved, and what was said before.
+
+    Raises:
+        ValueError: for names of chats that are or are not there, and a chat of another model.
+    """
+    begun = SavedChat(chats.identity(model))
+    if resume is not None:
+        resume, begun = chats.read(resume)
+        begun.require_model(resume, model)
+    if save is not None and save != resume:
+        chats.require_new(save)
+    return save or resume, begun
+
+
+def _greet(model: str, conversation: Conversation) -> None:
+    told = f"{model}, {conversation.lm.method.name}"
+    if conversation.messages:
+        told += f", {conversation.saved_as} goes on after {len(conversation.messages) // 2} answers"
+    notes().print(f"{told}. /help lists commands, Ctrl-D leaves.", style="dim", markup=False)
 
 
 def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
@@ -114,161 +147,3 @@ def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
         except EOFError:
             click.echo("", err=True)
             return
-
-
-class Conversation:
-    """Messages so far, and the method that answers.
-
-    Raises:
-        ValueError: where the model cannot hold a conversation.
-    """
-
-    def __init__(
-        self,
-        loaded: "LanguageModel",
-        method: str | None,
-        decoding: dict[str, object],
-        interactive: bool,
-        show_tree: bool = False,
-        tree: str | None = None,
-    ) -> None:
-        from draftwood.stats import Stats
-
-        self.loaded, self.lm = loaded, loaded.with_method(method, tree=tree)
-        if self.lm.tokenizer.chat_template is None:
-            raise ValueError(
-                f"{self.lm.name} has no chat template, so it cannot hold a conversation; "
-                "use draftwood generate --raw, or a model tuned for chat"
-            )
-        self.decoding, self.interactive, self.show_tree = decoding, interactive, show_tree
-        self.messages: list[dict[str, str]] = []
-        self.asked: list[dict[str, str]] = []  # what the newest answer answers
-        self.stream: Stream | None = None  # of the newest answer
-        self.stats = Stats()
-
-    def take(self, line: str) -> bool:
-        """Obey a command or answer; False ends the conversation."""
-        if re.fullmatch(r"/\w+(\s.*)?", line):  # "/usr/bin is what?" is a question
-            return self._obey(*line.split(maxsplit=1))
-        self._answer(line)
-        return True
-
-    def _obey(self, command: str, argument: str = "") -> bool:
-        if command in ("/exit", "/quit"):
-            return False
-        if command == "/clear":
-            self.messages, self.asked, self.stream = [], [], None
-            self._say("the conversation is forgotten")
-        elif command == "/stats":
-            for text in [summary(self.stats, self.lm.method.name), *details(self.stats, self.lm)]:
-                self._say(text)
-        elif command == "/method":
-            self._change_method(argument.strip())
-        elif command == "/tree":
-            self._draw(argument.strip())
-        elif command == "/race":
-            self._race(argument.strip())
-        elif command == "/help":
-            for name, meaning in HELP.items():
-                self._say(f"{name:18}{meaning}")
-        else:
-            near = difflib.get_close_matches(command, [name.split()[0] for name in HELP], n=1)
-            self._say(
-                f"there is no command {command};"
-                f" {f'did you mean {near[0]}?' if near else '/help lists them'}"
-            )
-        return True
-
-    def _change_method(self, wanted: str) -> None:
-        name, _, tree = wanted.partition(" ")
-        try:
-            if name:
-                self.lm = self.loaded.with_method(name, tree=tree.strip() or None)
-        except ValueError as error:
-            self._say(str(error))
-        else:
-            self._say(f"method: {self.lm.method.name}")
-
-    def _draw(self, number: str) -> None:
-        if self.stream is None:
-            self._say("there is no answer yet whose trees could be drawn")
-        elif number and not number.isdecimal():
-            self._say(f"/tree takes the number of a forward pass, got {number}")
-        else:
-            try:
-                say_tree(self.stream, self.lm.tokenizer, int(number) if number else None)
-            except ValueError as error:
-                self._say(str(error))
-
-    def _race(self, text: str) -> None:
-        """Write an answer twice; the conversation stays as it is."""
-        asked = [*self.messages, {"role": "user", "content": text}] if text else self.asked
-        if not asked:
-            self._say("there is no question yet; ask one, or give it: /race Name a colour.")
-        elif self.lm.method.name == "plain":
-            self._say("plain would race with itself; /method auto takes another one")
-        elif self._fits(asked):
-            try:
-                prompt = self.lm.encode(asked)
-                race(self.loaded, self.lm, prompt, self.decoding, notes())
-            except KeyboardInterrupt:
-                if not self.interactive:
-                    raise
-                self._say("stopped")
-
-    def _answer(self, text: str) -> None:
-        question = {"role": "user", "content": text}
-        asked = [*self.messages, question]
-        if not self._fits(asked):
-            return
-        stream = self.lm.stream(asked, **self.decoding)  # type: ignore[arg-type]
-        self.asked, self.stream = asked, stream
-        stopped = self._print(stream)
-        result = stream.result
-        self.stats += result.stats
-        # a question without an answer would break templates in which the roles take turns
-        if result.text:
-            self.messages += [question, {"role": "assistant", "content": result.text}]
-        if stopped:
-            self._say("stopped")
-        elif result.finish_reason == "length":
-            self._explain_cut(len(result.token_ids))
-        if self.show_tree:
-            say_tree(stream, self.lm.tokenizer)
-        if self.interactive:
-            say_summary(result.stats, result.method)
-
-    def _print(self, stream: "Stream") -> bool:
-        """Show the answer as it comes; True if the user stopped it."""
-        try:
-            for piece in stream:
-                click.echo(piece, nl=False)
-        except KeyboardInterrupt:
-            click.echo()
-            if not self.interactive:  # nobody is there to go on
-                raise
-            return True
-        click.echo()
-        return False
-
-    def _fits(self, messages: list[dict[str, str]]) -> bool:
-        limit, tokens = self.lm.model.context_length, len(self.lm.encode(messages))
-        if limit is None or tokens < limit:
-            return True
-        self._say(
-            f"the conversation would have {tokens} tokens, the model reads at most {limit}; /clear"
-            " starts a new one"
-        )
-        return False
-
-    def _explain_cut(self, written: int) -> None:
-        if written >= int(self.decoding["max_new_tokens"]):  # type: ignore[call-overload]
-            self._say(f"cut after {written} tokens; --max-new-tokens allows more")
-        else:
-            self._say(
-                f"the model's context of {self.lm.model.context_length} tokens is full; /clear"
-                " starts a new one"
-            )
-
-    def _say(self, text: str) -> None:
-        notes().print(text, style="dim", soft_wrap=True, markup=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli import options
+from draftwood.cli import completers, options
 from draftwood.cli.terminal import depths, output, progress
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
@@ -52,6 +52,7 @@ class Result:
     required=True,
     callback=options.method_names,
     metavar="A,B,C",
+    shell_complete=completers.methods,
     help="Plain is always run too.",
 )
 @click.option(
@@ -60,9 +61,11 @@ class Result:
     help="One prompt per line; with the ending .jsonl one object per line, with prompt or turns.",
 )
 @options.model_options
+@options.threads
 @options.tree
 @options.overlap
 @options.text_option("max_new_tokens", 64)
+@options.text_option("context")
 @options.text_option("temperature")
 @options.text_option("seed", 0)
 @options.text_option("raw")
@@ -70,7 +73,7 @@ class Result:
 @options.as_json
 @click.pass_context
 def compare(
-    context: click.Context,
+    command: click.Context,
     prompts: tuple[str, ...],
     methods: list[str],
     prompts_file: Path | None,
@@ -110,7 +113,7 @@ def compare(
         _print_table(results)
         _print_divergences(results, plain.tokenizer)
     if any(result.identical_to_plain is False for result in results.values()):
-        context.exit(1)
+        command.exit(1)
 
 
 def run(

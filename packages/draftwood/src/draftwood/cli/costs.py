@@ -1,6 +1,7 @@
 """Measure the steps of methods on a few short texts."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,11 +39,17 @@ class Cost:
         return Stats.of(self.steps)
 
     def as_json(self, curve: "Curve", plain: "Stats") -> dict[str, float]:
-        """The numbers that are printed; the expected speed-up is that of docs/how-it-works.md."""
+        """The numbers that are printed; the expected speed-up is that of docs/how-it-works.md.
+
+        Args:
+            curve: of passes as texts make them; see ``corrected``.
+            plain: decoding without drafts.
+        """
         stats, runs = self.stats, len(self.steps)
         target = sum(curve(1 + step.drafted) for step in self.steps)
         seconds = (stats.seconds["draft"] + target + stats.seconds["verify"]) / runs
-        plainly = curve(1) + plain.seconds["verify"] / plain.target_runs
+        around = plain.seconds["draft"] + plain.seconds["verify"]
+        plainly = curve(1) + around / plain.target_runs
         return {
             "draft_seconds_per_run": round(stats.seconds["draft"] / runs, 9),
             "nodes_per_run": round(1 + stats.drafted / runs, 3),
@@ -50,6 +57,22 @@ class Cost:
             "expected_speed_up": round(stats.block_efficiency * plainly / seconds, 4),
             "seen_speed_up": round(stats.tokens_per_second / plain.tokens_per_second, 4),
         }
+
+
+def corrected(curve: "Curve", costs: Iterable[Cost]) -> "Curve":
+    """Correct a measured curve by the passes of texts.
+
+    A measured pass follows one of another size, and hands out nothing: passes of texts of one size
+    in a row are faster, and those that sources learn of are slower.
+    """
+    from draftwood.costs.following import Following
+    from draftwood.sampling import PassTime
+
+    following = Following(curve)
+    for cost in costs:
+        for step in cost.steps:
+            following.saw(PassTime(1 + step.drafted, 0.0, step.seconds["target"]))
+    return following.curve
 
 
 def write(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from draftwood.cli import options
+from draftwood.cli import completers, options
 from draftwood.loading.names import BUILTIN_NAMES
 
 
@@ -24,7 +24,13 @@ from draftwood.loading.names import BUILTIN_NAMES
       draftwood fetch tinyllama-1.1b stories-15m --json
     """,
 )
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+    shell_complete=completers.model_names,
+)
 @click.option(
     "--dtype",
     help="What they will be loaded in; float32 keeps the very numbers of quantised files.",

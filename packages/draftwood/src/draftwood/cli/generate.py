@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options, processes
+from draftwood.cli.painter import writer
 from draftwood.cli.step_view import step_lines
 from draftwood.cli.terminal import depths, notes, say_summary, summary
+from draftwood.cli.text_files import with_files
 from draftwood.cli.tree_view import say_tree
 from draftwood.sampling_params import sampling_params
 
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Write a text for a prompt.")
-@click.argument("prompt")
+@click.argument("prompt", required=False)
+@click.option(
+    "--file", type=options.TextFile(), metavar="FILE", help="Read the prompt from a file."
+)
+@options.system
 @options.model_options
+@options.threads
 @options.method
 @options.tree
 @options.overlap
@@ -41,9 +48,12 @@ if TYPE_CHECKING:
     "--show-tree", is_flag=True, help="Draw on stderr the draft tree of which most was accepted."
 )
 @options.tp
+@options.colour
 @options.as_json
 def generate(
-    prompt: str,
+    prompt: str | None,
+    file: str | None,
+    system: str | None,
     names: "ModelNames",
     method: str | None,
     tree: str | None,
@@ -52,16 +62,19 @@ def generate(
     answers: int,
     show_stats: bool,
     show_tree: bool,
+    colour: bool,
     as_json: bool,
     **decoding: Any,
 ) -> None:
-    """Write a text for PROMPT; - reads it from standard input.
+    """Write a text for PROMPT, in which @FILE puts the text of a file and @@ is an @; - reads it
+    from standard input, --file from a file.
 
     Text appears as it is accepted.
 
     \b
     Examples:
       draftwood generate "Name the planets." --show-tree
+      draftwood generate "What does @main.py do?" --system "Answer in one sentence."
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "Name a colour." --draft-model smollm2-135m-ctc
@@ -76,29 +89,32 @@ def generate(
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     names.require()
     sampling_params(None, decoding)  # refused before anything is loaded
-    if prompt != "-":
-        require_prompt(prompt)
+    written = given_prompt(prompt, file)
+    if system is not None and decoding["raw"]:
+        raise ValueError("--system belongs to a chat; leave --raw out, or write it into the prompt")
     processes.run_over(names.tp, names.model, names.dtype, names.device)
-    if processes.leads():
-        prompt = read_prompt(prompt)
+    if written is None and processes.leads():
+        written = read_prompt()
     lm = options.load(names, method, overlap, measure=False, tree=tree)
+    asked = options.messages(lm, written or "", system)
     if answers > 1:
-        result = lm.generate(prompt, n=answers, exact=not inexact, **decoding)
+        result = lm.generate(asked, n=answers, exact=not inexact, **decoding)
         _print_answers(result, lm, decoding["seed"], as_json, show_stats)
         if show_stats:
             _print_instructions(lm)
         lm.calibration.keep("draftwood generate")
         return
-    stream, since = lm.stream(prompt, exact=not inexact, **decoding), time.perf_counter()
+    place = writer(colour and not _is_form(decoding))
+    stream, since = lm.stream(asked, exact=not inexact, **decoding), time.perf_counter()
     try:
         for piece in stream:
             if len(stream.steps) == 1:  # the prompt's
                 since = time.perf_counter()
             if not as_json:
-                click.echo(piece, nl=False)
+                place.write(piece)
     finally:  # what is said after the text begins on a line of its own
         if not as_json:
-            click.echo()
+            place.end()
     result, wall = stream.result, time.perf_counter() - since
     if as_json:
         click.echo(json.dumps(result.as_json()))
@@ -112,19 +128,39 @@ def generate(
     lm.calibration.keep("draftwood generate")
 
 
-def read_prompt(prompt: str) -> str:
-    """Return the prompt, read from standard input if it is ``-``.
+def given_prompt(prompt: str | None, file: str | None) -> str | None:
+    """Return the prompt, with the files that it names; None for one on standard input.
+
+    Args:
+        file: text of the file that holds it.
+
+    Raises:
+        click.UsageError: for no prompt, and for two.
+        ValueError: for an empty one, and for a file that is not there.
+    """
+    if (prompt is None) == (file is None):
+        several = "--file holds the prompt; leave PROMPT out, or write @FILE into it"
+        missing = "Missing argument 'PROMPT': give some text, --file FILE, or - for standard input"
+        raise click.UsageError(missing if file is None else several)
+    if prompt == "-":
+        return None
+    written = with_files(prompt) if file is None else file.removesuffix("\n")  # type: ignore[arg-type]
+    require_prompt(written)
+    return written
+
+
+def read_prompt() -> str:
+    """Return the prompt from standard input.
 
     Raises:
         ValueError: for one that is empty or no text.
     """
-    if prompt == "-":
-        try:
-            prompt = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"standard input is not UTF-8 text: {error.reason} at byte {error.start}"
-            ) from None
+    try:
+        prompt = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"standard input is not UTF-8 text: {error.reason} at byte {error.start}"
+        ) from None
     require_prompt(prompt)
     return prompt
 
@@ -133,6 +169,11 @@ def require_prompt(prompt: str) -> None:
     """Raise ValueError for an empty prompt."""
     if not prompt.strip():
         raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
+
+
+def _is_form(decoding: dict[str, Any]) -> bool:
+    """True for texts that are no Markdown: JSON, those of a grammar, and what goes on raw."""
+    return any(decoding[name] for name in ("raw", "json_schema", "grammar"))
 
 
 def _print_answers(

@@ -14,11 +14,15 @@ import click
 from draftwood.cli.chat import chat
 from draftwood.cli.check import check
 from draftwood.cli.compare import compare
+from draftwood.cli.completion import completion
+from draftwood.cli.config import config
+from draftwood.cli.configuration import WITHOUT, defaults
 from draftwood.cli.datastore import datastore
 from draftwood.cli.demo import demo
 from draftwood.cli.fetch import fetch
 from draftwood.cli.generate import generate
 from draftwood.cli.methods import methods
+from draftwood.cli.models import models
 from draftwood.cli.tune import tune
 from draftwood.optional import entry_points
 from draftwood.version import __version__
@@ -201,11 +205,17 @@ def main(context: click.Context, debug: bool) -> None:
       draftwood generate "Why is the sky blue?"
       draftwood compare "Count to ten." --methods auto,suffix
     """
-    if context.invoked_subcommand is None:
+    name = context.invoked_subcommand
+    if name is None:
         click.echo(context.get_help())
+    elif name not in WITHOUT:
+        context.default_map = {name: defaults(context, name)}
 
 
-COMMANDS = (generate, chat, methods, fetch, compare, check, tune, datastore, demo)
+COMMANDS = (
+    *(generate, chat, methods, fetch, compare, check, tune, datastore, demo),
+    *(models, config, completion),
+)
 for command in COMMANDS:
     main.add_command(command)
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from draftwood import methods
+from draftwood.cli import completers
+from draftwood.cli.text_files import read_text, with_files
 from draftwood.loading.names import DEFAULT_MODEL as DEFAULT_MODEL
 from draftwood.methods import trees
 from draftwood.methods.drafts import Drafts
@@ -32,11 +33,14 @@ class TextFile(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return Path(value).read_text(encoding="utf-8")
-        except OSError as error:
-            self.fail(f"cannot read {value}: {error.strerror}", param, ctx)
-        except UnicodeDecodeError:
-            self.fail(f"{value} is not UTF-8 text", param, ctx)
+            return read_text(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        return completers.files(ctx, param, incomplete)
 
 
 def text_option(name: str, default: Any = None, help: str | None = None) -> Decorator:
@@ -55,7 +59,7 @@ def text_option(name: str, default: Any = None, help: str | None = None) -> Deco
         return click.option(flag, is_flag=True, **more)
     if option.kind == "stops":
         return click.option(flag, multiple=True, **more)
-    if option.kind in ("schema", "grammar"):
+    if option.kind in ("schema", "grammar", "text"):
         return click.option(flag, type=TextFile(), metavar="FILE", **more)
     kind: Any = int if option.kind == "whole" else float
     if option.least is not None:
@@ -82,6 +86,40 @@ def text_options(without: Sequence[str] = (), **defaults: Any) -> Decorator:
     return add
 
 
+def _use_threads(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
+    """Set the threads until the command ends."""
+    from draftwood.native.threads import threads_set
+
+    context.with_resource(threads_set(value))
+
+
+def _with_files(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    return None if value is None else with_files(value)
+
+
+threads = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    expose_value=False,
+    callback=_use_threads,
+    help="CPU threads.  [default: one for each core]",
+)
+system = click.option(
+    "--system",
+    metavar="TEXT",
+    callback=_with_files,
+    help="What the model is told before all else; @FILE puts a file's text in.",
+)
+colour = click.option(
+    "--color/--no-color",
+    "colour",
+    default=True,
+    show_default=True,
+    help="Show Markdown and code in colour on a terminal, unless NO_COLOR is set.",
+)
 tp = click.option(
     "--tp",
     type=click.IntRange(min=1),
@@ -93,6 +131,7 @@ tp = click.option(
 method = click.option(
     "--method",
     default=None,
+    shell_complete=completers.methods,
     help="How to decode; see 'draftwood methods'.  [default: auto, or what --draft-model is for]",
 )
 tree = click.option("--tree", metavar="SHAPE", help=trees.HELP)
@@ -132,7 +171,9 @@ def _names_options(command: Command, *left_out: str) -> Command:
     for each in reversed(named):
         if each.metadata and each.name not in left_out:
             flag = f"--{each.name.replace('_', '-')}"
-            found = click.option(flag, default=each.default, **each.metadata)(found)
+            more: dict[str, Any] = {**each.metadata}
+            more["shell_complete"] = completers.OF_NAMES.get(each.name)
+            found = click.option(flag, default=each.default, **more)(found)
     return found
 
 
@@ -227,6 +268,31 @@ def load(
     from draftwood.text.language_model import LanguageModel
 
     return LanguageModel.of(names.load(overlap), method, measure, tree=tree)
+
+
+def messages(lm: "LanguageModel", prompt: str, system: str | None) -> Any:
+    """A prompt as ``LanguageModel.stream`` takes it, with what the model is told before it.
+
+    Raises:
+        ValueError: for a model that cannot be told anything.
+    """
+    if system is None:
+        return prompt
+    require_system(lm, system)
+    return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+
+
+def require_system(lm: "LanguageModel", system: str) -> None:
+    """Raise ValueError for a model whose chats have no place for a system message."""
+    from jinja2 import TemplateError
+
+    cure = "write it into the prompt, or take another model"
+    if lm.tokenizer.chat_template is None:
+        raise ValueError(f"{lm.name} has no chat template, which --system needs; {cure}")
+    try:
+        lm.encode([{"role": "system", "content": system}, {"role": "user", "content": "."}])
+    except TemplateError as error:
+        raise ValueError(f"{lm.name} takes no system message ({error}); {cure}") from None
 
 
 def in_processes(names: ModelNames) -> None:

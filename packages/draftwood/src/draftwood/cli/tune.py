@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options, phases
-from draftwood.cli.costs import PROMPTS, Cost, write
+from draftwood.cli.costs import PROMPTS, Cost, corrected, write
 from draftwood.cli.curve_view import draw_curve
 from draftwood.cli.terminal import notes, output, progress
 
@@ -187,7 +187,8 @@ class Report:
             for name, cost in self.costs.items()
             if name != "plain" and cost.steps and plain.target_runs
         }
-        return {name: cost.as_json(self.measured.curve, plain) for name, cost in done.items()}
+        curve = corrected(self.measured.curve, self.costs.values())
+        return {name: cost.as_json(curve, plain) for name, cost in done.items()}
 
     @property
     def speed_ups(self) -> dict[str, dict[str, float]]:
@@ -240,6 +241,7 @@ class Report:
 def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float) -> Report:
     from draftwood.costs.curve import FULL, ROUNDS, measure
     from draftwood.costs.disturbance import watched
+    from draftwood.costs.following import Following
 
     end = time.perf_counter() + seconds
     share = seconds * CURVE_SHARE if names else seconds
@@ -250,7 +252,7 @@ def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float
             lambda: measure(lm.model, FULL, seconds=share, advance=lambda: bar.advance(task)),
         )
         bar.update(task, completed=ROUNDS + 1)
-        lm.calibration.use(measured.curve)
+        lm.calibration.use(Following(measured.curve))
         models, skipped = {"plain": lm}, {}
         for name in names:
             try:

@@ -1,0 +1,153 @@
+"""`/edit` of a chat: a file as the model would have it, shown as a diff and written when told."""
+
+import difflib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from draftwood.text.language_model import LanguageModel
+    from draftwood.text.stream import Generation, Stream
+
+WORDS = re.compile(r'(?:"([^"]+)"|(\S+))\s+(\S.*)', re.DOTALL)
+"""A file, in quotes or not, and what is to be done."""
+FENCE = "```"
+FENCED = re.compile(r"\A((?:(?!```).)*)```[^\n]*\n(.*)\n?```", re.DOTALL)
+"""An answer whose text stands between fences, and words before it."""
+ASKED = "```\n{text}\n```\n\n{wish}\n\nAnswer with the whole changed file and nothing else."
+MORE = 256  # tokens that a changed file may have more than one and a half times the file's
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A file that is to be changed.
+
+    Attributes:
+        path: of the file.
+        text: as it is stored.
+    """
+
+    path: Path
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> "OpenFile":
+        """Read it.
+
+        Raises:
+            ValueError: for what is no file of UTF-8 text, or an empty one.
+        """
+        try:
+            with path.expanduser().open(encoding="utf-8", newline="") as file:
+                found = cls(path.expanduser(), file.read())
+        except OSError as error:
+            raise ValueError(f"cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text") from None
+        if not found.text.strip():
+            raise ValueError(f"{path} is empty; /edit changes a text that is there")
+        return found
+
+    @property
+    def lines(self) -> str:
+        """The text with the line ends that models write."""
+        return self.text.replace("\r\n", "\n")
+
+    def changed(self, answer: str) -> "FileEdit":
+        """The file as an answer has it, with its own line ends."""
+        fenced = FENCED.match(answer)
+        if fenced is not None and (FENCE not in self.text or not fenced[1].strip()):
+            answer = fenced[2]
+        text = answer.strip("\n")
+        text += "\n" * (len(self.lines) - len(self.lines.rstrip("\n")))
+        return FileEdit(self, text.replace("\n", "\r\n") if "\r\n" in self.text else text)
+
+
+@dataclass(frozen=True)
+class FileEdit:
+    """A file, and what is to stand in it."""
+
+    file: OpenFile
+    text: str
+
+    @property
+    def diff(self) -> list[str]:
+        """Lines of a unified diff; none where nothing changes."""
+        old, new = (each.splitlines() for each in (self.file.text, self.text))
+        name = str(self.file.path)
+        return list(difflib.unified_diff(old, new, name, name, lineterm=""))
+
+    def show(self, colour: bool) -> None:
+        """Print the diff, in colour where a terminal shows it."""
+        for line in self.diff:
+            styled = click.style(line, COLOURS.get(line[:1]), bold=line[:3] in ("---", "+++"))
+            click.echo(styled, color=None if colour else False)
+
+    def write(self) -> None:
+        """Write the file in its place, whole or not at all; its mode and links to it stay.
+
+        Raises:
+            ValueError: where it is not what it was, or cannot be written.
+        """
+        from draftwood.storage.atomic import explain_write_errors, write_file
+
+        path = self.file.path
+        if OpenFile.read(path) != self.file:
+            raise ValueError(f"{path} has changed since; /edit it again")
+        if not os.access(path, os.W_OK):
+            raise ValueError(f"cannot write {path}: Permission denied")
+        try:
+            write_file(
+                path.resolve(), self._put, lambda at: explain_write_errors(at, "copy it elsewhere")
+            )
+        except OSError as error:
+            raise ValueError(str(error)) from None
+
+    def _put(self, path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.write(self.text)
+        shutil.copymode(self.file.path, path)
+
+
+def begin(lm: "LanguageModel", wanted: str, decoding: dict[str, Any]) -> "tuple[OpenFile, Stream]":
+    """Let a model write a file as somebody wants it; the file itself drafts.
+
+    Args:
+        wanted: the file's name, in quotes where it holds blanks, and what is to be done.
+        decoding: options of texts; the length follows from the file.
+
+    Raises:
+        ValueError: for a file that cannot be read, or does not fit the model's context.
+    """
+    words = WORDS.fullmatch(wanted)
+    if words is None:
+        raise ValueError("/edit takes a file and what to do with it: /edit app.py add type hints")
+    file = OpenFile.read(Path(words[1] or words[2]))
+    prompt = [{"role": "user", "content": ASKED.format(text=file.lines, wish=words[3])}]
+    length = len(lm.encode(file.lines, raw=True))
+    options = {**decoding, "max_new_tokens": length + length // 2 + MORE}
+    if lm.method.drafter.takes_prediction:
+        options["prediction"] = file.lines
+    return file, lm.stream(prompt, **options)
+
+
+def proposed(file: OpenFile, result: "Generation") -> FileEdit:
+    """The change that an answer holds.
+
+    Raises:
+        ValueError: for an answer that was cut, or is empty.
+    """
+    if result.finish_reason == "length":
+        raise ValueError(
+            f"the answer was cut after {len(result.token_ids)} tokens, so nothing is changed;"
+            " /edit a shorter file"
+        )
+    if not result.text.strip():
+        raise ValueError("the answer is empty, so nothing is changed")
+    return file.changed(result.text)

@@ -1,0 +1,268 @@
+"""Defaults of options live in a file; the command line wins; what is wrong in it is one line."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from command import refused, run
+from draftwood.cli.main import main
+from draftwood.cli.toml_text import dump, parse, with_value
+from draftwood.native import library
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    library.available()  # compiled in the usual home
+    monkeypatch.delenv("DRAFTWOOD_CONFIG", raising=False)
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "config.toml"
+
+
+def told(*arguments: str) -> str:
+    made = run("config", *arguments)
+    assert made.exit_code == 0, made.output
+    return made.stdout
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def test_the_file_lies_in_the_home_unless_another_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told("path") == f"{file}\n"
+    assert told() == told("show") == ""
+    other = tmp_path / "other.toml"
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(other))
+    assert told("path") == f"{other}\n"
+    said = refused("generate", "hi", "--model", "nowhere")
+    assert said.endswith("or unset DRAFTWOOD_CONFIG")
+    assert f"names {other}, which is not there" in said
+    told("set", "seed", "3")
+    assert other.read_text() == "seed = 3\n"
+    assert not file.exists()
+
+
+def test_defaults_are_those_of_the_command_and_typed_options_win(file: Path, target: str) -> None:
+    def tokens(*arguments: str) -> int:
+        made = run("generate", "hello", "--json", *arguments)
+        assert made.exit_code == 0, made.output
+        return len(json.loads(made.stdout)["token_ids"])
+
+    told("set", "model", target)
+    told("set", "max-new-tokens", "5")
+    assert tokens() == 5
+    told("set", "generate.max-new-tokens", "7")
+    assert tokens() == 7
+    assert tokens("--max-new-tokens", "3") == 3
+    assert "cut after 5 tokens" in run("chat", given="hello\n").stderr
+    told("unset", "generate.max-new-tokens")
+    assert tokens() == 5
+    told("unset", "model")
+    assert told() == "max-new-tokens = 5\n"
+
+
+def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.lark").write_text("start: 'a'")
+    told("set", "generate.grammar", str(tmp_path / "p.lark"))
+    told("set", "chat.system", 'Say "hi"\n\tto \\ all.')
+    told("set", "generate.stop", "END", "stop")
+    told("set", "generate.temperature", "0.5")
+    told("set", "generate.raw", "true")
+    told("set", "draft_model", "none")
+    told("set", "datastore.build.model", "stories-15m")
+    found = {
+        "draft-model": ["none"],
+        "chat": {"system": 'Say "hi"\n\tto \\ all.'},
+        "generate": {
+            "grammar": str(tmp_path / "p.lark"),
+            "stop": ["END", "stop"],
+            "temperature": 0.5,
+            "raw": True,
+        },
+        "datastore": {"build": {"model": "stories-15m"}},
+    }
+    assert parse(file.read_text()) == json.loads(told("show", "--json")) == found
+    assert 'generate.stop = ["END", "stop"]' in told("show")
+    command = main.commands["generate"]
+    from draftwood.cli.configuration import defaults
+
+    with main.make_context("draftwood", ["generate"]) as context:
+        context.default_map = {"generate": defaults(context, "generate")}
+        with command.make_context("generate", ["hi"], parent=context) as own:
+            assert (own.params["stop"], own.params["raw"]) == (("END", "stop"), True)
+            assert own.params["grammar"] == "start: 'a'"
+
+
+def test_values_of_the_file_written_by_hand(file: Path, target: str) -> None:
+    write(file, f"max_new_tokens = 4 # mine\nmodel = {json.dumps(target)}\n[compare]\nseed = 1\n")
+    made = run("generate", "hello", "--json")
+    assert len(json.loads(made.stdout)["token_ids"]) == 4
+    told("set", "compare.seed", "2")
+    told("set", "chat.seed", "9")
+    text = file.read_text()
+    assert "max_new_tokens = 4 # mine" in text
+    assert parse(text)["compare"] == {"seed": 2}
+    told("unset", "max-new-tokens")
+    told("unset", "compare")
+    assert parse(file.read_text()) == {"model": target, "chat": {"seed": 9}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = = 1", "is no TOML: Invalid value (at line 1, column 5); mend that line"),
+        ("seed = 1\nseed = 2\n\n", "(at line 2"),
+        ("[generate", "is no TOML"),
+        ("temprature = 1", "temprature is no option of generate, chat"),
+        ("temprature = 1", "(did you mean temperature?); 'draftwood config unset temprature'"),
+        (
+            "[generate]\nsede = 1",
+            "generate.sede is no option of 'draftwood generate' (did you mean",
+        ),
+        ("[generat]\nseed = 1", "generat is no command of draftwood (did you mean generate?)"),
+        ("generate = 3", "generate is no option of"),
+        ("[generate.inner]\nseed = 1", "generate.inner is no command of draftwood"),
+        ("temperature = 'hot'", "temperature is refused: 'hot' is not a valid float"),
+        ("[generate]\ntop-p = 7", "generate.top-p is refused: 7"),
+        ("[generate]\nraw = 1", "generate.raw takes true or false, not 1"),
+        ("[generate]\nseed = true", "generate.seed takes a text or a number, not True"),
+        ("[generate]\nseed = [1]", "generate.seed takes a text or a number, not [1]"),
+        ("[generate]\nseed = 1979-05-27", "generate.seed takes a text or a number"),
+        ("[generate]\ngrammar = 'nowhere'", "generate.grammar is refused: cannot read nowhere"),
+        ("[generate]\nhelp = true", "generate.help is no option of 'draftwood generate'"),
+    ],
+)
+def test_a_broken_file_is_one_line(file: Path, text: str, said: str) -> None:
+    write(file, text)
+    for arguments in (("generate", "hi"), ("config",), ("config", "show")):
+        line = refused(*arguments)
+        assert line.startswith(f"draftwood: error: {file}")
+        assert said in line
+
+
+def test_a_file_that_is_no_text(file: Path) -> None:
+    write(file, "")
+    file.write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text" in refused("generate", "hi")
+    assert "is not UTF-8 text" in refused("config", "set", "seed", "1")
+
+
+def test_a_wrong_key_can_be_taken_out_and_other_commands_work(file: Path) -> None:
+    write(file, "temprature = 1\n[nosuch]\na = 1\n[serve]\nnever = 2\n")
+    assert run("methods").exit_code == 0
+    told("unset", "temprature")
+    told("unset", "nosuch")
+    assert "serve.never is no option" in refused("config")
+    told("unset", "serve.never")
+    assert file.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("set", "temprature", "1"), "temprature is no option of generate"),
+        (("set", "generate.sede", "1"), "did you mean seed?"),
+        (("set", "nosuch.seed", "1"), "nosuch is no command"),
+        (("set", "", "1"), "is no option of"),
+        (("set", "seed", "soon"), "seed is refused: 'soon' is not a valid integer"),
+        (("set", "seed", "1", "2"), "seed takes one value"),
+        (("set", "generate.raw", "maybe"), "takes true or false, not 'maybe'"),
+        (("set", "threads", "0"), "threads is refused: 0 is not in the range"),
+        (("set", "generate.prompt", "hi"), "generate.prompt is no option of"),
+        (("set", "seed"), "Missing argument 'VALUE...'"),
+        (("unset", "seed"), "does not set seed; it sets nothing"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(file: Path, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused("config", *arguments)
+    assert not file.exists()
+
+
+def test_a_broken_file_is_not_written_over(file: Path) -> None:
+    write(file, "a = = 1")
+    assert "mend that line" in refused("config", "set", "seed", "1")
+    assert "mend that line" in refused("config", "unset", "seed")
+    assert file.read_text() == "a = = 1"
+
+
+def test_a_folder_that_takes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(tmp_path / "file" / "config.toml"))
+    said = refused("config", "set", "seed", "1")
+    assert "set DRAFTWOOD_CONFIG to another" in said
+
+
+def test_nothing_is_read_from_an_empty_device_nor_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", os.devnull)
+    assert told() == ""
+    monkeypatch.setattr("draftwood.storage.atomic.os.replace", None)
+    assert "is no file that can be changed" in refused("config", "set", "seed", "1")
+
+
+def test_the_file_is_its_owner_s_and_links_to_it_stay(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told("set", "serve.api-key", "secret")
+    assert file.stat().st_mode & 0o777 == 0o600
+    link = tmp_path / "link.toml"
+    link.symlink_to(file)
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(link))
+    told("set", "seed", "1")
+    assert link.is_symlink()
+    assert parse(file.read_text()) == {"seed": 1, "serve": {"api-key": ["secret"]}}
+
+
+HAND_WRITTEN = """# top
+seed = 1  # kept
+
+[generate] # of texts
+temperature = 0.5
+stop = [
+  "a",
+  "b",
+]
+
+[bench.cost]
+threads = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "lines"),
+    [
+        (("seed",), 2, ["seed = 2"]),
+        (("model",), "x", ['model = "x"', "# top"]),
+        (("generate", "top-p"), 0.5, ["top-p = 0.5", "# of texts", "# kept"]),
+        (("generate", "temperature"), None, ["# top", "seed = 1  # kept"]),
+        (("chat", "seed"), 3, ["[chat]", "seed = 3", "# top"]),
+        (("bench", "cost"), None, ["[generate]"]),
+        (("generate", "stop"), ["c"], ['stop = ["c"]']),
+        (("a key", "é"), True, ['["a key"]', '"é" = true']),
+    ],
+)
+def test_a_value_is_changed_and_the_rest_stays(
+    path: tuple[str, ...], value: object, lines: list[str]
+) -> None:
+    after = with_value(HAND_WRITTEN, path, value)
+    wanted = parse(HAND_WRITTEN)
+    table = wanted
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+    if value is None:
+        del table[path[-1]]
+    else:
+        table[path[-1]] = value
+    assert parse(after) == {key: each for key, each in wanted.items() if each != {}}
+    for line in lines:
+        assert line in after
+
+
+@pytest.mark.parametrize("text", ["", 'a"b\\c', "\x00\x1f\x7f", "é\n\t狐", "'''", "#[x]"])
+def test_texts_come_back_as_they_were(text: str) -> None:
+    tables = {"key": text, "list": [text, text], "inner": {"deep": {text or "k": text}}}
+    assert parse(dump(tables)) == tables

@@ -1,0 +1,196 @@
+"""`/edit` of a chat: a diff first, and the file once it is told."""
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from command import run
+from draftwood.cli import edit
+from draftwood.cli.conversation import Conversation, Manner
+from draftwood.cli.edit import OpenFile
+
+TEXT = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
+CHANGED = TEXT.replace("two", "deux")
+
+
+class Writer:
+    """A language model that answers with a text."""
+
+    def __init__(self, answer: str, reason: str = "stop", takes: bool = True) -> None:
+        self.method = SimpleNamespace(drafter=SimpleNamespace(takes_prediction=takes))
+        self.answer, self.reason = answer, reason
+        self.asked: dict[str, Any] = {}
+
+    def encode(self, text: str, raw: bool) -> list[int]:
+        return list(range(len(text.split())))
+
+    def stream(self, prompt: Any, **options: Any) -> Any:
+        self.asked = {"prompt": prompt, **options}
+        stats, ids = conversation_stats(), [0] * 9
+        found = SimpleNamespace(
+            text=self.answer, finish_reason=self.reason, token_ids=ids, stats=stats
+        )
+        return Answer(found)
+
+
+class Answer(list[str]):
+    def __init__(self, result: Any) -> None:
+        super().__init__([result.text])
+        self.result = result
+
+
+def conversation_stats() -> Any:
+    from draftwood.stats import Stats
+
+    return Stats(tokens=9)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers.py"
+    path.write_bytes(TEXT.encode())
+    path.chmod(0o755)
+    return path
+
+
+def chat(writer: Writer) -> Conversation:
+    """A conversation that knows all that editing needs."""
+    made = Conversation.__new__(Conversation)
+    made.lm, made.decoding, made.manner = writer, {"temperature": 0.0}, Manner(True)  # type: ignore[assignment]
+    made.stats, made._edit = conversation_stats(), None
+    made._commands = {"/edit": made._edit_file, "/write": made._write_file}
+    return made
+
+
+def test_a_diff_is_shown_and_the_file_written_when_told(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer(f"Here it is:\n```python\n{CHANGED}```\nDone.")
+    talk = chat(writer)
+    assert talk.take(f"/edit {file} rename two to deux")
+    shown = capsys.readouterr()
+    assert "-def two():" in shown.out
+    assert "+def deux():" in shown.out
+    assert "/write writes this" in shown.err
+    assert file.read_text() == TEXT
+    assert writer.asked["prediction"] == TEXT
+    assert writer.asked["temperature"] == 0.0
+    assert writer.asked["max_new_tokens"] > len(TEXT.split())
+    assert TEXT in writer.asked["prompt"][0]["content"]
+    assert "rename two to deux" in writer.asked["prompt"][0]["content"]
+    talk.take("/write")
+    assert file.read_text() == CHANGED
+    assert file.stat().st_mode & 0o777 == 0o755
+    talk.take("/write")
+    assert "there is nothing to write" in capsys.readouterr().err
+
+
+def test_a_file_that_changed_meanwhile_is_left_alone(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = chat(Writer(CHANGED))
+    talk.take(f"/edit {file} rename two")
+    file.write_text("mine")
+    talk.take("/write")
+    assert "has changed since; /edit it again" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
+def test_a_write_that_fails_leaves_the_file_whole(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    talk = chat(Writer(CHANGED))
+    talk.take(f"/edit {file} rename two")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        talk.take("/write")
+    assert "the disk is full; free some space" in capsys.readouterr().err
+    assert file.read_text() == TEXT
+    assert list(file.parent.iterdir()) == [file]
+    talk.take("/write")
+    assert file.read_text() == CHANGED
+
+
+def test_mode_and_links_stay(file: Path, tmp_path: Path) -> None:
+    file.chmod(0o750)
+    link = tmp_path / "link.py"
+    link.symlink_to(file)
+    talk = chat(Writer(CHANGED))
+    talk.take(f"/edit {link} rename two")
+    talk.take("/write")
+    assert link.is_symlink()
+    assert file.read_text() == CHANGED
+    assert file.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "told"),
+    [
+        (CHANGED, "length", "the answer was cut after 9 tokens, so nothing is changed"),
+        (" \n", "stop", "the answer is empty"),
+        (f"```\n{TEXT}```", "stop", "the model would change nothing"),
+    ],
+)
+def test_answers_that_change_nothing(
+    file: Path, capsys: pytest.CaptureFixture[str], answer: str, reason: str, told: str
+) -> None:
+    talk = chat(Writer(answer, reason))
+    talk.take(f"/edit {file} rename two")
+    talk.take("/write")
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert "there is nothing to write" in shown
+    assert file.read_text() == TEXT
+
+
+def test_bad_files_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty").write_text("\n")
+    talk = chat(Writer(CHANGED))
+    for words, told in (
+        ("", "/edit takes a file and what to do with it"),
+        ("app.py", "/edit takes a file and what to do with it"),
+        (f"{tmp_path}/missing add hints", "cannot read"),
+        (f"{tmp_path} add hints", "cannot read"),
+        (f"{tmp_path}/bytes add hints", "is not UTF-8 text"),
+        (f"{tmp_path}/empty add hints", "is empty"),
+    ):
+        talk.take(f"/edit {words}".strip())
+        shown = capsys.readouterr().err
+        assert told in shown
+        assert shown.count("\n") == 1
+
+
+def test_names_with_blanks_and_other_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "my file.txt"
+    path.write_bytes(b"one\r\ntwo\r\n\r\n")
+    writer = Writer("```\none\nTWO\n```", takes=False)
+    file, stream = edit.begin(writer, f'"{path}" shout', {})  # type: ignore[arg-type]
+    assert "prediction" not in writer.asked
+    found = edit.proposed(file, stream.result)
+    found.write()
+    assert path.read_bytes() == b"one\r\nTWO\r\n\r\n"
+
+
+def test_fences_inside_the_file_stay() -> None:
+    text = "# Title\n\n```\ncode\n```\n\nEnd.\n"
+    file = OpenFile(Path("a.md"), text)
+    assert file.changed(f"```markdown\n{text}```").text == text
+    assert file.changed(text).text == text
+    assert file.changed("plain words").text == "plain words\n"
+
+
+def test_a_real_chat_knows_the_commands(target: str, file: Path) -> None:
+    given = f"/help\n/edit {file} add hints\n/write\n"
+    found = run("chat", "--model", target, "--max-new-tokens", "8", given=given)
+    assert found.exit_code == 0, found.output
+    assert "/edit FILE TEXT" in found.stderr
+    assert "nothing is changed" in found.stderr
+    assert file.read_text() == TEXT
