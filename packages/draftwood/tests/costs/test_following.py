@@ -260,7 +260,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[PassTime]:
     told: list[PassTime] = []
 
     def hear(following: Following, took: PassTime | None) -> None:
-        if took is not None and (not told or took is not told[-1]):
+        if took is not None and not any(took is each for each in told):
             told.append(took)
 
     monkeypatch.setattr(Following, "saw", hear)
@@ -305,13 +305,22 @@ def test_a_pass_that_texts_share_is_told_as_one(
         with_two.add(
             engine.Sequence(target, drafter, Match(), [1, 2, 3], Options(max_new_tokens=20))
         )
-    rows: list[int] = []
+    steps: dict[int, list[Step]] = {}
     while with_two:
-        steps = [event.progress for event in with_two.step()]
-        rows.append(sum(1 + step.drafted for step in steps if not step.is_prefill))
-    assert [each.nodes for each in told] == rows[1 : 1 + len(told)]
+        for event in with_two.step():
+            steps.setdefault(event.number, []).append(event.progress)
+    both = zip(*map(nodes_of, steps.values()), strict=True)
+    assert [each.nodes for each in told] == [one + other for one, other in both][: len(told)]
     assert len(told) >= 5
     assert told[0].nodes >= 2
+
+
+def test_what_several_texts_tell_of_passes_in_a_row_counts_once() -> None:
+    following = Following(TRUE)
+    made = [PassTime(1, 0.0, 0.01) for _ in range(IN_A_ROW)]
+    for took in [*made, *made, *made]:
+        following.saw(took)
+    assert following.passes == IN_A_ROW
 
 
 # ---- texts

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from draftwood import engine
 from draftwood.drafters import Drafter, DraftModel, Eagle, Lm
@@ -21,12 +21,12 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
 from draftwood.stats import Step
-from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.testing.statistics import ranked_chi_square
 from draftwood.verifiers import KSeq, Match, Rejection, Traversal
 from draftwood.verifiers.verifier import Verifier
 from library_steps import steps, trees_made
+from roads import head_of, tiny_llama, with_noise
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 
@@ -49,19 +49,14 @@ def target() -> NativeModel:
 
 def draft_model(target: NativeModel, shape: Shape, **options: Any) -> DraftModel:
     """A model whose laws lie near the target's, and differ from them."""
-    hf_model = tiny_llama(0, layers=4, **options)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        for weight in hf_model.parameters():
-            weight.add_(0.02 * torch.randn_like(weight))
+    hf_model = with_noise(tiny_llama(0, layers=4, **options), 0.02)
     return DraftModel(shared_passes(NativeModel(hf_model, "float32")), shape)
 
 
 def sure_draft_model(shape: Shape) -> DraftModel:
     """A model whose laws are the target's to the fourth power: what it drafts is often refused."""
     hf_model = tiny_llama(0, layers=4)
-    with torch.no_grad():
-        hf_model.lm_head.weight.mul_(4)
+    head_of(hf_model)[:] *= 4
     return DraftModel(NativeModel(hf_model, "float32"), shape)
 
 
@@ -275,8 +270,7 @@ def test_a_broken_draft_is_left_out_from_then_on(
 ) -> None:
     monkeypatch.setattr(drafting, "_roundings", lambda model: (None, model.products))
     hf_model = tiny_llama(1)
-    with torch.no_grad():
-        hf_model.lm_head.weight[9] = torch.nan
+    head_of(hf_model)[9] = np.nan
     drafter = DraftModel(NativeModel(hf_model, "float32"), Widths((2, 1)))
     for whole in (True, False):
         with pytest.warns(UserWarning, match="NaN"):
@@ -293,20 +287,20 @@ def tokens_and_laws(
     verifier: Verifier,
     sampler: Sampling = Sampling(1.0),  # noqa: B008  a frozen object
     law: Sampling | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of many texts, and the target's law before each; ``law`` is a wrong one."""
-    tokens, laws = list[int](), list[torch.Tensor]()
+    tokens, laws = list[int](), list[np.ndarray]()
     for seed in range(30):
         text = sequence(target, drafter, verifier, sampler=sampler, seed=seed, max_new_tokens=100)
         found = [token for step in steps(text) for token in step.tokens]
         session = target.start()
         extend_in_chunks(session, PROMPT[:-1])
-        logits = session.extend([PROMPT[-1], *found[:-1]]).logits.double().numpy()
+        logits = session.extend([PROMPT[-1], *found[:-1]]).rows.astype(np.float64)
         before = [Context([*PROMPT, *found[:n]], len(PROMPT)) for n in range(len(found))]
-        laws.append(torch.from_numpy((law or sampler).probs(logits, before)))
+        laws.append((law or sampler).probs(logits, before))
         session.close()
         tokens += found
-    return torch.tensor(tokens), torch.cat(laws)
+    return np.array(tokens), np.concatenate(laws)
 
 
 LEAST = 1e-4

@@ -1,11 +1,11 @@
 """Steps that the library makes in one call are those that Python makes piece by piece."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
 import pytest
-import torch
 
 from draftwood import engine
 from draftwood.costs.budget import Budget
@@ -18,11 +18,11 @@ from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.sampling_params import OPTIONS
 from draftwood.stats import Step
-from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import Verifier
 from library_steps import steps, trees_made
+from roads import head_of, tiny_llama
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 
@@ -174,8 +174,7 @@ def test_a_text_ends_where_its_context_does(model: NativeModel, made: list[int])
 
 def test_a_broken_model_ends_the_request_with_the_place() -> None:
     hf_model = tiny_llama()
-    with torch.no_grad():
-        hf_model.lm_head.weight[9] = torch.nan
+    head_of(hf_model)[9] = math.nan
     model = NativeModel(hf_model, "float32")
     session = model.start()
     session.extend(PROMPT)

@@ -1,5 +1,7 @@
 """Steps in a row, made by one call of the library: the same steps as one by one."""
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,20 +10,22 @@ import pytest
 
 from draftwood import engine
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Drafter, MultiSource, Nothing
+from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing
 from draftwood.engine import Options
 from draftwood.engine.executors import native, starting
 from draftwood.engine.scheduler import Scheduler
 from draftwood.models.native import NativeModel
-from draftwood.native.step import RunLimits
+from draftwood.native.step import RunLimits, interrupt_rows
 from draftwood.sampling import Sampling
+from draftwood.shapes import Shape, StochasticBeam, Widths
 from draftwood.stats import Step
-from draftwood.testing import tiny_llama
 from draftwood.text.builder import StopStrings
-from draftwood.verifiers import Match
+from draftwood.verifiers import Match, Rejection, Traversal, Verifier
+from roads import tiny_llama
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
 Calls = list[int]
+MATCH = Match()
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +48,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def written(
-    model: NativeModel, drafter: Drafter, options: Options, tell_within: float = 60.0
+    model: NativeModel,
+    drafter: Drafter,
+    options: Options,
+    tell_within: float = 60.0,
+    verifier: Verifier = MATCH,
 ) -> tuple[list[Step], engine.Sequence, int]:
     """Steps of a text, the text, and tokens in its cache at the end."""
-    text, length = engine.Sequence(model, drafter, Match(), PROMPT, options), 0
+    text, length = engine.Sequence(model, drafter, verifier, PROMPT, options), 0
     text.tell_within = tell_within
     steps: list[Step] = []
     scheduler: Scheduler[Step] = Scheduler()
@@ -99,6 +107,43 @@ def test_steps_in_a_row_are_those_made_one_by_one(
     assert tokens[0] == tokens[1]
     assert told(in_a_row[0]) == told(one_by_one[0])
     assert in_a_row[2] == one_by_one[2]
+
+
+@pytest.mark.parametrize("shape", [Widths((2, 1, 1)), StochasticBeam(2, 3)], ids=repr)
+@pytest.mark.parametrize("verifier", [Rejection(), Traversal(), MATCH], ids=repr)
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_a_draft_models_own_cache_follows_steps_in_a_row(
+    shape: Shape, verifier: Verifier, cache: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library keeps what ran of each path there, and reads the rest before the next tree."""
+    model = NativeModel(tiny_llama(0), "int8" if cache else None, cache=cache)
+    draft = NativeModel(tiny_llama(0), "int8" if cache else None, cache=cache)
+    options = Options(Sampling(1.0), 60, seed=4)
+    made = []
+    for most in (native.IN_A_ROW, 1):
+        monkeypatch.setattr(native, "IN_A_ROW", most)
+        calls.clear()
+        steps, text, length = written(model, DraftModel(draft, shape), options, verifier=verifier)
+        assert max(calls) == most
+        own: Any = text.draft
+        known = own.session.length + len(own.late)
+        made.append((told(steps), length, own.session.length, own.late))
+        assert known == length
+    assert made[0] == made[1]
+    assert any(step.accepted for step in steps)
+
+
+@pytest.mark.parametrize("short_of", ["context", "memory"])
+def test_a_draft_model_without_room_for_a_row_makes_single_steps(
+    model: NativeModel, calls: Calls, short_of: str
+) -> None:
+    draft, options = NativeModel(tiny_llama(1)), Options(Sampling(1.0), 16, seed=4)
+    if short_of == "context":
+        draft.config.max_position_embeddings = 60
+    else:
+        draft.pool.limit = 2 * draft.pool.block_bytes
+    written(model, DraftModel(draft, Widths((2, 1))), options, verifier=Rejection())
+    assert max(calls) == 1
 
 
 RULES: list[dict[str, Any]] = [
@@ -178,14 +223,84 @@ def test_texts_that_are_looked_at_are_told_of_each_step(model: NativeModel, call
     assert max(calls) == 1
 
 
-def test_texts_that_share_passes_make_single_steps(model: NativeModel, calls: Calls) -> None:
+def together(
+    model: NativeModel, make: Callable[[], Drafter], kinds: list[Options], tell_within: float = 60.0
+) -> list[list[int]]:
+    """Tokens of texts of several lengths and options that share their passes."""
     texts = [
-        engine.Sequence(model, Nothing(), Match(), [*PROMPT, n], Options(Sampling(0.0), 12))
-        for n in range(2)
+        engine.Sequence(model, make(), MATCH, [*PROMPT, *range(10, 10 + number)], options)
+        for number, options in enumerate(kinds)
     ]
-    for _ in engine.generate_batch(texts):
-        pass
+    for text in texts:
+        text.tell_within = tell_within
+    found: list[list[int]] = [[] for _ in texts]
+    for number, step in engine.generate_batch(texts):
+        found[number] += step.tokens
+    return found
+
+
+@pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("cache", [None, "int8"])
+def test_texts_that_share_passes_make_rows_of_the_same_steps(
+    make: Callable[[], Drafter],
+    temperature: float,
+    cache: Any,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever ends first, and whatever rules the others have."""
+    model = NativeModel(tiny_llama(0), "int8" if cache else None, cache=cache)
+    plain = Options(Sampling(temperature), 40, seed=4)
+    ruled = Options(Sampling(temperature, repetition_penalty=1.2), 33, seed=5)
+    kinds = [plain, ruled, replace(plain, max_new_tokens=7), replace(plain, seed=9)]
+    in_a_row = together(model, make, kinds)
+    assert max(calls) == native.IN_A_ROW
+    assert list(map(len, in_a_row)) == [40, 33, 7, 40]
+    calls.clear()
+    monkeypatch.setattr(native, "IN_A_ROW", 1)
+    assert together(model, make, kinds) == in_a_row
     assert max(calls) == 1
+
+
+def test_a_text_that_is_looked_at_holds_the_others_to_single_steps(
+    model: NativeModel, calls: Calls
+) -> None:
+    plain = Options(Sampling(0.0), 12)
+    together(model, Nothing, [plain, replace(plain, watch=lambda session, request: session)])
+    assert max(calls) == 1
+
+
+def test_texts_that_share_passes_are_told_within_their_time(
+    model: NativeModel, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Options(Sampling(0.0), 12)
+    monkeypatch.setattr(native, "AMONG", 0.0)
+    together(model, Nothing, [plain, plain], tell_within=0.0)
+    assert max(calls) == 1
+
+
+def test_news_end_a_row_with_the_step_under_way(calls: Calls) -> None:
+    """Somebody who asks now waits for one pass, not for eight; the texts stay."""
+    model, stop = NativeModel(tiny_llama(0, layers=12)), threading.Event()
+    kinds = [Options(Sampling(1.0), 1 + 3 * native.IN_A_ROW, seed=4)] * 2
+    expected = together(model, Nothing, kinds)
+    assert set(calls) == {native.IN_A_ROW}
+
+    def interrupt() -> None:
+        while not stop.is_set():
+            interrupt_rows()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        end = time.monotonic() + 60
+        while set(calls) == {native.IN_A_ROW}:
+            assert time.monotonic() < end
+            assert together(model, Nothing, kinds) == expected
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_a_cache_that_is_nearly_full_is_enough_for_single_steps(calls: Calls) -> None:

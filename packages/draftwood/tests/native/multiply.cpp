@@ -1,7 +1,10 @@
 // Products of packed matrices with rows, for machines other than the one that packed them.
 //
 // Arguments: a file of cases and one for results. A case is a Matrix without its pointers, the
-// number of rows, the sizes of weights and scales in bytes, then weights, scales and rows.
+// number of rows, the sizes of weights and scales in bytes, then weights, scales and rows. Where
+// LIBRARY names one, it multiplies and not this program.
+#include <dlfcn.h>
+
 #include <cstdio>
 
 #include "products.h"
@@ -13,6 +16,28 @@ struct Case {
     float factor;
     int32_t rows, weight_bytes, scale_bytes;
 };
+
+#ifdef LIBRARY
+void multiply(const Matrix& matrix, const std::vector<float>& values, int rows, float* results) {
+    using Multiply = void (*)(const Matrix*, const float*, int32_t, float*);
+    static void* const library = dlopen(LIBRARY, RTLD_NOW);
+    if (!library) std::fprintf(stderr, "%s\n", dlerror()), std::exit(4);
+    ((Multiply)dlsym(library, "draftwood_multiply"))(&matrix, values.data(), rows, results);
+}
+#else
+void multiply(const Matrix& matrix, const std::vector<float>& values, int count, float* results) {
+    Rows rows;
+    rows.reserve(matrix.encoding, count, matrix.inputs);
+    for (int row = 0; row < count; row++)
+        for (int input = 0; input < matrix.inputs; input += GROUP)
+            rows.encode(row, input, &values[(size_t)row * matrix.inputs + input],
+                        std::min(GROUP, matrix.inputs - input));
+    products(matrix, rows, count, 0, tiles(matrix), [&](int row, int tile, Floats sums) {
+        for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
+            results[(size_t)row * matrix.outputs + tile * LANES + lane] = sums[lane];
+    });
+}
+#endif
 
 int main(int count, char** names) {
     FILE *from = count == 3 ? std::fopen(names[1], "rb") : nullptr,
@@ -28,17 +53,8 @@ int main(int count, char** names) {
             return 2;
         const Matrix matrix{read.format,    read.outputs,   read.inputs, read.encoding, read.factor,
                             weights.data(), scales.data(), nullptr};
-        Rows rows;
-        rows.reserve(matrix.encoding, read.rows, matrix.inputs);
-        for (int row = 0; row < read.rows; row++)
-            for (int input = 0; input < matrix.inputs; input += GROUP)
-                rows.encode(row, input, &values[(size_t)row * matrix.inputs + input],
-                            std::min(GROUP, matrix.inputs - input));
         std::vector<float> results((size_t)read.rows * matrix.outputs);
-        products(matrix, rows, read.rows, 0, tiles(matrix), [&](int row, int tile, Floats sums) {
-            for (int lane = 0; lane < LANES && tile * LANES + lane < matrix.outputs; lane++)
-                results[(size_t)row * matrix.outputs + tile * LANES + lane] = sums[lane];
-        });
+        multiply(matrix, values, read.rows, results.data());
         std::fwrite(results.data(), sizeof(float), results.size(), to);
     }
     std::puts(byte_instructions() ? byte_instructions() : "plain loops");

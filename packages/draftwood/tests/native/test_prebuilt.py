@@ -1,5 +1,7 @@
 """Without a compiler, the best prebuilt library that the CPU can run is taken."""
 
+import ctypes
+import math
 import os
 import platform
 import re
@@ -15,8 +17,9 @@ import torch
 from checkout import SOURCES
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.native import library, prebuilt
-from draftwood.native.compiler import CompilerError, processor
+from draftwood.native.compiler import FLAGS, CompilerError, compiler, processor
 from draftwood.testing import tiny_llama
+from native.test_dots import ARM_COMPILER, EMULATOR, differing, needs_arm, results_elsewhere
 
 LEVELS = prebuilt.LEVELS["x86_64"]
 needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
@@ -151,37 +154,100 @@ def test_the_tag_names_the_oldest_glibc_that_will_do(
     assert prebuilt.platform_tag([second]) == "linux_x86_64"
 
 
+PIP = [sys.executable, "-m", "pip"]
+OLD = 28
+"""Version 2.28 of glibc, which the distributions of 2019 have."""
+
+
+def built_wheel(folder: Path, levels: str, **settings: str) -> Path:
+    """A wheel of a copy of the core, with libraries for these levels that were quick to compile."""
+    copy = folder / "copy"
+    shutil.copytree(SOURCES["draftwood"], copy / "src")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(SOURCES["draftwood"].parent / name, copy / name)
+    build = [*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    told = {**os.environ, "DRAFTWOOD_PREBUILT": levels, "CXXFLAGS": "-O0", **settings}
+    subprocess.run([*build, str(copy)], check=True, env=told)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def assert_old(wheel: Path, machine: str) -> None:
+    """Old distributions take it."""
+    found = re.fullmatch(rf".*-py3-none-manylinux_2_(\d+)_{machine}\.whl", wheel.name)
+    assert found, wheel.name
+    assert int(found[1]) <= OLD, wheel.name
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("level", [pytest.param("armv8.2-dotprod", marks=needs_arm)])
+def test_a_wheel_for_arm_multiplies_to_the_same_bits(level: str, tmp_path: Path) -> None:
+    wheel = built_wheel(tmp_path, level, DRAFTWOOD_MACHINE="aarch64", CXX=ARM_COMPILER)
+    assert_old(wheel, "aarch64")
+    held = zipfile.ZipFile(wheel).extract(f"draftwood/native/prebuilt/{level}.so", tmp_path)
+    flags = ["-march=armv8.2-a+dotprod", f'-DLIBRARY="{held}"']
+    run = [str(EMULATOR), "-L", "/usr/aarch64-linux-gnu", "-cpu", "max"]
+    _, found = results_elsewhere(tmp_path, ARM_COMPILER, flags, run)
+    assert differing(found) == []
+
+
+THROWING = """
+#include <cmath>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+extern "C" int caught(int given) {
+    try {
+        if (given) throw std::runtime_error("planted");
+    } catch (const std::exception&) { return 7; }
+    return 1;
+}
+extern "C" double sum(double x) {
+    static std::once_flag once;
+    double found = 0;
+    std::mutex one;
+    std::call_once(once, [&] { found = std::exp(x) + std::exp2(x) + std::log(x); });
+    return one.try_lock() ? found + std::pow(x, 1.5) : 0;
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="versions of glibc")
+def test_older_functions_of_glibc_do_what_the_newest_do(tmp_path: Path) -> None:
+    source, made = tmp_path / "throwing.cpp", tmp_path / "throwing.so"
+    source.write_text(THROWING)
+    files = [str(source), str(prebuilt.OLDER_GLIBC), "-o", str(made)]
+    command = [str(compiler()), *FLAGS, "-fno-builtin", "-shared", *prebuilt.PORTABLE, *files]
+    subprocess.run(command, check=True)
+    found = ctypes.CDLL(str(made))
+    found.sum.restype, found.sum.argtypes = ctypes.c_double, [ctypes.c_double]
+    assert [found.caught(each) for each in (0, 1)] == [1, 7]
+    wanted = math.exp(2.5) + math.pow(2.0, 2.5) + math.log(2.5) + math.pow(2.5, 1.5)
+    assert found.sum(2.5) == pytest.approx(wanted, rel=1e-15)
+    assert int(prebuilt.platform_tag([made]).split("_")[2]) <= OLD
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 @needs_compiler
 @pytest.mark.skipif(platform.machine() not in prebuilt.LEVELS, reason="no levels of this machine")
 def test_a_wheel_holds_libraries_that_run_without_a_compiler(tmp_path: Path) -> None:
-    """It is built from a copy of the repository, installed beside it, and run with no compiler on
-    the path.
-    """
-    copy = tmp_path / "copy"
-    shutil.copytree(SOURCES["draftwood"], copy / "src")
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(SOURCES["draftwood"].parent / name, copy / name)
-    pip = [sys.executable, "-m", "pip"]
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    """It is installed beside the copy it is built from, and run with no compiler on the path."""
     levels = prebuilt.LEVELS[platform.machine()]
     able = [level.name for level in levels if level.needs <= set(processor().split())]
     if not able:
         pytest.skip("this CPU runs none of the levels")
     some = f"{levels[0].name},{able[-1]}"  # all of them take minutes
-    settings = {**os.environ, "DRAFTWOOD_PREBUILT": some, "CXXFLAGS": "-O0"}
-    subprocess.run([*build, str(copy)], check=True, env=settings)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert re.fullmatch(
-        rf".*-py3-none-(manylinux_2_\d+|linux)_{platform.machine()}\.whl", wheel.name
-    )
+    wheel = built_wheel(tmp_path, some)
+    assert_old(wheel, platform.machine())
     names = zipfile.ZipFile(wheel).namelist()
     held = [level for level in levels if f"draftwood/native/prebuilt/{level.name}.so" in names]
     assert levels[0] in held
     site = tmp_path / "site"
     subprocess.run(
-        [*pip, "install", "--quiet", "--no-deps", "-t", str(site), str(wheel)], check=True
+        [*PIP, "install", "--quiet", "--no-deps", "-t", str(site), str(wheel)], check=True
     )
     program = "from draftwood.native import library; print(library.library()._name)"
     bare = {"PATH": "", "PYTHONPATH": str(site), "DRAFTWOOD_HOME": str(tmp_path / "home")}

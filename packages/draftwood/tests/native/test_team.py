@@ -190,6 +190,38 @@ def test_several_python_threads_take_turns_or_work_alone() -> None:
     assert not wrong
 
 
+STARTED = """
+import os, torch
+from draftwood.models.native import NativeModel
+from draftwood.native import threads
+from draftwood.testing import tiny_llama
+torch.set_num_threads(8)
+threads.cpus = lambda: 8
+threads.of_quota.cache_clear()
+threads.quota = lambda root: {quota}
+weights = tiny_llama(0, layers=3)
+before = len(os.listdir("/proc/self/task"))
+model = NativeModel(weights)
+model.start().extend(list(range(2, 60)))
+allowed = set()
+for task in os.listdir("/proc/self/task"):
+    status = open("/proc/self/task/" + task + "/status").read()
+    allowed.add(status.partition("Cpus_allowed:")[2].split()[0])
+print(len(os.listdir("/proc/self/task")) - before, len(allowed))
+"""
+
+
+@LINUX
+@pytest.mark.parametrize(("quota", "started"), [("2.5", 2), ("1.0", 0), ("6.0", 5)])
+def test_threads_above_the_quota_are_not_started(quota: str, started: int) -> None:
+    """And those that are may run wherever the process may."""
+    code = STARTED.replace("{quota}", quota)
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=60, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(started), "1"]
+
+
 FORKED = """
 import os, sys, torch
 torch.set_num_threads(2)
@@ -243,7 +275,7 @@ BUSY = BENCH / "benchmarks" / "busy.py"
 @pytest.mark.model
 @pytest.mark.timeout(280)
 def test_busy_loops_of_low_priority_leave_most_of_the_speed() -> None:
-    """At least 0.3 of the idle speed; about 0.85 on a machine that is idle but for them."""
+    """At least 0.3 of the idle speed; 0.75 to 0.9 on a machine that is idle but for them."""
     cpus = len(os.sched_getaffinity(0))
     if cpus < 2 or os.getloadavg()[0] > cpus / 2:
         pytest.skip(
@@ -254,7 +286,7 @@ def test_busy_loops_of_low_priority_leave_most_of_the_speed() -> None:
         str(BUSY),
         "run",
         "--cases",
-        "nice loops",
+        "nice loop,nice loops",
         "--rounds",
         "3",
         "--tokens",
@@ -266,7 +298,9 @@ def test_busy_loops_of_low_priority_leave_most_of_the_speed() -> None:
     record = json.loads(done.stdout)
     assert record["texts_are_equal"]
     shares = {
-        row["method"]: row["of_idle"] for row in record["rows"] if row["case"] == "nice loops"
+        (row["case"], row["method"]): row["of_idle"]
+        for row in record["rows"]
+        if row["case"] != "idle"
     }
-    assert set(shares) == {"plain", "auto"}
+    assert len(shares) == 4
     assert min(shares.values()) >= 0.3, shares

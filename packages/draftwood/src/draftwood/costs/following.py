@@ -26,6 +26,7 @@ TRIED_NODES = 64  # largest size that trials care for
 HALF = 0.5  # of the slope so far, that a trial hopes for beyond it
 HOPED_SLOPE, LEAST_SLOPE = 1 / 32, 1 / 512  # of a plain pass per node: at first, and later
 QUARTER = math.log(1.25)  # a curve that is off by so much is measured again
+SHARED = 16  # passes in a row, at most, that each text which shared them tells of
 SURE = 5  # passes of a size before they contradict a curve
 
 
@@ -60,7 +61,7 @@ class Following:
             self._curve, self._before = curve, [curve(size) for size in SIZES]
             self._ratios: list[deque[float]] = [deque(maxlen=NEWEST) for _ in SIZES]
             self._newest = [0] * len(SIZES)  # number of the last pass of each size
-            self._last: PassTime | None = None
+            self._told: deque[PassTime] = deque(maxlen=SHARED)
             self._look_at, self._pause = 0, OFTEN  # of the curve
             self._left, self._interval = SHORTEST, SHORTEST  # steps to the next trial
             self._tries = False
@@ -79,10 +80,10 @@ class Following:
 
     def saw(self, took: PassTime | None) -> None:
         """Record a pass; one that is reported twice in a row counts once."""
-        if took is None or took is self._last or took.nodes > SIZES[-1]:
+        if took is None or took.nodes > SIZES[-1] or any(took is each for each in self._told):
             return
         with self._lock:
-            self._last = took
+            self._told.append(took)
             beyond = max(0.0, took.context - LENGTH)
             expected = self.first(took.nodes)
             expected += took.nodes * beyond * self.first.per_context_token

@@ -10,6 +10,7 @@ from draftwood.arrays import address_of
 from draftwood.costs.curve import LENGTH, tree_parents
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
+from draftwood.native import structures
 from draftwood.tree import DraftTree
 
 ROUNDS = 31
@@ -30,10 +31,11 @@ class PhaseClock:
     def __init__(self) -> None:
         self.runs: list[Float[np.ndarray, "threads parts"]] = []
 
-    def next_run(self, threads: int) -> int:
-        """The address of an array for the next forward pass."""
+    def next_run(self, run: structures.CForwardInput, threads: int) -> int:
+        """Have the next forward pass fill an array; gives its number of threads."""
         self.runs.append(np.zeros((threads, len(PARTS))))
-        return address_of(self.runs[-1])
+        run.seconds = address_of(self.runs[-1])
+        return threads
 
     def median(self) -> Float[np.ndarray, "threads parts"]:
         """Phases of the forward pass of median time, so that they still add up.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from draftwood.models.model import PrefixStore
+from draftwood.models.verified import PredictedText
 from draftwood.sampling import Sampler, Sampling
 from draftwood.sampling_params import CheckedOptions, SamplingParams
 from draftwood.tree import DraftTree
@@ -12,7 +13,7 @@ from draftwood.validation import require_kind
 from draftwood.verifiers.verifier import NodeProbs
 
 if TYPE_CHECKING:
-    from draftwood.drafters.drafter import DraftRequest, DraftSession
+    from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession
     from draftwood.engine.constraint import Constraint
 
 FinishReason = Literal["stop", "length"]
@@ -65,7 +66,10 @@ class Options(CheckedOptions):
         salt: texts with different ones share nothing there.
         constraint: what the answer has to satisfy, for instance a grammar; forbidden tokens have no
             probability, and the text ends with the constraint's end tokens too.
+        predicted: a text that the answer may follow, for drafters that take one; of this text
+            alone, as it counts what became of it.
         watch: wraps the drafter's session of the text, to see what becomes of its drafts.
+        context: most tokens of prompt and answer together, where the target would read more.
     """
 
     sampler: Sampler = field(default_factory=Sampling)
@@ -79,7 +83,9 @@ class Options(CheckedOptions):
     constraint: "Constraint | None" = None
     prefixes: PrefixStore | None = None
     salt: str = SamplingParams.salt
+    predicted: PredictedText | None = None
     watch: Watch | None = None
+    context: int | None = SamplingParams.context
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,3 +100,22 @@ class Options(CheckedOptions):
 
             require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
         require_kind("prefixes", self.prefixes, PrefixStore, "a Prefixes or None")
+
+    def require_prediction(self, drafter: "Drafter", vocabulary: int) -> None:
+        """Refuse a prediction that a drafter does not take, or of another vocabulary.
+
+        Raises:
+            ValueError: with the cure.
+        """
+        if self.predicted is None:
+            return
+        if not drafter.takes_prediction:
+            raise ValueError(
+                "this method does not draft along a prediction; take the method auto or suffix, or"
+                " leave the prediction out"
+            )
+        if not 0 <= min(self.predicted.tokens) <= max(self.predicted.tokens) < vocabulary:
+            raise ValueError(
+                f"the prediction has token ids outside 0..{vocabulary - 1}: it was made for another"
+                " model"
+            )

@@ -7,7 +7,15 @@ from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.task import StepBudget
 from draftwood.models.fingerprint import require_own_session
-from draftwood.models.model import CHUNK, Keep, ModelInput, ModelOutput, ModelSession, PromptInput
+from draftwood.models.model import (
+    CHUNK,
+    Keep,
+    Model,
+    ModelInput,
+    ModelOutput,
+    ModelSession,
+    PromptInput,
+)
 from draftwood.models.requirements import block_cache
 from draftwood.sampling import require_probs
 from draftwood.stats import Step
@@ -177,6 +185,13 @@ class Prefill(TextHolder):
         chain = DraftTree.chain(list(tokens))
         self.text.draft.update(VerifiedTree(chain, range(len(tokens)), output))
         self._learnt += len(tokens)
+
+
+def context_limit(target: Model, most: int | None) -> int | None:
+    """Most tokens of a text: the model's context, or fewer where fewer are asked for; None for no
+    limit.
+    """
+    return min((each for each in (target.context_length, most) if each is not None), default=None)
 
 
 def check_prompt(prompt: abc.Sequence[int], vocab: int, limit: int | None) -> None:

@@ -14,6 +14,7 @@ from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import Event, Limits, Progress, SequenceStatus, StepBudget, Task
 from draftwood.models.model import Model, ModelInput, ModelOutput
 from draftwood.models.requirements import BlockCache
+from draftwood.native.step import interrupt_rows
 from draftwood.sampling import PassTime, SharedPass
 from draftwood.stats import Step
 from draftwood.together import run_together
@@ -59,6 +60,11 @@ class Scheduler(Generic[Progress]):
         for tasks in (self._waiting, self._running):
             if number in tasks:
                 tasks.pop(number).close()
+
+    @staticmethod
+    def interrupt() -> None:
+        """Let a step that makes several in a row end with the one under way, from any thread."""
+        interrupt_rows()
 
     def close(self) -> None:
         """End all tasks, also where ending one of them fails."""
@@ -232,11 +238,7 @@ def _pass_times(
     if any(step.undrawable is not None for step in made):
         return ()
     if len(made) > len(outputs):
-        before = accumulate((len(step.path) for step in made), initial=lengths[0])
-        return tuple(
-            PassTime(len(step.tokens), length, step.seconds["target"])
-            for step, length in zip(made, before, strict=False)
-        )
+        return tuple(_times_in_a_row(outputs, lengths))
     rows = [
         len(output.steps[0].tokens) if output.steps else given.rows
         for given, output in zip(inputs, outputs, strict=True)
@@ -246,6 +248,22 @@ def _pass_times(
     of_steps = sum(step.seconds["target"] for step in made)
     spent = of_steps * nodes / in_steps if in_steps else seconds
     return (PassTime(nodes, attended / nodes, spent),) if nodes else ()
+
+
+def _times_in_a_row(
+    outputs: abc.Sequence[ModelOutput], lengths: abc.Sequence[int]
+) -> Iterator[PassTime]:
+    """Times of the passes of steps that texts made in a row.
+
+    Args:
+        lengths: tokens of each text before the first.
+    """
+    for steps in zip(*(output.steps for output in outputs), strict=True):
+        nodes = [len(step.tokens) for step in steps]
+        attended = sum(own * length for own, length in zip(nodes, lengths, strict=True))
+        seconds = sum(step.seconds["target"] for step in steps)
+        yield PassTime(sum(nodes), attended / sum(nodes), seconds)
+        lengths = [now + len(step.path) for now, step in zip(lengths, steps, strict=True)]
 
 
 def run_all(

@@ -11,7 +11,7 @@ from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.starting import start_executor
 from draftwood.engine.options import FinishReason, Options
-from draftwood.engine.prefill import Prefill, check_prompt
+from draftwood.engine.prefill import Prefill, check_prompt, context_limit
 from draftwood.engine.task import ALONE, SequenceStatus, StepBudget
 from draftwood.models.model import Model, ModelInput, ModelOutput, ModelSession
 from draftwood.models.requirements import require_ability
@@ -51,8 +51,9 @@ class Sequence:
         tell_within: seconds of steps in a row; longer where nobody waits for each piece.
 
     Raises:
-        ValueError: for an empty prompt, one that does not fit the context, a constraint for another
-            vocabulary, and a lossy verifier where the options ask for exactness.
+        ValueError: for an empty prompt, one that does not fit the context, a constraint or a
+            prediction for another vocabulary, a prediction for a drafter that takes none, and a
+            lossy verifier where the options ask for exactness.
     """
 
     session: ModelSession
@@ -75,7 +76,7 @@ class Sequence:
 
             options, self.branches = constrained(options, options.constraint, target, len(prompt))
         self.target, self.drafter, self.verifier, self.options = target, drafter, verifier, options
-        self.limit = target.context_length
+        self.limit = context_limit(target, options.context)
         if options.exact and not verifier.exact_for:
             raise ValueError(
                 f"{verifier.name} verification changes what the model would say; pass exact=False"
@@ -83,6 +84,7 @@ class Sequence:
             )
         if session is None:
             check_prompt(prompt, target.vocab_size, self.limit)
+        options.require_prediction(drafter, target.vocab_size)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))
         self.rng = Rng(options.seed, noise=not options.sampler.greedy)

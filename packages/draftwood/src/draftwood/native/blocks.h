@@ -17,10 +17,10 @@ struct Block {
 };
 
 // Grids of the formats that code several inputs at once: indices into FormatInfo::values, and for
-// each 7 bits the signs of 8 inputs.
+// each 7 bits the signs of 8 inputs, a byte each, as the highest bits of their codes.
 struct CodeBooks {
     const uint8_t* grid;
-    const uint8_t* signs;
+    const uint8_t (*signs)[8];
 };
 
 inline int bytes_of_block(int32_t format) {
@@ -141,19 +141,22 @@ inline void read_iq4_xs(const uint8_t* from, Block& block) {
     }
 }
 
-// The sign of an input is the highest bit of its code.
+// Codes of `Word` inputs at once: their sizes, and their signs.
+template <class Word>
+inline void put_signed(const uint8_t* sizes, const uint8_t* signs, uint8_t* codes) {
+    const Word word = read_number<Word>(sizes) | read_number<Word>(signs);
+    std::memcpy(codes, &word, sizeof word);
+}
+
 inline void read_iq2_xxs(const uint8_t* from, const CodeBooks& books, Block& block) {
     block.scale = read_number<float16>(from);
     for (int group = 0; group < GROUPS_OF_BLOCK; group++) {
         const uint8_t* grids = from + 2 + group * 8;
         const uint32_t word = read_number<uint32_t>(grids + 4);
         block.factors[group] = (int8_t)(2 * (word >> 28) + 1);
-        for (int part = 0; part < 4; part++) {
-            const uint8_t *entry = books.grid + grids[part] * 8,
-                          signs = books.signs[word >> (part * 7) & 127];
-            for (int i = 0; i < 8; i++)
-                block.codes[group * GROUP + part * 8 + i] = entry[i] | (signs >> i & 1) << 2;
-        }
+        for (int part = 0; part < 4; part++)
+            put_signed<uint64_t>(books.grid + grids[part] * 8, books.signs[word >> (part * 7) & 127],
+                                 block.codes + group * GROUP + part * 8);
     }
 }
 
@@ -163,12 +166,10 @@ inline void read_iq3_xxs(const uint8_t* from, const CodeBooks& books, Block& blo
     for (int group = 0; group < GROUPS_OF_BLOCK; group++) {
         const uint32_t word = read_number<uint32_t>(words + group * 4);
         block.factors[group] = (int8_t)(2 * (word >> 28) + 1);
-        for (int part = 0; part < 8; part++) {
-            const uint8_t *entry = books.grid + grids[group * 8 + part] * 4,
-                          signs = books.signs[word >> (part / 2 * 7) & 127] >> (part % 2 * 4);
-            for (int i = 0; i < 4; i++)
-                block.codes[group * GROUP + part * 4 + i] = entry[i] | (signs >> i & 1) << 3;
-        }
+        for (int part = 0; part < 8; part++)
+            put_signed<uint32_t>(books.grid + grids[group * 8 + part] * 4,
+                                 books.signs[word >> (part / 2 * 7) & 127] + part % 2 * 4,
+                                 block.codes + group * GROUP + part * 4);
     }
 }
 

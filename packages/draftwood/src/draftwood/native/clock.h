@@ -1,8 +1,9 @@
-// Clocks: of steps, and of where the time of a forward pass goes, thread by thread.
+// Clocks: of steps, and of where the time of a forward pass goes, by thread and by task.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <vector>
 
 namespace draftwood {
@@ -60,6 +61,24 @@ private:
     static double now() {
         return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
             .count();
+    }
+};
+
+// One task of a forward pass: the number of its phase, and what it took.
+struct TaskTime {
+    int32_t phase, kind;  // PhaseKind
+    double seconds;
+};
+
+// A pass split for so many threads, and done by one that writes down each task.
+struct TaskTrace {
+    int32_t threads;
+    int32_t most, count;  // tasks that have room, and those there were
+    TaskTime* tasks;
+
+    void add(int phase, PhaseKind kind, double seconds) {
+        if (count < most) tasks[count] = {phase, kind, seconds};
+        count++;
     }
 };
 

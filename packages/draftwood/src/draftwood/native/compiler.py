@@ -34,7 +34,7 @@ class CompilerError(ValueError):
 
 def source_files() -> list[Path]:
     """All files that the library is made from."""
-    patterns = ("*.cpp", "*.h", "sources/*.cpp")
+    patterns = ("*.cpp", "*.h", "sources/*.cpp", "portable/*.cpp")
     return sorted(path for pattern in patterns for path in SOURCES.glob(pattern))
 
 
@@ -56,7 +56,10 @@ def parts() -> list[Path]:
 
 
 def compile_library(
-    destination: Path, flags: Sequence[str], tell: Callable[[int, int], None] | None = None
+    destination: Path,
+    flags: Sequence[str],
+    tell: Callable[[int, int], None] | None = None,
+    more: Sequence[Path] = (),
 ) -> None:
     """Compile the parts of the library, one on each core at a time, and link them into one file.
 
@@ -66,6 +69,7 @@ def compile_library(
         destination: the file.
         flags: besides ``FLAGS``, such as the CPU to compile for; ``own_flags`` come last.
         tell: called with the number of steps done, and of all.
+        more: parts that not every library has.
 
     Raises:
         CompilerError: where there is no compiler, or it fails.
@@ -76,7 +80,7 @@ def compile_library(
     command = [path, *FLAGS, *flags, *own_flags()]
     # a compiler that outlives this process writes where nobody else does
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".compiling-") as name:
-        made = {part: Path(name, f"{part.stem}.o") for part in parts()}
+        made = {part: Path(name, f"{part.stem}.o") for part in [*parts(), *more]}
         linked = Path(name, destination.name)
         run = _Compilers(Path(name), len(made) + 1, tell)
         run.all([[*command, "-c", str(part), "-o", str(to)] for part, to in made.items()])

@@ -144,12 +144,14 @@ struct Range {
 
 class Forward final : public Job {
 public:
-    Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads)
+    // Split for `threads`, though `team` may be more.
+    Forward(const Decoder& decoder, const ForwardInput& run, Scratch& scratch, int threads,
+            int team)
         : decoder(decoder),
           run(run),
           scratch(scratch),
           threads(threads),
-          clock(run.seconds, threads),
+          clock(run.seconds, team),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
     }
@@ -159,11 +161,9 @@ public:
 
     void perform(int number, int task) override {
         const Phase& phase = list[number];
-        const int64_t things = phase.things;
+        if (run.trace) return trace(number, phase, task);
         if (clock.is_on()) clock.stop(own_place(), WAITING);
-        (this->*phase.act)(
-            {(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)},
-            phase.layer);
+        act(phase, task);
         if (clock.is_on()) clock.stop(own_place(), phase.part);
     }
 
@@ -196,9 +196,22 @@ private:
         in_bytes};
     std::vector<Phase> list;
 
+    void act(const Phase& phase, int task) {
+        const int64_t things = phase.things;
+        (this->*phase.act)(
+            {(int)(things * task / phase.tasks), (int)(things * (task + 1) / phase.tasks)},
+            phase.layer);
+    }
+
+    void trace(int number, const Phase& phase, int task) {
+        Lap lap;
+        act(phase, task);
+        run.trace->add(number, phase.part, lap());
+    }
+
     void plan() {
         list.reserve(11 * run.layers + 4);
-        add_phase(&Forward::begin, NORMS, 0, run.rows);
+        add_phase(&Forward::begin, NORMS, 0, decoder.fusion ? blocks(run.rows) : run.rows);
         if (joins_inputs(decoder, run))
             add_phase(&Forward::combine, PRODUCTS, 0, tiles(decoder.fusion->matrix));
         for (int index = run.start; index < run.stop; index++) {
@@ -212,13 +225,14 @@ private:
         if (run.stop < run.layers) return add_phase(&Forward::put_hidden, NORMS, run.stop, run.rows);
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
         if (scratch.wanted.empty()) return;
-        add_phase(&Forward::norm_for_head, NORMS, 0, (int)scratch.wanted.size());
+        add_phase(&Forward::norm_for_head, NORMS, 0, patches((int)scratch.wanted.size()));
         add_phase(&Forward::make_logits, PRODUCTS, 0, tiles(decoder.lm_head));
     }
 
     void plan_attention(int index) {
         const Layer& layer = decoder.layers[index];
-        add_phase(&Forward::norm_for_attention, NORMS, index, run.rows);
+        add_phase(&Forward::norm_for_attention, NORMS, index,
+                  reads_pairs(index) ? blocks(run.rows) : patches(run.rows));
         add_phase(&Forward::project, PRODUCTS, index,
                   tiles_of_queries(layer) + tiles(layer.key) + tiles(layer.value));
         add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
@@ -236,7 +250,7 @@ private:
         const Layer& layer = decoder.layers[index];
         // what attention read is still there
         if (!decoder.is_parallel || !run.attention[index])
-            add_phase(&Forward::norm_for_network, NORMS, index, whole());
+            add_phase(&Forward::norm_for_network, NORMS, index, patches(whole()));
         add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
         add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
         if (layer.after_mlp_norm.weight)
@@ -273,7 +287,8 @@ private:
         return ((size_t)table * run.rows + row) * (decoder.rotary_dim / 2);
     }
 
-    void begin(Range rows, int) {
+    void begin(Range range, int) {
+        const Range rows = decoder.fusion ? rows_of(range, run.rows) : range;
         for (int row = rows.first; row < rows.last; row++) {
             if (decoder.fusion) begin_head(row);
             else if (run.stream) go_on(row);
@@ -331,11 +346,20 @@ private:
                   run.hidden[layer] + (size_t)rows.first * decoder.hidden);
     }
 
-    void norm_for_attention(Range rows, int layer) {
-        if (run.hidden[layer]) put_hidden(rows, layer);
-        for (int row = rows.first; row < rows.last; row++)
-            if (reads_pairs(layer)) pair(row, decoder.layers[layer].attention_norm);
-            else norm_row(row, decoder.layers[layer].attention_norm, row);
+    void norm_for_attention(Range range, int layer) {
+        const Norm& norm = decoder.layers[layer].attention_norm;
+        if (reads_pairs(layer)) {
+            const Range rows = rows_of(range, run.rows);
+            if (run.hidden[layer]) put_hidden(rows, layer);
+            for (int row = rows.first; row < rows.last; row++) pair(row, norm);
+            return;
+        }
+        in_patches(range, run.rows, [&](int row, Range inputs) {
+            if (run.hidden[layer])
+                std::copy(stream(row) + inputs.first, stream(row) + inputs.last,
+                          run.hidden[layer] + (size_t)row * decoder.hidden + inputs.first);
+            norm_row(row, norm, row, inputs);
+        });
     }
 
     bool reads_pairs(int layer) const {
@@ -352,33 +376,62 @@ private:
         encode(scratch.paired, row, token, 2 * width);
     }
 
-    void norm_for_network(Range rows, int layer) {
-        for (int row = rows.first; row < rows.last; row++)
-            norm_row(row, decoder.layers[layer].mlp_norm, row);
+    void norm_for_network(Range range, int layer) {
+        in_patches(range, whole(), [&](int row, Range inputs) {
+            norm_row(row, decoder.layers[layer].mlp_norm, row, inputs);
+        });
     }
 
-    void norm_for_head(Range wanted, int) {
-        for (int i = wanted.first; i < wanted.last; i++) {
-            norm_row(scratch.wanted[i], decoder.norm, i);
-            if (decoder.fusion && decoder.fusion->reads) put_result(scratch.wanted[i], i);
+    void norm_for_head(Range range, int) {
+        in_patches(range, (int)scratch.wanted.size(), [&](int i, Range inputs) {
+            const int row = scratch.wanted[i];
+            const float* values = norm_row(row, decoder.norm, i, inputs);
+            if (!decoder.fusion || !decoder.fusion->reads) return;
+            // what the head reads in place of its target's states
+            if (!decoder.fusion->feeds_normed) values = stream(row);
+            std::copy(values + inputs.first, values + inputs.last,
+                      run.fused->results + (size_t)i * decoder.hidden + inputs.first);
+        });
+    }
+
+    // Some inputs of a row of the stream, normed, become a row of what products read.
+    const float* norm_row(int row, const Norm& norm, int to, Range inputs) {
+        const float* values = stream(row);
+        if (norm.weight) {
+            const RowScale scale =
+                scale_of(decoder, values, decoder.hidden, decoder.is_layer_norm);
+            float* results = row_of_floats(decoder.hidden);
+            put_normed(values, inputs.first, inputs.last, norm, scale, results);
+            values = results;
         }
+        encode(scratch.narrow, to, values, inputs.first, inputs.last);
+        return values;
     }
 
-    // What the head reads in place of its target's states.
-    void put_result(int row, int to) {
-        const int width = decoder.hidden;
-        float* result = run.fused->results + (size_t)to * width;
-        if (decoder.fusion->feeds_normed)
-            normed(decoder, stream(row), width, decoder.norm, false, result);
-        else std::copy(stream(row), stream(row) + width, result);
+    // Rows lie eight side by side for products, so a thread that encodes takes a block of eight, or
+    // where there are few blocks a piece of its inputs: two that write one line wait for each other.
+    static int blocks(int rows) { return ceil_div(rows, MOST_ROWS); }
+    int pieces(int rows) const {
+        const bool is_shared = rows > 1 && threads > 1;
+        return is_shared ? ceil_div(TASKS_PER_THREAD * threads, blocks(rows)) : 1;
+    }
+    int patches(int rows) const { return blocks(rows) * pieces(rows); }
+
+    static Range rows_of(Range blocks, int rows) {
+        return {blocks.first * MOST_ROWS, std::min(blocks.last * MOST_ROWS, rows)};
     }
 
-    // A row of the stream, normed, becomes a row of what products read.
-    void norm_row(int row, const Norm& norm, int to) {
-        if (!norm.weight) return encode(scratch.narrow, to, stream(row), decoder.hidden);
-        float* values = row_of_floats(decoder.hidden);
-        normed(decoder, stream(row), decoder.hidden, norm, decoder.is_layer_norm, values);
-        encode(scratch.narrow, to, values, decoder.hidden);
+    // act(row, inputs) for the rows of patches and the inputs that lie there.
+    template <class Act>
+    void in_patches(Range patches, int rows, Act act) const {
+        const int count = pieces(rows), groups = ceil_div(decoder.hidden, GROUP);
+        for (int patch = patches.first; patch < patches.last; patch++) {
+            const int block = patch / count, piece = patch % count;
+            const Range own = rows_of({block, block + 1}, rows),
+                        inputs{groups * piece / count * GROUP,
+                               std::min(groups * (piece + 1) / count * GROUP, decoder.hidden)};
+            for (int row = own.first; row < own.last; row++) act(row, inputs);
+        }
     }
 
     // Queries, keys and values lie side by side.
@@ -623,9 +676,9 @@ private:
 
     // Where a group of 32 spans several heads.
     void encode_attended(Range tasks, int) {
-        const int width = decoder.heads * decoder.head_dim, groups = ceil_div(width, GROUP);
+        const int width = decoder.heads * decoder.head_dim;
         for (int task = tasks.first; task < tasks.last; task++) {
-            int row = task / groups, from = task % groups * GROUP;
+            const int row = task % whole(), from = task / whole() * GROUP;
             const float* values = &scratch.attended[(size_t)row * width + from];
             scratch.attention.encode(row, from, values, std::min(GROUP, width - from));
         }
@@ -821,10 +874,13 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
 
 void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
     Workshop& own = workshop();
+    // more threads than CPUs take pieces as large as fewer would
+    const int cpus = Team::cpus(), split = run.trace ? run.trace->threads : std::min(threads, cpus);
     std::lock_guard<std::mutex> lock(own.busy);
-    own.scratch.reserve(decoder, run, threads);
-    Forward forward(decoder, run, own.scratch, threads);
-    own.team.run(forward, threads);
+    own.team.set_crowded(threads > cpus);
+    own.scratch.reserve(decoder, run, split);
+    Forward forward(decoder, run, own.scratch, split, threads);
+    own.team.run(forward, run.trace ? 1 : threads);
     forward.end();
 }
 

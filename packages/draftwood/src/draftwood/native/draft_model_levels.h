@@ -9,17 +9,17 @@
 
 namespace draftwood {
 
-// CDraftModelText of structures.py: how far a text of a draft model is, told before each step. The
-// table has room for what is late and for a tree.
+// CDraftModelText of structures.py: how far a text of a draft model is, told before steps and
+// changed by them. The table has room for what they append and for a tree.
 struct DraftModelText {
     const Decoder* decoder;
+    const CacheShape* shape;
     Blocks blocks;
     const int64_t* late;  // tokens of the text that are not in its cache
     int64_t slot, length, num_late;  // tokens in the cache; of these
     int64_t layers;
     int64_t target_vocabulary;
     int64_t stand_in;  // read in the place of tokens that the model lacks
-    int64_t ran;       // found: nodes of the tree whose keys and values are behind what was late
 };
 
 class DraftModelLevels final : public LevelDrafter {
@@ -33,8 +33,25 @@ public:
         else place(drafted, parents, size, first);
         const int64_t width = text.decoder->lm_head.outputs;
         const float* logits = run(first ? size - first : 1, threads);
-        text.ran = size;
+        ran = size;
         return {logits, std::min(width, text.target_vocabulary), width, nullptr};
+    }
+
+    // Nodes that ran and became text stay in the cache; the library gives a row the same bits in a
+    // tree and behind a text.
+    void learn(const VerifiedTree& verified) override {
+        int64_t kept = 0;
+        if (ran) {
+            while (kept < verified.length && verified.path[kept] < ran) kept++;
+            text.length += text.num_late, text.num_late = 0;
+            keep_path(*text.shape, text.blocks, text.length, verified.path, kept);
+            text.length += kept, ran = 0;
+        }
+        std::vector<int64_t> next(text.late, text.late + text.num_late);
+        for (; kept < verified.length; kept++)
+            next.push_back(known(verified.tokens[verified.path[kept]]));
+        late = std::move(next);
+        text.late = late.data(), text.num_late = (int64_t)late.size();
     }
 
 private:
@@ -48,6 +65,8 @@ private:
     const std::vector<float*> nothing;
     std::vector<Memory> logits;  // by level
     size_t levels = 0;
+    int64_t ran = 0;  // nodes of the tree whose keys and values are behind what was late
+    std::vector<int64_t> late;
     std::vector<int64_t> tokens, positions, depths;
     std::vector<uint8_t> sees;
     Sequence sequence{};

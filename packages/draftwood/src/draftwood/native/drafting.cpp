@@ -53,7 +53,12 @@ int32_t draftwood_drafting_add_evidence(Drafting* drafting, double log_weight, i
 void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void* settings,
                                    void* shared, const int32_t* evidence, int32_t count) {
     std::unique_ptr<Source> source(source_kinds()[kind].make(settings, shared));
-    drafting->members.push_back({std::move(source), {evidence, evidence + count}});
+    drafting->add_source(std::move(source), {evidence, evidence + count});
+}
+
+// Whether a source that may rest does not: it reads hidden states then.
+int32_t draftwood_drafting_is_open(const Drafting* drafting) {
+    return !drafting->worth || drafting->worth->is_open();
 }
 
 // One more source, which only Python has. `seconds` [2]: of asking it at the root and deeper, which
@@ -61,7 +66,7 @@ void draftwood_drafting_add_source(Drafting* drafting, int32_t kind, const void*
 // asked.
 void draftwood_drafting_add_foreign(Drafting* drafting, ForeignSource::Ask ask,
                                     const double* seconds, int32_t anywhere) {
-    drafting->members.push_back({std::make_unique<ForeignSource>(ask, seconds, anywhere), {}});
+    drafting->add_source(std::make_unique<ForeignSource>(ask, seconds, anywhere), {});
 }
 
 // The nodes of a tree in falling order of their chances, no path longer than `room`; returns how
@@ -150,31 +155,27 @@ int32_t draftwood_steps(const Decoder* decoder, const ForwardInput* beside, Step
     return -1;
 }
 
-// Steps of one text in a row, with no other sequence in their passes; each finds the path of the one
-// before in the cache, and that of the last one is left to who asked. `steps` [run->steps], of which
-// the first is set up. Returns how many were made; 0 for a token beyond the vocabulary.
-int32_t draftwood_step_run(const Decoder* decoder, const ForwardInput* beside, Step* steps,
-                           const Sequence* place, const StepRun* run, int32_t threads) {
-    Sequence here = *place;
-    int64_t taken = 0;
-    double seconds = 0;
-    for (int32_t made = 0; made < run->steps; made++) {
-        Step* step = steps + made;
+// Steps of texts in a row, with no other sequence in their passes; each finds the path of the one
+// before in the cache, and that of the last one is left to who asked. `rows`: of each text its steps
+// [runs->steps], of which the first is set up. The row ends for all where it ends for one of them.
+// Returns how many were made; 0 for a token beyond the vocabulary.
+int32_t draftwood_step_run(const Decoder* decoder, const ForwardInput* beside, Step* const* rows,
+                           const Sequence* places, const StepRun* const* runs, int64_t count,
+                           int32_t threads) {
+    StepRow row(rows, places, runs, count);
+    const int64_t heard = interruptions.load();
+    for (int32_t made = 0; made < row.most; made++) {
         Lap lap;
-        if (made) {
-            const Step& before = steps[made - 1];
-            keep_path(*run->shape, here.blocks, here.start, before.path, before.kept);
-            here.start = here.before = here.start + before.kept;
-            Stepper(*step, decoder->vocabulary).follow(before);
-        }
-        if (draftwood_steps(decoder, beside, &step, &here, 1, threads) >= 0) return made;
-        seconds += lap(), taken += step->kept;
-        if (step->broken || step->is_head_broken || taken >= run->tokens ||
-            taken + 1 + step->most > run->places || seconds > run->seconds || run->ends_with(*step))
-            return made + 1;
+        row.begin(made, decoder->vocabulary);
+        if (draftwood_steps(decoder, beside, row.steps.data(), row.here.data(), count, threads) >= 0)
+            return made;
+        if (row.ends(lap()) || interruptions.load() != heard) return made + 1;
     }
-    return (int32_t)run->steps;
+    return row.most;
 }
+
+// End the rows of steps that are being made with the step that is under way.
+void draftwood_interrupt() { interruptions.fetch_add(1); }
 
 // Bytes of a structure that Python hands over, in the order of STRUCTURES in structures.py; 0
 // behind the last.
@@ -188,7 +189,7 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(Lattice),    sizeof(LatticeTree),
                              sizeof(HeadDraftingSettings), sizeof(DrawnShape),
                              sizeof(DraftModelText), sizeof(StepRun),
-                             sizeof(Filters)};
+                             sizeof(Filters),    sizeof(TaskTime),     sizeof(TaskTrace)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -319,6 +319,11 @@ class Drafting:
             addresses,
         )
 
+    @property
+    def is_open(self) -> bool:
+        """False while all texts leave a source alone that was worth nothing."""
+        return bool(self.library.draftwood_drafting_is_open(self.handle))
+
     def spent(self) -> float:
         """Seconds that sources took which take their time, since this was asked last."""
         return self.library.draftwood_drafting_spent(self.handle)

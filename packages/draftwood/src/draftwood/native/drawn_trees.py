@@ -12,7 +12,7 @@ import numpy as np
 from draftwood.native import library
 from draftwood.native.drafting import Costs
 from draftwood.native.head_drafting import HeadDrafting
-from draftwood.native.structures import CDecoder, CDraftModelText, CDrawnShape
+from draftwood.native.structures import CCacheShape, CDecoder, CDraftModelText, CDrawnShape
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,23 @@ class DraftModelText:
 
     Args:
         decoder: of the model.
+        shape: of the model's cache.
         layers: of the model.
         target_vocabulary: tokens beyond it are not drafted.
         stand_in: read in the place of tokens that the model lacks.
     """
 
     def __init__(
-        self, decoder: CDecoder, layers: int, target_vocabulary: int, stand_in: int
+        self,
+        decoder: CDecoder,
+        shape: CCacheShape,
+        layers: int,
+        target_vocabulary: int,
+        stand_in: int,
     ) -> None:
         self.structure = CDraftModelText(
             decoder=pointer(decoder),
+            shape=pointer(shape),
             layers=layers,
             target_vocabulary=target_vocabulary,
             stand_in=stand_in,
@@ -70,18 +77,24 @@ class DraftModelText:
 
         Args:
             slot: of the model's cache.
-            blocks: address of the slot's table, with room for what is late, the root and a tree.
+            blocks: address of the slot's table, with room for what is late, for all that steps
+                append, the root and a tree.
             length: tokens in the cache.
             late: tokens of the text that are not in it.
         """
         text = self.structure
         text.slot, text.blocks, text.length = slot, blocks, length
-        text.late, text.num_late, text.ran = library.integers(late), len(late), 0
+        text.late, text.num_late = library.integers(late), len(late)
 
     @property
-    def ran(self) -> int:
-        """Nodes of the last tree that were run behind what was late; 0 where nothing was."""
-        return self.structure.ran
+    def length(self) -> int:
+        """Tokens in the cache, after the steps."""
+        return self.structure.length
+
+    @property
+    def late(self) -> list[int]:
+        """Tokens of the text that are not in the cache, after the steps."""
+        return self.structure.late[: self.structure.num_late]
 
 
 class DrawnTrees:

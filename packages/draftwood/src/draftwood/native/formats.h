@@ -180,12 +180,12 @@ constexpr ScaleKinds kinds_of_codes(int low, int high) {
     return kinds;
 }
 
-// And with offsets, or without.
-constexpr ScaleKinds kinds_of_codes(int low, int high, bool offset) {
-    ScaleKinds kinds = 0;
+// And with offsets, or without; and for halves of groups, or for whole ones.
+constexpr ScaleKinds kinds_of_codes(int low, int high, bool offset, bool halves) {
+    ScaleKinds kinds = kinds_of_codes(low, high);
     for (const FormatInfo& info : INFOS)
-        if (info.low == low && info.high == high && has_offsets(info.scales) == offset)
-            kinds |= 1u << info.scales;
+        if (has_offsets(info.scales) != offset || has_half_groups(info.scales) != halves)
+            kinds &= ~(1u << info.scales);
     return kinds;
 }
 

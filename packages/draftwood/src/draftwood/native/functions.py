@@ -10,7 +10,8 @@ PROTOTYPES = """
 int64 draftwood_structure_size(int32)
 int32 draftwood_run(CDecoder*, CForwardInput*, int32)
 int32 draftwood_steps(CDecoder*, CForwardInput*, void*, void*, int64, int32)
-int32 draftwood_step_run(CDecoder*, CForwardInput*, void*, void*, CStepRun*, int32)
+int32 draftwood_step_run(CDecoder*, CForwardInput*, void*, void*, void*, int64, int32)
+void draftwood_interrupt()
 void draftwood_work_beside(int32)
 int64 draftwood_cache_block(CCacheShape*)
 void draftwood_keep_path(CCacheShape*, void*, int64, int64*, int64)
@@ -72,6 +73,7 @@ void draftwood_drafting_add_foreign(void*, void*, void*, int32)
 int32 draftwood_drafting_grow(void*, int32, void*, void*, double, int32, uint64, uint64, int64,
     int32, void*, void*, void*)
 double draftwood_drafting_spent(void*)
+int32 draftwood_drafting_is_open(void*)
 void draftwood_drafting_proposers(void*, int32, void*)
 void draftwood_drafting_learn(void*, void*, void*, int64, void*, int64, void*, void*, int64,
     void*)

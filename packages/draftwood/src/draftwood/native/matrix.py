@@ -250,18 +250,23 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
         blocks.let_go()
 
 
+_SIGN_BITS = {"IQ2_XXS": 2, "IQ3_XXS": 3}
+
+
 @functools.cache
 def _code_books(format: str) -> tuple[np.ndarray, np.ndarray]:
     """The grid of a format that codes several inputs at once, as indices of its sizes, and signs.
 
-    Both come from the ``gguf`` package.
+    Both come from the ``gguf`` package. Signs [128 8] are the highest bits of the codes.
     """
-    if format not in ("IQ2_XXS", "IQ3_XXS"):
-        return np.zeros(1, np.uint8), np.zeros(1, np.uint8)
+    if format not in _SIGN_BITS:
+        return np.zeros(1, np.uint8), np.zeros((1, 8), np.uint8)
     from gguf import quants  # takes long
 
     coded = getattr(quants, format)
     coded.init_grid()
     sizes = np.array(coded.grid_map, dtype=np.float32)
     grid = np.searchsorted(sizes, coded.grid.reshape(-1)).astype(np.uint8)
-    return grid, np.frombuffer(quants.IQ2_XXS.ksigns, dtype=np.uint8)
+    signs = np.frombuffer(quants.IQ2_XXS.ksigns, dtype=np.uint8)
+    bits = np.unpackbits(signs[:, None], axis=1, bitorder="little")
+    return grid, bits << _SIGN_BITS[format]

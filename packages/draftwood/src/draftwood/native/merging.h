@@ -7,6 +7,7 @@
 
 #include "noise.h"
 #include "source.h"
+#include "worth.h"
 
 namespace draftwood {
 
@@ -17,13 +18,33 @@ struct Prediction {
     bool made = false;
     uint64_t asked = 0;  // a bit for each source that takes its time and spoke
     int table = 0;       // of the estimates
+    // before a source was asked that may rest
+    TokenProbs without;  // estimates
+    int32_t best_without = -1;
+    double chance = 1;  // of the node
+    double stated = 0;  // how much it raised the best estimate
 
     double best() const {
         double found = 0;
         for (const TokenProb& candidate : estimates) found = std::max(found, candidate.prob);
         return found;
     }
+
+    int32_t likeliest() const {
+        TokenProb found{-1, 0};
+        for (const TokenProb& candidate : estimates)
+            if (candidate.prob > found.prob) found = candidate;
+        return found.token;
+    }
+
 };
+
+// Whether a token is worth at least so much.
+inline bool holds(const TokenProbs& estimates, int32_t token, double least) {
+    for (const TokenProb& candidate : estimates)
+        if (candidate.token == token) return candidate.prob > least;
+    return false;
+}
 
 // CMergingSettings of drafting.py.
 struct MergingSettings {
@@ -43,12 +64,13 @@ struct Estimates {
     const MergingSettings settings;
     std::vector<double> log_weight;  // of each kind of evidence
     // of root and deeper nodes, and again of both for each source that takes its time and spoke last
-    std::vector<std::vector<double>> values, hits, trials;
+    std::vector<std::vector<double>> before, values, hits, trials;
 
     explicit Estimates(const MergingSettings& settings) : settings(settings) {
         for (int table = 0; table < 2 * (1 + settings.slow); table++) {
-            const double* before = settings.before_evidence + table * settings.buckets;
-            values.emplace_back(before, before + settings.buckets);
+            const double* first = settings.before_evidence + table * settings.buckets;
+            before.emplace_back(first, first + settings.buckets);
+            values.push_back(before.back());
             hits.emplace_back(settings.buckets, 0.0);
             trials.emplace_back(settings.buckets, 0.0);
         }
@@ -119,56 +141,9 @@ struct Estimates {
             hits[table][at] = hits[table][at] * settings.decay + (candidate.token == token);
             trials[table][at] = trials[table][at] * settings.decay + 1.0;
             values[table][at] =
-                (settings.strength * settings.before_evidence[table * settings.buckets + at] +
-                 hits[table][at]) /
+                (settings.strength * before[table][at] + hits[table][at]) /
                 (settings.strength + trials[table][at]);
         }
-    }
-};
-
-// What a source that takes its time adds to the best estimate, by what the others promise:
-// Asking of acceptance.py.
-struct AskingGains {
-    const MergingSettings& settings;
-    double before_evidence, reach;
-    std::vector<double> sums[2], trials[2];
-
-    AskingGains(const MergingSettings& settings, int source)
-        : settings(settings),
-          before_evidence(settings.asking_gain[source]),
-          reach(settings.asking_reach[source]) {
-        for (int deep = 0; deep < 2; deep++) {
-            sums[deep].assign(settings.buckets, 0);
-            trials[deep].assign(settings.buckets, 0);
-        }
-    }
-
-    int bucket(double best) const {
-        return settings.bucket_of[(int)std::min(settings.steps - 1.0, best * settings.steps)];
-    }
-
-    double gain(bool deep, double best) const {
-        const int at = bucket(best);
-        const double before = before_evidence * (1 - best);
-        return (settings.asking_strength * before + sums[deep][at]) /
-               (settings.asking_strength + trials[deep][at]);
-    }
-
-    void learn(bool deep, double best, double more) {
-        const int at = bucket(best);
-        sums[deep][at] = sums[deep][at] * settings.asking_decay + more;
-        trials[deep][at] = trials[deep][at] * settings.asking_decay + 1;
-    }
-
-    // `trial`: whether it is asked in any case; other texts that share the pass do not wait for one.
-    // `price`: tokens that a further node costs; `rate`: tokens a second so far; `seconds`: of
-    // asking.
-    bool pays(bool deep, bool trial, double chance, double best, double price, double rate,
-              double seconds) const {
-        if (!deep && trial) return true;
-        const double before = std::max(0.0, chance * best - price),
-                     after = std::max(0.0, chance * (best + gain(deep, best)) - price);
-        return reach * (after - before) > rate * seconds;
     }
 };
 
@@ -187,17 +162,46 @@ struct Drafting {
     std::vector<int32_t> names;  // of each kind of evidence: number of its source's name
     Estimates estimates;
     std::vector<AskingGains> gains;  // of each that takes its time
+    Worth* worth = nullptr;  // of the source that may rest; there is at most one
+    int worth_bit = -1;      // its number among those that take their time
     int32_t trees = 0;
     std::vector<Node> nodes;  // of the last tree, and what was considered besides
     std::vector<State> states;  // [nodes members]
     std::vector<Prediction> expected;  // by node
     Prediction open;  // of the token that is now drawn and not yet told
+    // of the last tree: tokens a second, seconds of a step without draft tokens and least ones of a
+    // further node, and seconds that the source was asked for that may rest
+    double rate = 0, plain = 0, slope = 0, asking = 0;
+    bool may_ask = false;  // it, in the tree under way
+    bool lost = false;     // the token behind the tree before this one, for what it said
 
     explicit Drafting(const MergingSettings& settings) : estimates(settings) {
         for (int slow = 0; slow < settings.slow; slow++)
             gains.emplace_back(estimates.settings, slow);
     }
     Drafting(const Drafting&) = delete;
+
+    void add_source(std::unique_ptr<Source> source, std::vector<int32_t> evidence) {
+        if (Worth* found = source->worth()) worth = found, adopt(asked_ones());
+        members.push_back({std::move(source), std::move(evidence)});
+    }
+
+    // Sources that take their time.
+    int asked_ones() const {
+        int found = 0;
+        for (const Member& member : members) found += member.source->seconds() != nullptr;
+        return found;
+    }
+
+    // Begin with what earlier texts showed of source `slow`.
+    void adopt(int slow) {
+        worth_bit = slow;
+        worth->begin(gains[slow], &estimates.before[2 + 2 * slow]);
+        for (int deep = 0; deep < 2; deep++) {
+            const int table = 2 + 2 * slow + deep;
+            estimates.before[table] = estimates.values[table] = worth->estimates(deep);
+        }
+    }
 
     // Returns the number of a further kind of evidence.
     int32_t add_evidence(double log_weight, int32_t name) {
@@ -241,12 +245,96 @@ struct Drafting {
             const bool known = !deep || (expected[node.parent].asked & bit);
             if (!known && !member.source->anywhere()) continue;
             const double best = prediction.best();
-            if (!gain.pays(deep, trial, node.chance, best, price, rate, seconds[deep])) continue;
+            Worth* const shared_worth = slow - 1 == worth_bit ? worth : nullptr;
+            if (shared_worth) {
+                if (!may_ask || !member.source->is_ready()) continue;
+                if (!worth->pays(deep, trial, node.chance, best, price, rate, seconds[deep]))
+                    continue;
+                prediction.without = prediction.estimates, prediction.chance = node.chance;
+                prediction.best_without = prediction.likeliest();
+                asking += seconds[deep];
+            } else if (!gain.pays(deep, trial, node.chance, best, price, rate, seconds[deep]))
+                continue;
             prediction.asked |= bit;
             ask(member, place, prediction.candidates);
             estimates.predict(prediction, deep + 2 * slow, noise);
-            gain.learn(deep, best, prediction.best() - best);
+            const double stated = prediction.best() - best;
+            if (shared_worth) prediction.stated = stated, worth->asked(deep, best, stated);
+            else gain.learn(deep, best, stated);
         }
+    }
+
+    bool asked_worth(const Prediction& prediction) const {
+        return worth && (prediction.asked >> worth_bit & 1);
+    }
+
+    // The text went on with a token where this was expected.
+    void came(Prediction& prediction, int32_t token) {
+        if (!prediction.made) return;
+        estimates.learn(prediction, token);
+        if (!asked_worth(prediction) || prediction.table / 2 != worth_bit + 1) return;
+        const bool deep = prediction.table & 1;
+        worth->judge(deep, prediction.stated,
+                     (token == prediction.likeliest()) - (token == prediction.best_without));
+        for (const TokenProb& candidate : prediction.means)
+            worth->count_candidate(deep, estimates.bucket(candidate.prob), candidate.token == token);
+    }
+
+    // Tokens that a further node of the last tree costs.
+    double price() const { return rate * slope; }
+
+    // Whether this token has no node without the source that may rest.
+    bool needs_worth(const Prediction& above, int32_t token) const {
+        return asked_worth(above) && !holds(above.without, token, price() / above.chance);
+    }
+
+    // The text went on behind the last tree.
+    void came_behind(int32_t token) {
+        came(open, token);
+        const double least = price() / open.chance;
+        lost = open.made && asked_worth(open) && holds(open.without, token, least) &&
+               !holds(open.estimates, token, least);
+    }
+
+    // By how many nodes the run tree is larger than it would be without the source that may rest.
+    int64_t nodes_for_worth(int64_t count) const {
+        count = std::min<int64_t>(count, nodes.size());
+        int64_t more = 0;
+        std::vector<bool> needs(count);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t above = nodes[i].parent;
+            needs[i] = i && (needs[above] || needs_worth(expected[above], nodes[i].token));
+            more += needs[i] ? 1 : -displaced(i, count);
+        }
+        return std::max<int64_t>(0, more);
+    }
+
+    // Children of a node that the source took the place of.
+    int64_t displaced(int64_t place, int64_t count) const {
+        const Prediction& prediction = expected[place];
+        int64_t found = 0;
+        if (!asked_worth(prediction)) return found;
+        for (const TokenProb& candidate : prediction.without) {
+            const int64_t node = child(place, candidate.token);
+            found += candidate.prob * prediction.chance > price() && (node < 0 || node >= count);
+        }
+        return found;
+    }
+
+    // Count what the source that may rest brought by this tree, and the time of asking, of what it
+    // reads, and of nodes that are there for it alone. `path`: nodes of the tree that was grown.
+    void count_worth(const VerifiedTree& verified, const std::vector<int64_t>& path) const {
+        if (!may_ask || nodes.empty()) return worth->pass_step();
+        double tokens = -lost;
+        for (size_t i = 0; i < path.size(); i++) {
+            const Prediction& above = expected[path[i]];
+            if (!needs_worth(above, verified.tokens[verified.path[i + 1]])) continue;
+            tokens += verified.length - 1 - i;  // without it the path would have ended here
+            break;
+        }
+        const double reading = worth->settings.reading * plain;
+        const double more = slope * nodes_for_worth(verified.nodes);
+        worth->count_step(tokens, rate * (asking + reading + more));
     }
 
     void clear() {
@@ -261,8 +349,9 @@ struct Drafting {
     // expected to emit in the same pass.
     void grow(int32_t root, const double* costs, const double* slopes, double others, bool noisy,
               uint64_t key, uint64_t place, int64_t room, int32_t threads) {
-        if (open.made) estimates.learn(open, root);
+        came_behind(root);
         clear();
+        may_ask = worth && worth->is_open(), asking = 0;
         for (Member& member : members) member.source->prepare({place, threads});
         struct Entry {  // a candidate below `place`, or, with token -1, this node to be expanded
             double chance;
@@ -301,6 +390,7 @@ struct Drafting {
             for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }
+        this->rate = rate, plain = costs[0], slope = slopes[0];
     }
 
     // Bits of the names under which a node was proposed.
@@ -328,12 +418,15 @@ struct Drafting {
     }
 
     void learn(const VerifiedTree& verified) {
+        std::vector<int64_t> path;
         int64_t node = nodes.empty() ? -1 : 0;
         for (int64_t i = 1; i < verified.length && node >= 0; i++) {
             const int32_t token = verified.tokens[verified.path[i]];
-            if (expected[node].made) estimates.learn(expected[node], token);
+            path.push_back(node);
+            came(expected[node], token);
             node = child(node, token);
         }
+        if (worth) count_worth(verified, path);
         open = node >= 0 ? std::move(expected[node]) : Prediction{};
         clear();
         for (Member& member : members) member.source->learn(verified);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "activations.h"
+#include "clock.h"
 #include "experts.h"
 #include "visibility.h"
 
@@ -81,6 +82,7 @@ struct ForwardInput {
     float* logits;         // [wanted rows][outputs of lm_head]
     float* const* hidden;  // [layers + 1], each null or [rows][hidden]
     double* seconds;       // [threads][PARTS], added to, or null (clock.h)
+    TaskTrace* trace;      // null, or how the pass is split for threads that are not there
     const FusionInput* fused;  // of a drafter's head, else null
     const float* stream;       // [rows][hidden]: what enters layer `start`; null where tokens do
     // Layers from `start` up to `stop` are run. Rows that stop before the end of the decoder give

@@ -19,7 +19,16 @@ from draftwood.native.compiler import SOURCES, CompilerError, compile_library, p
 FOLDER = SOURCES / "prebuilt"
 # a plain machine may lack these libraries, or have older ones; what of them nothing uses is left
 # out, as it asks for a newer glibc
-PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL,--gc-sections", "-s")
+OLDER_GLIBC = SOURCES / "portable" / "older_glibc.cpp"
+REPLACED = (
+    *("exp", "exp2", "log", "pow", "pthread_create", "pthread_detach", "pthread_mutex_trylock"),
+    *("pthread_once", "__pthread_key_create", "__libc_single_threaded", "_dl_find_object"),
+)
+"""Names whose newest versions are younger than glibc 2.28; older ones stand in ``OLDER_GLIBC``."""
+PORTABLE = (
+    *("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL,--gc-sections", "-s"),
+    f"-Wl,{','.join(f'--wrap={name}' for name in REPLACED)}",
+)
 
 
 @dataclass(frozen=True)
@@ -114,8 +123,16 @@ def best() -> CPULevel | None:
     return None
 
 
+def target_machine() -> str:
+    """Kind of machine that libraries are built for: ``$DRAFTWOOD_MACHINE``, else this one's.
+
+    For another one ``$CXX`` names a compiler that compiles for it.
+    """
+    return os.environ.get("DRAFTWOOD_MACHINE") or platform.machine()
+
+
 def build(folder: Path) -> list[Path]:
-    """Compile the library for all levels of this kind of machine; returns the files.
+    """Compile the library for all levels of the ``target_machine``; returns the files.
 
     The SHA-256 of each lies beside it.
 
@@ -125,10 +142,10 @@ def build(folder: Path) -> list[Path]:
     Raises:
         CompilerError: where there is no compiler, it fails, or no level is known.
     """
-    levels = LEVELS.get(platform.machine(), ()) if sys.platform == "linux" else ()
+    levels = LEVELS.get(target_machine(), ()) if sys.platform == "linux" else ()
     if not levels:
         raise CompilerError(
-            f"there are no levels of CPUs for {platform.machine()} on {sys.platform}; install from"
+            f"there are no levels of CPUs for {target_machine()} on {sys.platform}; install from"
             " source, which compiles for the CPU at hand"
         )
     named = os.environ.get("DRAFTWOOD_PREBUILT", "").split(",")
@@ -137,7 +154,8 @@ def build(folder: Path) -> list[Path]:
     made = list[Path]()
     for level in levels:
         try:
-            compile_library(folder / level.path.name, (*PORTABLE, *level.flags))
+            flags = (*PORTABLE, *level.flags)
+            compile_library(folder / level.path.name, flags, more=[OLDER_GLIBC])
         except CompilerError:
             if level is levels[0]:
                 raise
@@ -155,5 +173,5 @@ def platform_tag(libraries: list[Path]) -> str:
         for path in libraries
         for found in re.findall(rb"GLIBC_2\.(\d+)", path.read_bytes())
     ]
-    machine = platform.machine()
+    machine = target_machine()
     return f"manylinux_2_{max(versions)}_{machine}" if versions else f"linux_{machine}"

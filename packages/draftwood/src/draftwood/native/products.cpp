@@ -62,6 +62,10 @@ Products in_floats() {
     return {product_of_floats<FORMAT, R, 1>, product_of_floats<FORMAT, R, T>, T};
 }
 
+bool takes_bytes(const Matrix& matrix) {
+    return is_quantised(matrix.format) && matrix.encoding == BYTES;
+}
+
 template <int R>
 Products products_of(const Matrix& matrix) {
     switch (matrix.format) {
@@ -69,12 +73,14 @@ Products products_of(const Matrix& matrix) {
         case FLOAT16: return in_floats<FLOAT16, R>();
         case BFLOAT16: return in_floats<BFLOAT16, R>();
     }
-    const Product one =
-        matrix.encoding == FLOATS ? product_of_codes<R> : product_of_bytes(matrix, R);
-    return {one, one, 1};
+    return {product_of_codes<R>, product_of_codes<R>, 1};
 }
 
 Products products_of(const Matrix& matrix, int rows) {
+    if (takes_bytes(matrix)) {
+        const Product one = product_of_bytes(matrix, rows);
+        return {one, one, 1};
+    }
     switch (rows) {
         case 1: return products_of<1>(matrix);
         case 2: return products_of<2>(matrix);
@@ -87,7 +93,7 @@ Products products_of(const Matrix& matrix, int rows) {
     }
 }
 
-// Of one block of rows.
+// Of one block of rows, or of two that share what is unpacked.
 void products_of_block(const Matrix& matrix, const Rows& rows, int block, int count, int first,
                        int last, const Taker& take) {
     const Products multiply = products_of(matrix, count);
@@ -106,12 +112,19 @@ void products_of_block(const Matrix& matrix, const Rows& rows, int block, int co
 
 void products_by_vectors(const Matrix& matrix, const Rows& rows, int count, int first, int last,
                          const Taker& take) {
+    // one or two rows more than a block are faster by themselves
+    const bool are_shared = takes_bytes(matrix);
+    const auto at_once = [&](int left) {
+        return are_shared && left > MOST_ROWS + 2 ? 2 * MOST_ROWS : MOST_ROWS;
+    };
     // few tiles stay cached while many rows pass by
-    const int stretch = count > MOST_ROWS ? 4 : last - first;
+    const int stretch = count > at_once(count) ? 4 : last - first;
     for (int tile = first; tile < last; tile += stretch)
-        for (int block = 0; block * MOST_ROWS < count; block++)
-            products_of_block(matrix, rows, block, std::min(MOST_ROWS, count - block * MOST_ROWS),
-                              tile, std::min(last, tile + stretch), take);
+        for (int row = 0, rows_here; row < count; row += rows_here) {
+            rows_here = std::min(at_once(count - row), count - row);
+            products_of_block(matrix, rows, row / MOST_ROWS, rows_here, tile,
+                              std::min(last, tile + stretch), take);
+        }
 }
 
 }  // namespace draftwood

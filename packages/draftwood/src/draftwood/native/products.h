@@ -38,7 +38,8 @@ private:
 using Product = void (*)(const Matrix& matrix, const Rows& rows, int block, int tile,
                          Floats* results);
 
-// That of so many rows with a tile of codes, in 8-bit integers.
+// That of so many rows, at most 16, with a tile of codes, in 8-bit integers. Rows behind the first
+// block lie in the next; up to three more than are wanted are computed.
 Product product_of_bytes(const Matrix& matrix, int rows);
 
 // Products of rows [0, count) with tiles [first, last); those by the unit of amx.h give the same

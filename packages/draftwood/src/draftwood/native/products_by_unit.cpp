@@ -53,8 +53,8 @@ private:
 };
 
 // One block of rows and a tile's groups, a few at a time: the unit multiplies the next few while
-// vectors scale and add its last products.
-template <int LOW, int HIGH>
+// vectors scale and add its last products. HALVES of a group may have scales of their own.
+template <int LOW, int HIGH, bool HALVES>
 class BlockOfProducts {
 public:
     BlockOfProducts(const Matrix& matrix, const Unit& unit, UnpackedGroups<LOW, HIGH>& weights,
@@ -77,7 +77,7 @@ public:
     }
 
 private:
-    static constexpr int PARTS = LOW == 2 || HIGH == 2 ? 2 : 1;  // of a group, each with own scales
+    static constexpr int PARTS = HALVES ? 2 : 1;  // of a group
     // A product takes some 120 cycles from its loads to where vectors can read it, and what vectors
     // do for a part of 16 rows some 32.
     static constexpr int FEW = 4 / PARTS;
@@ -131,7 +131,7 @@ private:
 };
 
 // Products of rows [from, to) with a tile; `from` begins a block of the unit.
-template <int LOW, int HIGH>
+template <int LOW, int HIGH, bool HALVES>
 void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const Rows& rows,
                                   int from, int to, int tile, Floats* results) {
     UnpackedGroups<LOW, HIGH> weights(matrix, tile);
@@ -141,7 +141,7 @@ void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const Rows& r
     for (int first = 0; first < count; first += stretch) {
         const int last = std::min(count, first + stretch);
         for (int row = from; row < to; row += UNIT_ROWS) {
-            BlockOfProducts<LOW, HIGH> block(matrix, unit, weights, rows, row / UNIT_ROWS);
+            BlockOfProducts<LOW, HIGH, HALVES> block(matrix, unit, weights, rows, row / UNIT_ROWS);
             Floats* sums = results + (row - from);
             // rows that are not there are computed too, up to a multiple of 4, and not read
             switch (ceil_div(std::min(UNIT_ROWS, to - row), 4)) {
@@ -157,9 +157,12 @@ void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const Rows& r
 
 void unit_products(const Matrix& matrix, const Unit& unit, const Rows& rows, int from,
                           int to, int tile, Floats* results) {
-    const auto multiply = [&](auto low, auto high) {
-        unit_products_of_tile<low(), high()>(matrix, unit, rows, from, to, tile, results);
+    const auto multiply = [&](auto low, auto high, auto halves) {
+        unit_products_of_tile<low(), high(), halves()>(matrix, unit, rows, from, to, tile,
+                                                       results);
     };
+    constexpr std::true_type halved{};
+    constexpr std::false_type whole{};
     constexpr std::integral_constant<int, 0> none{};
     constexpr std::integral_constant<int, 1> one{};
     constexpr std::integral_constant<int, 2> two{};
@@ -167,12 +170,14 @@ void unit_products(const Matrix& matrix, const Unit& unit, const Rows& rows, int
     constexpr std::integral_constant<int, 8> eight{};
     const FormatInfo& info = info_of(matrix.format);
     switch (info.low * 10 + info.high) {
-        case 20: return multiply(two, none);
-        case 21: return multiply(two, one);
-        case 40: return multiply(four, none);
-        case 41: return multiply(four, one);
-        case 42: return multiply(four, two);
-        default: return multiply(eight, none);
+        case 20: return multiply(two, none, halved);
+        case 21:
+            return has_half_groups(info.scales) ? multiply(two, one, halved)
+                                                : multiply(two, one, whole);
+        case 40: return multiply(four, none, whole);
+        case 41: return multiply(four, one, whole);
+        case 42: return multiply(four, two, halved);
+        default: return multiply(eight, none, whole);
     }
 }
 
@@ -181,8 +186,7 @@ void unit_products(const Matrix& matrix, const Unit& unit, const Rows& rows, int
 void products_by_unit(const Matrix& matrix, const Rows& rows, int count, int first, int last,
                       const Taker& take) {
     constexpr int AT_ONCE = 8 * UNIT_ROWS;  // rows that share what is unpacked
-    const FormatInfo& info = info_of(matrix.format);
-    const bool halved = info.low == 2 || info.high == 2;
+    const bool halved = has_half_groups(info_of(matrix.format).scales);
     const Unit unit(ceil_div(count, 4) * 4, halved ? GROUP / 2 : GROUP);
     Floats results[AT_ONCE];
     // few tiles stay cached while many rows pass by

@@ -7,10 +7,14 @@
 
 namespace draftwood {
 
-// RMSNorm, or LayerNorm where is_layer_norm. The results may take the place of the values.
-__attribute__((noinline)) inline void normed(const Decoder& decoder, const float* values, int count,
-                                             const Norm& norm, bool is_layer_norm,
-                                             float* results) {
+// What a norm takes off a row, and what it multiplies the rest with.
+struct RowScale {
+    float mean, inverse;
+};
+
+// Of an RMSNorm, or a LayerNorm where is_layer_norm.
+__attribute__((noinline)) inline RowScale scale_of(const Decoder& decoder, const float* values,
+                                                   int count, bool is_layer_norm) {
     float mean = 0;
     if (is_layer_norm) {
         double total = 0;
@@ -25,10 +29,21 @@ __attribute__((noinline)) inline void normed(const Decoder& decoder, const float
     }
     float total = sum(squares);
     for (; i < count; i++) total += (values[i] - mean) * (values[i] - mean);
-    float inverse = 1.0f / std::sqrt(total / count + decoder.epsilon);
-    for (i = 0; i < count; i++) results[i] = (values[i] - mean) * inverse * norm.weight[i];
+    return {mean, 1.0f / std::sqrt(total / count + decoder.epsilon)};
+}
+
+// Values [first, last) of a row, normed. The results may take their place.
+inline void put_normed(const float* values, int first, int last, const Norm& norm, RowScale scale,
+                       float* results) {
+    for (int i = first; i < last; i++)
+        results[i] = (values[i] - scale.mean) * scale.inverse * norm.weight[i];
     if (norm.bias)
-        for (i = 0; i < count; i++) results[i] += norm.bias[i];
+        for (int i = first; i < last; i++) results[i] += norm.bias[i];
+}
+
+inline void normed(const Decoder& decoder, const float* values, int count, const Norm& norm,
+                   bool is_layer_norm, float* results) {
+    put_normed(values, 0, count, norm, scale_of(decoder, values, count, is_layer_norm), results);
 }
 
 template <class Number>
@@ -69,9 +84,14 @@ inline float* row_of_floats(int width) {
     return row.data();
 }
 
+// Inputs [first, last) of a row, the first of them at the beginning of a group.
+inline void encode(Rows& rows, int row, const float* values, int first, int last) {
+    for (int from = first; from < last; from += GROUP)
+        rows.encode(row, from, values + from, std::min(GROUP, last - from));
+}
+
 inline void encode(Rows& rows, int row, const float* values, int width) {
-    for (int from = 0; from < width; from += GROUP)
-        rows.encode(row, from, values + from, std::min(GROUP, width - from));
+    encode(rows, row, values, 0, width);
 }
 
 inline void put_tile(float* row, int tile, int width, Floats values) {

@@ -10,6 +10,8 @@
 
 namespace draftwood {
 
+struct Worth;
+
 struct TokenProb {
     int32_t token;
     double prob;
@@ -106,6 +108,10 @@ struct Source {
     virtual bool anywhere() const { return false; }
     virtual double spent() { return 0; }
     virtual void prepare(const Growing&) {}
+    virtual bool is_ready() const { return true; }  // to be asked
+
+    // Of a source that all texts leave alone while it is worth nothing; see worth.h.
+    virtual Worth* worth() const { return nullptr; }
 };
 
 // `Shared` of sources whose requests share nothing.

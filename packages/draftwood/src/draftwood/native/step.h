@@ -3,6 +3,8 @@
 // the rules of verifiers/match.py and of verdicts.h.
 #pragma once
 
+#include <atomic>
+
 #include "head_drafting.h"
 #include "merging.h"
 #include "network.h"
@@ -40,7 +42,7 @@ struct Step {
     double drafter_seconds;  // of drafting: in the head or the draft model
 };
 
-// How far steps of one text may go on in a row. CStepRun of structures.py.
+// How far steps of a text may go on in a row. CStepRun of structures.py.
 struct StepRun {
     const CacheShape* shape;
     const int64_t* ends;  // tokens that end the text
@@ -58,6 +60,9 @@ struct StepRun {
         return false;
     }
 };
+
+// How often somebody wanted to be heard before rows of steps end by themselves.
+inline std::atomic<int64_t> interruptions{0};
 
 class Stepper {
 public:
@@ -208,6 +213,54 @@ private:
         for (int64_t child = node + 1; child < step.nodes; child++)
             if (step.parents[child] == node && step.tokens[child] == token) return child;
         return -1;
+    }
+};
+
+// Steps of texts in a row.
+struct StepRow {
+    Step* const* rows;
+    const StepRun* const* runs;
+    const int64_t count;  // of the texts
+    int32_t most;         // steps
+    double seconds = 0, within;
+    std::vector<Sequence> here;  // where each text goes on
+    std::vector<Step*> steps;    // that are made now
+    std::vector<int64_t> taken;  // tokens
+
+    StepRow(Step* const* rows, const Sequence* places, const StepRun* const* runs, int64_t count)
+        : rows(rows), runs(runs), count(count), here(places, places + count), steps(count),
+          taken(count) {
+        most = (int32_t)runs[0]->steps, within = runs[0]->seconds;
+        for (int64_t i = 1; i < count; i++) {
+            most = std::min(most, (int32_t)runs[i]->steps);
+            within = std::min(within, runs[i]->seconds);
+        }
+    }
+
+    // Set up a step of each, with the path of the one before in the cache.
+    void begin(int32_t made, int vocabulary) {
+        for (int64_t i = 0; i < count; i++) {
+            steps[i] = rows[i] + made;
+            if (!made) continue;
+            const Step& before = rows[i][made - 1];
+            keep_path(*runs[i]->shape, here[i].blocks, here[i].start, before.path, before.kept);
+            here[i].start = here[i].before = here[i].start + before.kept;
+            Stepper(*steps[i], vocabulary).follow(before);
+        }
+    }
+
+    // Whether no further step may be made behind those that were, which took so long.
+    bool ends(double took) {
+        seconds += took;
+        bool over = seconds > within;
+        for (int64_t i = 0; i < count; i++) {
+            const Step& step = *steps[i];
+            const StepRun& run = *runs[i];
+            taken[i] += step.kept;
+            over = over || step.broken || step.is_head_broken || taken[i] >= run.tokens ||
+                   taken[i] + 1 + step.most > run.places || run.ends_with(step);
+        }
+        return over;
     }
 };
 

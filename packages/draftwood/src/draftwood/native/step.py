@@ -96,7 +96,7 @@ class NativeStep(NamedTuple):
 
 
 class RunLimits(NamedTuple):
-    """Limits of steps in a row of a text whose passes nothing shares.
+    """Limits of steps in a row; the row ends for all texts of a pass where it ends for one.
 
     Attributes:
         steps: at most; 1 for a single one.
@@ -116,6 +116,12 @@ SINGLE = RunLimits()
 
 PLACES_OF_RUN = 64
 """Places of the cache for steps in a row, beside those of one tree."""
+
+
+def interrupt_rows() -> None:
+    """Let rows of steps end with the step under way, from another thread: there is news."""
+    if library.available():
+        library.library().draftwood_interrupt()
 
 
 class _TreeBuffers:

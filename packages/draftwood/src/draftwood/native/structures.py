@@ -148,10 +148,25 @@ class CForwardInput(Structure):
         ("sees", POINTER(c_int64)),
         ("logits", c_void_p),
         ("hidden", POINTER(c_int64)),
-        ("seconds", c_void_p),
+        *((name, c_void_p) for name in ("seconds", "trace")),
         ("fused", POINTER(CFusionInput)),
         ("stream", c_void_p),
         *((name, c_int32) for name in ("start", "stop")),
+    )
+
+
+class CTaskTime(Structure):
+    """See clock.h."""
+
+    _fields_ = (("phase", c_int32), ("kind", c_int32), ("seconds", c_double))
+
+
+class CTaskTrace(Structure):
+    """See clock.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("threads", "most", "count")),
+        ("tasks", POINTER(CTaskTime)),
     )
 
 
@@ -273,10 +288,11 @@ class CDraftModelText(Structure):
 
     _fields_ = (
         ("decoder", POINTER(CDecoder)),
+        ("shape", POINTER(CCacheShape)),
         ("blocks", c_void_p),
         ("late", POINTER(c_int64)),
         *((name, c_int64) for name in ("slot", "length", "num_late", "layers")),
-        *((name, c_int64) for name in ("target_vocabulary", "stand_in", "ran")),
+        *((name, c_int64) for name in ("target_vocabulary", "stand_in")),
     )
 
 
@@ -330,5 +346,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
     *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun, CFilters),
+    *(CTaskTime, CTaskTrace),
 )
 """In the order of ``draftwood_structure_size``."""

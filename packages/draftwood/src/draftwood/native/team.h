@@ -22,6 +22,7 @@
 
 #if defined(__linux__)
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -92,10 +93,24 @@ public:
         do_alone(wanted);
     }
 
+    // Whether there are more threads than CPUs, so that whoever waits yields to others.
+    void set_crowded(bool is_crowded) { crowded.store(is_crowded); }
+
+    // That this process may run on.
+    static int cpus() {
+#if defined(__linux__)
+        cpu_set_t set;
+        if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
+#endif
+        return std::max(1, (int)std::thread::hardware_concurrency());
+    }
+
 private:
     static constexpr int MOST = 256;
     // of a ticket for the tasks that nobody has taken; above them the phase's number
     static constexpr int BITS = 24;
+    // longer than nearly all waits within a pass
+    static constexpr int SPINS = 500;
     // longer than a step takes outside of its pass
     static constexpr std::chrono::microseconds PATIENCE{1000};
 
@@ -104,6 +119,7 @@ private:
         // for its share of a phase's tasks, which others may take from
         alignas(64) std::atomic<uint64_t> ticket{0};
         int end = 0;  // of its share
+        std::atomic<int> cpu{-1};  // on which it was last seen
         alignas(64) Bed bed;
     };
 
@@ -114,6 +130,7 @@ private:
     alignas(64) std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
     std::atomic<bool> done{true};
     std::atomic<int> wanted_threads{0};
+    std::atomic<bool> crowded{false};
     Job* job = nullptr;  // this and what follows changes only while no task is taken
     int phase = 0;
     uint64_t number = 0;  // of the phase, for ever its own, so that an old ticket is worth nothing
@@ -140,13 +157,14 @@ private:
     }
 
     void share(Job& wanted, int threads) {
+        members[0]->cpu.store(current_cpu(), std::memory_order_relaxed);
         job = &wanted, phase = -1;
         wanted_threads.store(threads);
         done.store(false);
         open_next();
         while (!done.load()) {
             const uint64_t seen = opened.load();
-            if (!take_all(0)) wait(members[0]->bed, seen, [&] { return done.load(); });
+            if (!take_all(0)) wait(0, seen, [&] { return done.load(); });
         }
     }
 
@@ -156,7 +174,7 @@ private:
             const uint64_t seen = opened.load();
             const auto invited = [&] { return place < wanted_threads.load(); };
             if (!invited()) own.bed.sleep(invited);
-            else if (!take_all(place)) wait(own.bed, seen, [] { return false; });
+            else if (!take_all(place)) wait(place, seen, [] { return false; });
         }
     }
 
@@ -209,20 +227,60 @@ private:
     }
 
     // Until another phase is open or it is over. A wake costs more than nearly all waits, so a
-    // thread spins at first; a longer wait is for a thread that is not running, which may need the
-    // very CPU that would be spun on.
+    // thread spins at first. A longer wait is for a thread that is not running, which may need the
+    // very CPU that would be spun on: whoever waits goes to a CPU of its own, or yields.
     template <class Over>
-    void wait(Bed& bed, uint64_t seen, Over over) {
+    void wait(int place, uint64_t seen, Over over) {
         const auto changed = [&] { return opened.load() != seen || over(); };
+        const bool yields = crowded.load();
+        if (!yields && spin(changed)) return;
+        if (!yields) move_apart(place);
         const auto until = std::chrono::steady_clock::now() + PATIENCE;
         do
-            for (int spins = 0; spins < 32; spins++) {
+            for (int i = 0; i < 32; i++) {
                 if (changed()) return;
-                pause();
+                if (yields) std::this_thread::yield();
+                else pause();
             }
         while (std::chrono::steady_clock::now() < until);
-        bed.sleep(changed);
+        members[place]->bed.sleep(changed);
     }
+
+    template <class Changed>
+    static bool spin(Changed changed) {
+        for (int spins = 0; spins < SPINS; spins++) {
+            if (changed()) return true;
+            pause();
+        }
+        return false;
+    }
+
+#if defined(__linux__)
+    static int current_cpu() { return sched_getcpu(); }
+
+    // Where another thread of the team has this CPU, take one that none of them has. Left alone,
+    // two threads may share a CPU for long while something of low priority has the other.
+    void move_apart(int place) {
+        cpu_set_t others, all;
+        CPU_ZERO(&others);
+        for (int i = 0, threads = wanted_threads.load(); i < threads; i++)
+            if (const int cpu = members[i]->cpu.load(std::memory_order_relaxed);
+                i < place && cpu >= 0 && cpu < CPU_SETSIZE)
+                CPU_SET(cpu, &others);
+        const int own = sched_getcpu();
+        members[place]->cpu.store(own, std::memory_order_relaxed);
+        if (own < 0 || own >= CPU_SETSIZE || !CPU_ISSET(own, &others)) return;
+        if (sched_getaffinity(0, sizeof all, &all)) return;
+        cpu_set_t free = all;
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, &others)) CPU_CLR(cpu, &free);
+        if (!CPU_COUNT(&free) || sched_setaffinity(0, sizeof free, &free)) return;
+        sched_setaffinity(0, sizeof all, &all);
+    }
+#else
+    static int current_cpu() { return -1; }
+    void move_apart(int) {}
+#endif
 
     static void pause() {
 #if defined(__x86_64__)

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 IN_A_ROW = 8
 """Most steps of a row."""
 
+AMONG = 0.02
+"""Seconds of steps in a row where several texts share their passes, which take longer."""
+
 
 class NativeSteps(TextHolder):
     """Lets the library draft, run, verify and learn in one call; implements ``Executor``.
 
-    Of a text that is alone, that nobody watches and that ends at no string, it makes several steps
-    in a row. Steps that the drafter leaves to Python are made in turn.
+    Of texts that nobody watches and that end at no string it makes several steps in a row. Steps
+    that the drafter leaves to Python are made in turn.
     """
 
     def __init__(self, text: "Sequence", stepper: Stepper) -> None:
@@ -49,18 +52,19 @@ class NativeSteps(TextHolder):
         """Bound the steps that the library makes before the text is told."""
         text, options = self.text, self.text.options
         is_looked_at = options.watch is not None or any(check.may_stop for check in text.stops)
-        if draft.in_a_row == 1 or budget.shared != NOTHING_SHARED or is_looked_at:
+        if draft.in_a_row == 1 or is_looked_at:
             return SINGLE
-        if not self._has_blocks(1 + draft.most + PLACES_OF_RUN):
+        if not self._has_blocks(1 + draft.most + PLACES_OF_RUN, 1 + budget.shared.rows):
             return SINGLE
-        most = min(draft.in_a_row, IN_A_ROW)
-        return RunLimits(most, text.tokens_left, text.tell_within, options.stop_tokens)
+        most, is_alone = min(draft.in_a_row, IN_A_ROW), budget.shared == NOTHING_SHARED
+        within = text.tell_within if is_alone else max(text.tell_within, AMONG)
+        return RunLimits(most, text.tokens_left, within, options.stop_tokens)
 
-    def _has_blocks(self, places: int) -> bool:
-        """True if the cache, where it has a limit, has blocks for so many places."""
+    def _has_blocks(self, places: int, texts: int) -> bool:
+        """True if the cache, where it has a limit, has blocks for so many places of each text."""
         cache = self.text.prefill.cache
         free = None if cache is None else cache.free_blocks
-        return free is None or self.text.session.wants(places) <= free
+        return free is None or texts * self.text.session.wants(places) <= free
 
     def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         made = outputs[0].steps

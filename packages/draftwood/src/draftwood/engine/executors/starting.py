@@ -27,7 +27,8 @@ def start_executor(text: "Sequence") -> Executor:
         from draftwood.engine.executors.overlapped import Overlapped
 
         return Overlapped(text, overlap)
-    request = DraftRequest(sampler, text.rng, text.session, text.sessions)
+    prediction = text.options.predicted
+    request = DraftRequest(sampler, text.rng, text.session, text.sessions, prediction)
     text.draft = text.drafter.start(request)
     if text.options.watch is not None:
         text.draft = text.options.watch(text.draft, request)

@@ -70,8 +70,8 @@ class NativeModel(DecoderModel[BlockPool]):
 
     Attributes:
         weights: what the library reads.
-        clock: called before each forward pass with its number of threads, for the address where
-            the seconds of their phases are written down; None for nowhere.
+        clock: called before each forward pass with its input and its number of threads, to say
+            where times are written down; gives the number of threads. None for no times.
         rounded: what runs in their place in a model of ``drafting``.
 
     Raises:
@@ -101,7 +101,7 @@ class NativeModel(DecoderModel[BlockPool]):
         super().__init__(model, _pool_of(model, half_type, cache))
         self.dtype: FloatType = dtype
         self.library = library.library()
-        self.clock: Callable[[int], int] | None = None
+        self.clock: Callable[[structures.CForwardInput, int], int] | None = None
         self.weights = NativeWeights(
             decoder, self.vocab_size, self.products, half_type, cache == "int8", packer
         )
@@ -239,9 +239,7 @@ class NativeModel(DecoderModel[BlockPool]):
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""
         at_once = threads()
-        if self.clock is not None:
-            run.seconds = self.clock(at_once)
-        return at_once
+        return at_once if self.clock is None else self.clock(run, at_once)
 
     def _kept(self, left_out: frozenset[int]) -> bytes:
         """For each layer 1, or 0 where it is left out."""

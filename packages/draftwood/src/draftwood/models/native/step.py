@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_int64, pointer
+from ctypes import addressof, c_int64, pointer
 from itertools import accumulate, pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
@@ -83,48 +83,51 @@ def run_steps(
         ValueError: for a token beyond the vocabulary.
     """
     callers = [part.step.caller for part in steps]
-    is_row = len(steps) == 1 and not rows and callers[0].limits.steps > 1
-    run = _run_row if is_row else _run_side_by_side
-    counts = run(decoder, pool, beside, steps, threads)
-    if not all(counts):
+    is_row = not rows and all(caller.limits.steps > 1 for caller in callers)
+    make = _make_row if is_row else _make_side_by_side
+    count = make(decoder, pool, beside, steps, threads)
+    if not count:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), decoder.vocabulary))
     made: list[ModelOutput] = []
     ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
     owns = starmap(slice, pairwise(ends))
-    for part, caller, own, count in zip(steps, callers, owns, counts, strict=True):
+    for part, caller, own in zip(steps, callers, owns, strict=True):
         hidden = {layer: states[layer][own] for layer in part.hidden if count == 1}
         results = tuple(caller.result(decoder.vocabulary, number) for number in range(count))
         made.append(ModelOutput(NO_LOGITS, hidden, results))
     return made
 
 
-def _run_side_by_side(
+def _make_side_by_side(
     decoder: structures.CDecoder,
     pool: BlockPool,
     beside: structures.CForwardInput,
     steps: Sequence[PackedStep],
     threads: int,
-) -> list[int]:
-    """Make a step of each text in one pass; counts them, 0 where a token is unknown."""
-    count = len(steps)
-    addresses = (c_int64 * count)(*(part.step.caller.address for part in steps))
-    places = beginnings(pool, steps)
-    odd = library().draftwood_steps(decoder, beside, addresses, places, count, threads)
-    return [int(odd < 0)] * count
+) -> int:
+    """Make a step of each text in one pass; counts the steps, 0 where a token is unknown."""
+    make, places = library().draftwood_steps, beginnings(pool, steps)
+    return int(make(decoder, beside, _addresses(steps), places, len(steps), threads) < 0)
 
 
-def _run_row(
+def _make_row(
     decoder: structures.CDecoder,
     pool: BlockPool,
     beside: structures.CForwardInput,
     steps: Sequence[PackedStep],
     threads: int,
-) -> list[int]:
-    """Make steps of one text in a row; counts them, 0 where its first token is unknown."""
-    caller, places = steps[0].step.caller, beginnings(pool, steps)
-    caller.run.shape = pointer(pool.shape)
-    run = library().draftwood_step_run
-    return [run(decoder, beside, caller.address, places, caller.run, threads)]
+) -> int:
+    """Make steps of all texts in a row; counts them, 0 where a token is unknown."""
+    runs, places = (c_int64 * len(steps))(), beginnings(pool, steps)
+    for number, part in enumerate(steps):
+        run = part.step.caller.run
+        run.shape, runs[number] = pointer(pool.shape), addressof(run)
+    make = library().draftwood_step_run
+    return int(make(decoder, beside, _addresses(steps), places, runs, len(steps), threads))
+
+
+def _addresses(steps: Sequence[PackedStep]) -> "ctypes.Array[c_int64]":
+    return (c_int64 * len(steps))(*(part.step.caller.address for part in steps))
 
 
 def _all_tokens(

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "../late_rows.h"
+#include "../worth.h"
 
 namespace draftwood {
 
@@ -16,23 +17,33 @@ struct TrainedHeadSettings {
     int32_t newest;    // rows that are taken in at once; what is older is left out
     int32_t is_timed;  // else the seconds stay as they are
     double inside, forgetting, row_seconds, seconds[2];
+    WorthSettings worth;
+};
+
+// What requests share: what the head was worth to them, and what asking takes.
+struct SharedWorth : Worth {
+    explicit SharedWorth(const TrainedHeadSettings& settings)
+        : Worth(settings.worth, settings.seconds) {}
 };
 
 struct TrainedHeadSource : Source {
     static constexpr const char* KIND = "trained-head";
     using Settings = TrainedHeadSettings;
-    using Shared = Nothing;
+    using Shared = SharedWorth;
 
-    TrainedHeadSource(const Settings& settings, Shared*)
+    // `shared`: null for a text that knows of no other.
+    TrainedHeadSource(const Settings& settings, Shared* shared)
         : settings(settings),
+          shared(shared),
           late(settings.layers, settings.reads, settings.width),
           inside(settings.inside),
           step_seconds(settings.seconds[0]) {
         asking[0] = settings.seconds[0], asking[1] = settings.seconds[1];
+        if (shared) shared->seconds(asking), step_seconds = asking[0];
     }
 
     void learn(const VerifiedTree& verified) override {
-        if (!verified.hidden) return late.forget(late.count());  // nothing was computed
+        if (!has_states(verified)) return late.forget(late.count());  // nothing was computed
         for (int64_t i = 1; i < verified.length; i++) {
             const int64_t token = verified.tokens[verified.path[i]];
             inside += 0.01 * ((double)settings.known[token] - inside);
@@ -71,6 +82,10 @@ struct TrainedHeadSource : Source {
 
     const double* seconds() const override { return asking; }
 
+    bool is_ready() const override { return late.count() > 0; }
+
+    Worth* worth() const override { return shared; }
+
     double spent() override {
         const double taken = answering;
         answering = 0;
@@ -83,6 +98,7 @@ private:
     };
 
     const Settings settings;
+    Shared* const shared;
     mutable LateRows late;
     mutable std::vector<int32_t> rows;  // of the head, by node of the tree that grows now
     mutable int32_t drafted = 0;        // rows since the last one was taken in
@@ -90,6 +106,13 @@ private:
     mutable double step_seconds, asking[2], answering = 0;
     mutable int64_t taken = 0;  // rows with the last question at a root
     Growing growing{0, 1};
+
+    bool has_states(const VerifiedTree& verified) const {
+        if (!verified.hidden) return false;
+        for (int32_t read = 0; read < settings.reads; read++)
+            if (!verified.hidden[settings.layers[read]]) return false;
+        return true;
+    }
 
     // All rows whose next token is known.
     int32_t take_in(int32_t root) const {
@@ -118,6 +141,7 @@ private:
         if (is_deep) asking[1] += share * (seconds - asking[1]);
         else if (is_usual)
             step_seconds += share * (seconds - settings.row_seconds * taken - step_seconds);
+        if (shared) shared->timed(is_deep, is_deep ? asking[1] : step_seconds);
     }
 };
 
