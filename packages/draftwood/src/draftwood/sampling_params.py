@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from draftwood.validation import (
     require_flag,
+    require_kind,
     require_number,
     require_one_grammar,
     require_small,
@@ -146,8 +147,7 @@ def _require_grammar(option: TextOption, name: str, value: object) -> None:
         return
     from draftwood.engine.constraint import Constraint
 
-    if not isinstance(value, Constraint):
-        raise TypeError(f"{name} must be Lark or a compiled grammar, got {value!r:.80}")
+    require_kind(name, value, Constraint, "Lark or a compiled grammar")
 
 
 _CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
@@ -162,12 +162,14 @@ _CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
 }
 
 
-def _option(default: Any, kind: Kind, help: str, kw_only: bool = False, **more: Any) -> Any:
+def _option(default: Any, kind: Kind, help: str, **more: Any) -> Any:
     more["optional"] = more.get("optional", default is None)
     if "places" in more:
         more["places"] = frozenset(more["places"])
-    metadata = {"option": TextOption(help, kind, **more)}
-    return field(default=default, kw_only=kw_only, metadata=metadata)
+    return field(default=default, metadata={"option": TextOption(help, kind, **more)})
+
+
+_TYPED: tuple[Place, ...] = ("command line",)
 
 
 @dataclass(frozen=True)
@@ -190,12 +192,7 @@ class LengthOptions(CheckedOptions):
     """Options of how long a text is."""
 
     max_new_tokens: int = _option(
-        128,
-        "whole",
-        "Most tokens to write.",
-        least=1,
-        places=("command line",),
-        transformers="max_new_tokens",
+        128, "whole", "Most tokens to write.", least=1, places=_TYPED, transformers="max_new_tokens"
     )
     min_tokens: int = _option(
         0,
@@ -357,11 +354,17 @@ class SamplingParams(DrawingOptions, LengthOptions):
         "Go on with the prompt as it stands, without the chat template.",
         places=("command line",),
     )
+    prediction: str | None = _option(
+        None, "text", "Draft along a text that the answer may follow.", places=("command line",)
+    )
     exact: bool = _option(
         True, "flag", "Refuse methods that change what the model says.", places=()
     )
     salt: str = _option(
         "", "text", "Texts with different ones share no computed prefix.", places=()
+    )
+    context: int | None = _option(
+        None, "whole", "Most tokens of prompt and answer.", least=2, places=_TYPED
     )
 
     def __post_init__(self) -> None:

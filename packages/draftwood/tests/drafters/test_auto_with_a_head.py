@@ -14,6 +14,7 @@ from draftwood.engine.scheduler import run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
+from draftwood.models.verified import PredictedText
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
@@ -81,6 +82,26 @@ def test_texts_are_those_of_plain_decoding(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_prediction_goes_with_the_head(
+    temperature: float, target: NativeModel, trained: TrainedHead
+) -> None:
+    """The head drafts where the prediction says nothing."""
+    plain, method = methods.build("plain", target), auto(target, trained)
+    wanted = texts(steps_of(target, plain, temperature, PROMPTS))
+    asked = False
+    for prompt, text in zip(PROMPTS, wanted, strict=True):
+        predicted = PredictedText([*text[:20], *[0] * 9])
+        options = Options(Sampling(temperature), 60, seed=3, predicted=predicted)
+        request = engine.Sequence(target, method.drafter, method.verifier, prompt, options)
+        steps = [step for _, step in generate_batch([request])]
+        assert [token for step in steps for token in step.tokens] == text
+        assert Stats.of(steps).sources["prediction"].accepted >= 10
+        assert predicted.followed >= 20
+        asked |= "eagle" in Stats.of(steps).sources
+    assert asked
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_several_answers_are_each_its_own(
     temperature: float, target: NativeModel, trained: TrainedHead
 ) -> None:
@@ -117,7 +138,8 @@ def test_the_same_trees_from_the_library_and_from_python(
     trained: TrainedHead,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    head = replace(TrainedHeadSource.of(trained, target), seconds=seconds, is_timed=False)
+    head = TrainedHeadSource.of(trained, target)
+    head = replace(head, seconds=seconds, is_timed=False, resting=None)
     drafter = MultiSource((Suffix(), head, NGrams()), BUDGET)
     method = replace(auto(target, None), drafter=drafter)
 

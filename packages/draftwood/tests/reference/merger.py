@@ -36,7 +36,7 @@ class PythonMerger:
         named = zip(sources, sessions, strict=True)
         slow = [source.name for source, each in named if each in self.slow]
         read = [layer for each in sessions for layer in getattr(each, "hidden", ())]
-        self.hidden = tuple(dict.fromkeys(read))
+        self.hidden = self.always = self.reads = tuple(dict.fromkeys(read))
         self.estimates = Estimates(estimator, slow)
         self.gains = [AskingGains(estimator.asking, estimator.slow_prior(name)) for name in slow]
         self.sampling = request.row_sampling

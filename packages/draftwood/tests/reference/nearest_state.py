@@ -1,10 +1,11 @@
 """The session of the nearest states: native/sources/nearest_state.cpp."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from draftwood.arrays import as_array
 from draftwood.sources.auto.suffix import UNSEEN, WIDEST
 from draftwood.sources.nearest_state import (
     BITS,
@@ -44,8 +45,8 @@ class NearestStateSession:
             self.text.append(token)
             self.sketches.append(sketch)
 
-    def _sketched(self, states: Tensor) -> list[int]:
-        rows = states.cpu().double().numpy()[:, self.read]
+    def _sketched(self, states: Any) -> list[int]:
+        rows = as_array(states)[:, self.read].astype(np.float64)
         if self.mean is None:
             self.mean = np.add.reduce(rows, axis=0) / len(rows)
         packed = np.packbits(rows > self.mean, axis=1, bitorder="little")

@@ -6,13 +6,15 @@ from weakref import WeakKeyDictionary
 from draftwood.drafters.drafter import DraftRequest
 from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.auto.suffix import deepest
+from draftwood.sources.prediction import PredictionSource
 from draftwood.sources.source import PythonSource, Source, SourceSession, kinds_of, require_width
 from draftwood.sources.trained_head import TrainedHeadSource
-from draftwood_methods.n_grams import NGramSession, NGramTables
 from reference.bigram_prior import BigramPriorSession
 from reference.copies import DatastoreSession, EarlierTextsSession, Memory, SuffixSession
 from reference.nearest_state import NearestStateSession
+from reference.prediction import PredictionSession
 from reference.trained_head import TrainedHeadSession
+from roads import NGramSession, NGramTables
 
 KEPT: WeakKeyDictionary[Source, Any] = WeakKeyDictionary()
 """Data that the requests of a source share, by source."""
@@ -38,6 +40,7 @@ SESSIONS: dict[type, Any] = {
     BigramPrior: BigramPriorSession,
     Datastore: DatastoreSession,
     NearestState: NearestStateSession,
+    PredictionSource: PredictionSession,
     Suffix: SuffixSession,
 }
 

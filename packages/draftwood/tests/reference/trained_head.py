@@ -4,10 +4,10 @@ import ctypes
 import math
 import time
 from collections.abc import Sequence
+from functools import reduce
+from typing import Any
 
-import torch
-from torch import Tensor
-
+from draftwood.arrays import below
 from draftwood.drafters.drafter import DraftRequest
 from draftwood.native.head_session import Found
 from draftwood.sources.source import AskedNode, Candidates, Evidence, TargetUpdate
@@ -37,7 +37,7 @@ class TrainedHeadSession:
         self.source, self.inside = source, source.inside
         self.known = frozenset(source.head.draft_tokens.tolist())
         self.late: list[int] = []  # tokens of the text whose rows are not taken in
-        self.states: list[list[Tensor]] = [[] for _ in source.layers]
+        self.states: list[list[Any]] = [[] for _ in source.layers]
         self.rows = 0  # drafted since the last row was taken in
         self.seconds = (ctypes.c_double * 2)(*source.seconds)
         self.step_seconds = source.seconds[0]
@@ -87,7 +87,7 @@ class TrainedHeadSession:
 
     def _take_in(self, root: int) -> Found:
         """All rows whose next token is known."""
-        states = [torch.cat(kept)[-NEWEST:] for kept in self.states]
+        states = [reduce(below, kept)[-NEWEST:] for kept in self.states]
         place = 0 if self.rng is None else self.rng.next_draw[1]
         self.taken = len(self.late)
         found = self.session.take(states, [*self.late[1:], root], place=place)

@@ -11,8 +11,14 @@ from jaxtyping import Float
 from draftwood.testing import Walk, plain_tree, walks
 from draftwood.tree import Draw
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
-from draftwood_methods.verifiers.blockwise import Distance, TopN
-from draftwood_methods.verifiers.typical import Typical
+
+try:
+    from draftwood_methods.verifiers.blockwise import Distance, TopN
+    from draftwood_methods.verifiers.typical import Typical
+except ModuleNotFoundError:  # of a package that needs PyTorch
+    INEXACT: tuple[Verifier, ...] = ()
+else:
+    INEXACT = (Typical(), TopN(), Distance())
 
 VERIFIERS: tuple[Verifier, ...] = (
     Match(),
@@ -21,9 +27,7 @@ VERIFIERS: tuple[Verifier, ...] = (
     GreedyPlusOne(),
     Block(),
     Traversal(),
-    Typical(),
-    TopN(),
-    Distance(),
+    *INEXACT,
 )
 EXACT = [(verifier, draw) for verifier in VERIFIERS for draw in sorted(verifier.exact_for)]
 

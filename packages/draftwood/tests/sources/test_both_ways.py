@@ -8,10 +8,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import draftwood.sources
+from draftwood.arrays import as_array
 from draftwood.drafters import DraftRequest, VerifiedTree
+from draftwood.models.verified import PredictedText
 from draftwood.native import compiler, drafting, library
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
@@ -20,6 +23,7 @@ from draftwood.sources.acceptance import Estimator
 from draftwood.sources.auto.n_grams import MAX_ORDER
 from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Merger
+from draftwood.sources.prediction import PredictionSource
 from draftwood.sources.source import CompiledSource, Evidence, Source, SourceSession
 from draftwood.sources.token_index import TokenIndex
 from draftwood.sources.trained_head import TrainedHeadSource
@@ -82,7 +86,7 @@ def settings_of(source: type) -> Mapping[str, dict[str, Any]]:
 def texts_of(model: TableModel) -> list[list[int]]:
     """Continue the table from each of its tokens, with some chance; one token is unknown."""
     chance, found = random.Random(0), []
-    likely = model.logits[:, : VOCAB - 1].topk(3).indices.tolist()
+    likely = np.argsort(-as_array(model.logits)[:, : VOCAB - 1], kind="stable")[:, :3].tolist()
     for first in range(VOCAB - 1):
         text = [first]
         while len(text) < 50:
@@ -94,6 +98,8 @@ def texts_of(model: TableModel) -> list[list[int]]:
 def made(source: type, settings: dict[str, Any], model: TableModel) -> Source:
     if source is BigramPrior:
         return BigramPrior.of(model, known=VOCAB - 5, ranks=8)
+    if source is PredictionSource:
+        return PredictionSource(PredictedText([each for text in texts_of(model) for each in text]))
     if source is Datastore:
         return Datastore(TokenIndex.of(texts_of(model), VOCAB - 1), **settings)
     return source(**settings)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, MultiSource, VerifiedTree
@@ -186,7 +186,7 @@ def seconds_of_a_step(sources: Sequence[Any], timed: Timed | None = None) -> flo
     """Median over steps of a text that repeats itself, without what ``timed`` took."""
     model, times = model_of(3), []
     merger = merged(*sources)
-    words = torch.randint(0, VOCAB, (4, 6), generator=torch.Generator().manual_seed(0)).tolist()
+    words = np.random.default_rng(0).integers(0, VOCAB, (4, 6)).tolist()
     learn(merger, [token for _ in range(5) for word in words for token in word])
     roots = [token for _ in range(8) for word in words for token in word]
     for root in roots:

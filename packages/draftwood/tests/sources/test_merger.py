@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from threading import Thread
 
 import pytest
-import torch
 
 from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.models.model import ModelOutput
@@ -22,6 +21,7 @@ from draftwood.tree import DraftTree
 from merged_trees import BUDGET, VOCAB, model_of, trees
 from reference.merger import PythonMerger
 from reference.sessions import start
+from roads import normals
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -63,7 +63,7 @@ def test_trees_are_the_same(name: str, temperature: float) -> None:
             assert ours.chances == pytest.approx(theirs.chances, rel=1e-9)
             assert names == their_names
             nodes += len(ours.tokens) - 1
-    assert nodes > 300
+    assert nodes > 200
 
 
 def test_another_setting_gives_other_trees() -> None:
@@ -124,7 +124,7 @@ def test_places_with_many_successors_are_found_in_both() -> None:
     many.
     """
     vocab = 90
-    model = TableModel(torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(4)))
+    model = TableModel(*normals(4, (vocab, vocab)))
     text = [token for other in range(45) for token in (80, 81, 82, other)]
     text += [token for other in range(20) for token in (80, 83, other)] + [
         80,

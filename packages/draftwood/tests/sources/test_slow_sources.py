@@ -4,8 +4,10 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
+from draftwood.arrays import as_array
 from draftwood.drafters import DraftRequest
 from draftwood.native import library
 from draftwood.rng import Rng
@@ -17,6 +19,7 @@ from draftwood.sources.source import Candidates, Evidence, Source
 from merged_trees import BUDGET, model_of, trees
 from reference.estimates import AskingGains
 from reference.merger import PythonMerger
+from roads import softmax
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -55,9 +58,9 @@ class Oracle:
 
     def candidates(self, state: tuple[int, ...]) -> list[Candidates]:
         self.asked.append(state)
-        probs = model_of(0).logits[state[-1]].softmax(-1)
-        best = probs.topk(4)
-        known = dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        probs = softmax(as_array(model_of(0).logits[state[-1]]))
+        best = np.argsort(-probs, kind="stable")[:4]
+        known = dict(zip(best.tolist(), probs[best].tolist(), strict=True))
         return [(Evidence(self.name, len(state)), known)]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 from draftwood.drafters import DraftRequest
@@ -234,7 +233,7 @@ def test_facts_are_told_as_json(path: Path) -> None:
 @pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 def test_the_library_maps_the_same_arrays(path: Path) -> None:
     index = read_index(path).index
-    request = DraftRequest(Sampling(), Rng(0), TableModel(torch.zeros(9, 9)).start())
+    request = DraftRequest(Sampling(), Rng(0), TableModel(np.zeros((9, 9), np.float32)).start())
     settings = Datastore(index).native(request).settings
     assert settings.rows == index.rows.ctypes.data
     assert (settings.tokens, settings.vocab_size) == (index.tokens, 9)

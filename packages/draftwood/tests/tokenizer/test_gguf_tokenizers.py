@@ -14,7 +14,8 @@ from tokenizers import pre_tokenizers
 from transformers import TokenizersBackend
 from transformers.models.auto import tokenization_auto
 
-from draftwood.tokenizer import Tokenizer, tokenizer_of_gguf
+from draftwood.text.infill import InfillTokens
+from draftwood.tokenizer import Tokenizer, open_tokenizer, tokenizer_of_gguf
 from draftwood.tokenizer.gguf import implied_merges
 from draftwood.tokenizer.gguf_splits import SINGLE_DIGITS, SPLITS
 
@@ -109,6 +110,21 @@ def same(path: Path, architecture: str) -> Tokenizer:
     parts = ("normalizer", "pre_tokenizer", "decoder", "model")
     assert {name: here[name] for name in parts} == {name: there[name] for name in parts}
     return ours
+
+
+@pytest.mark.parametrize(
+    "keys", [("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")]
+)
+def test_tokens_of_a_gap_are_read_by_their_keys(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    told = {f"{key}_token_id": number for number, key in enumerate(keys, start=1)}
+    path = byte_level_file(tmp_path / "m.gguf", "llama", **told)
+    found = tokenizer_of_gguf(path, "llama")
+    marks = InfillTokens.of(found)
+    assert marks is not None
+    assert (marks.prefix, marks.suffix, marks.middle) == (1, 2, 3)
+    found.save(tmp_path / "kept")
+    assert InfillTokens.of(open_tokenizer(tmp_path / "kept")) == marks
+    assert InfillTokens.of(tokenizer_of_gguf(byte_level_file(path, "llama"), "llama")) is None
 
 
 PRE = [

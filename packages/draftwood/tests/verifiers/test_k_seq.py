@@ -1,17 +1,15 @@
 import numpy as np
 import pytest
-import torch
 
 from draftwood.verifiers.k_seq import division_factor
+from roads import softmax
 
 
-def laws(
-    seed: int, vocab: int, dtype: torch.dtype = torch.float64
-) -> tuple[np.ndarray, np.ndarray]:
-    generator = torch.Generator().manual_seed(seed)
-    common = torch.randn(vocab, dtype=dtype, generator=generator)
-    p, q = (torch.randn(2, vocab, dtype=dtype, generator=generator) + 2 * common).softmax(-1)
-    return p.numpy(), q.numpy()
+def laws(seed: int, vocab: int) -> tuple[np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(seed)
+    common = chance.normal(size=vocab)
+    p, q = softmax(chance.normal(size=(2, vocab)) + 2 * common)
+    return p, q
 
 
 def slack(p: np.ndarray, q: np.ndarray, rho: float, count: int) -> float:

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 from jaxtyping import Float
 
 from draftwood.rng import Rng
@@ -21,8 +20,8 @@ from draftwood.testing import (
 )
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Verdict, Verifier
-from draftwood_methods.verifiers.typical import Typical
 from reference.verifiers import EXACT, VERIFIERS
+from roads import softmax
 
 by_name = pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: verifier.name)
 exact = pytest.mark.parametrize(
@@ -31,11 +30,9 @@ exact = pytest.mark.parametrize(
 
 
 def tables(seed: int, vocab: int = 3, spread: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
-    generator = torch.Generator().manual_seed(seed)
-    target, draft = (
-        torch.randn(2, vocab, vocab, dtype=torch.float64, generator=generator) * spread
-    ).softmax(-1)
-    return target.numpy(), draft.numpy()
+    scores = np.random.default_rng(seed).normal(0, spread, (2, vocab, vocab))
+    target, draft = softmax(scores)
+    return target, draft
 
 
 def widths_for(verifier: Verifier, draw: Draw) -> tuple[int, ...]:
@@ -187,6 +184,13 @@ def test_laws_that_differ_by_rounding_alone(verifier: Verifier, draw: Draw) -> N
         assert distance(law, target_law(target, 2)) < 1e-12
 
 
+def typical(**settings: float) -> Verifier:
+    """Make one; its package needs PyTorch."""
+    from draftwood_methods.verifiers.typical import Typical
+
+    return Typical(**settings)
+
+
 class TestTypical:
     def test_keeps_the_longest_path_of_likely_tokens(self) -> None:
         tree = DraftTree.of([0, 1, 2, 1, 2, 0], [-1, 0, 0, 2, 3, 1])
@@ -195,22 +199,22 @@ class TestTypical:
         rows[1] = [0.05, 0.9, 0.05]  # the last node below it is too unlikely
         rows[2] = [0.0, 1.0, 0.0]
         rows[3] = [0.5, 0.5, 0.0]
-        verdict = Typical()(tree, rows, Rng(0))
+        verdict = typical()(tree, rows, Rng(0))
         assert verdict.path == [2, 3]
         assert verdict.next_token in (0, 1)
 
     def test_bound_falls_with_entropy(self) -> None:
         tree = DraftTree.chain([0, 1])
         uniform = np.full((2, 16), 1 / 16)  # the bound is delta / 16
-        assert Typical(delta=0.9)(tree, uniform, Rng(0)).path == [1]
-        assert Typical(delta=1.1)(tree, uniform, Rng(0)).path == []
+        assert typical(delta=0.9)(tree, uniform, Rng(0)).path == [1]
+        assert typical(delta=1.1)(tree, uniform, Rng(0)).path == []
 
     @pytest.mark.parametrize(
         "settings", [{"epsilon": -0.1}, {"epsilon": 1.1}, {"delta": -1.0}, {"delta": float("nan")}]
     )
     def test_refuses_settings_out_of_range(self, settings: dict[str, float]) -> None:
         with pytest.raises(ValueError, match="epsilon must be between"):
-            Typical(**settings)
+            typical(**settings)
 
 
 @by_name

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 
 from draftwood.rng import Rng
 from draftwood.testing import (
@@ -23,6 +22,7 @@ from draftwood.testing import (
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Block, Rejection, Traversal, Verifier
 from reference.verifiers import EXACT, ROWS, context_free
+from roads import softmax
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # enumerations; other tests check these shapes
 
@@ -139,9 +139,7 @@ def test_block_refuses_a_tree_and_names_the_cure() -> None:
 
 
 def test_block_and_traversal_emit_the_same_on_chains() -> None:
-    generator = torch.Generator().manual_seed(4)
-    scores = torch.rand(2, 3, 3, dtype=torch.float64, generator=generator) ** 2
-    target, draft = scores.softmax(-1).numpy()
+    target, draft = softmax(np.random.default_rng(4).random((2, 3, 3)) ** 2)
     grow = plain_tree((1, 1, 1), "distinct", draft)
 
     def by_tree(verifier: Verifier) -> Law:
@@ -173,9 +171,7 @@ def stopping(draft: np.ndarray, draw: Draw, stop: int = 1) -> Callable[[Rng], Dr
 
 @pytest.mark.parametrize(("verifier", "draw"), EXACT)
 def test_chains_may_stop_after_any_token(verifier: Verifier, draw: Draw) -> None:
-    generator = torch.Generator().manual_seed(5)
-    scores = 2 * torch.rand(2, 3, 3, dtype=torch.float64, generator=generator)
-    target, draft = scores.softmax(-1).numpy()
+    target, draft = softmax(2 * np.random.default_rng(5).random((2, 3, 3)))
     for length in (1, 2, 3, 4):
         law = emitted_law(verifier, stopping(draft, draw), target, length)
         assert distance(law, target_law(target, length)) < 1e-12

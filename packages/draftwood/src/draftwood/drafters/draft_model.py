@@ -30,13 +30,13 @@ from draftwood.models.shared import SharedPasses
 from draftwood.native.drawn_trees import DraftModelText, DrawnTrees
 from draftwood.native.logit_rows import LogitRows, Support
 from draftwood.native.rows import in_cpp
-from draftwood.native.step import NativeDraft, NativeStep
+from draftwood.native.step import PLACES_OF_RUN, NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampler, Sampling, has_numbers
 from draftwood.shapes import Shape, Widths
 from draftwood.shapes.base import RowsAfter, grow_sound
 from draftwood.shapes.shape import drawn_shape, takes_logits
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
 STAND_IN = (
     # read in the place of tokens that a draft model lacks, which are markers; in most vocabularies
@@ -214,13 +214,14 @@ class _DraftModelSession(BranchingSession):
         places = 1 + len(self.late) + draft.most
         if limit is not None and session.length + places > limit:
             return None
+        in_a_row = session.has_room(places + PLACES_OF_RUN)
         late, self.newest = DraftModel.as_read_by(session.model, self.late), None
         if len(late) > MOST_LATE:
             extend_in_chunks(session, late)
             self.late = late = []
-        blocks = session.reserve(1 + len(late) + draft.most)
+        blocks = session.reserve(1 + len(late) + draft.most + in_a_row * PLACES_OF_RUN)
         text.prepare(session.slot, blocks, session.length, late)
-        return draft
+        return draft if in_a_row else replace(draft, in_a_row=1)
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         draft = self.native_draft
@@ -229,10 +230,9 @@ class _DraftModelSession(BranchingSession):
         text, session = draft.drawn.source, self.session
         assert isinstance(text, DraftModelText)
         assert isinstance(session, PooledSession)
-        if text.ran:
-            session.went_on(len(self.late), text.ran)
-            self.late = []
-        self._keep(step.path, [step.tokens[node] for node in step.path], text.ran)
+        # all steps of a row are made by now
+        session.went_on(text.length - session.length, 0)
+        self.late, self.proposed = text.late, None
         return native_tree(step, draft)
 
     def _known_tree(self, tree: DraftTree) -> DraftTree:
@@ -263,9 +263,10 @@ def _native_draft(config: DraftModel, session: _DraftModelSession) -> NativeDraf
         return None
     if not isinstance(sampler, Sampling):
         return None
-    text = DraftModelText(model.structure, model.layers, session.vocab, STAND_IN)
+    shape = model.pool.shape
+    text = DraftModelText(model.structure, shape, model.layers, session.vocab, STAND_IN)
     trees = DrawnTrees(text, drawn, sampler.temperature, session.rng.noise)
-    return NativeDraft(trees.costs, drawn=trees)
+    return NativeDraft(trees.costs, drawn=trees, in_a_row=UNBOUNDED)
 
 
 def _always() -> None:

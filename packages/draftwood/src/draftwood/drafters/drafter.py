@@ -107,6 +107,7 @@ class Drafter(ABC):
         shape_type: the shapes that it takes, where it uses one.
         drafts_ahead: True if its sessions are ``BranchingSession``s.
         searches: True if it finds the best nodes itself; a ``BestFirst`` shape then says how many.
+        takes_prediction: True if it drafts along ``DraftRequest.prediction``.
         overlap: how it drafts while the target runs; None drafts in turn.
     """
 
@@ -116,6 +117,7 @@ class Drafter(ABC):
     shape_type: ClassVar[type] = Shape
     drafts_ahead: ClassVar[bool] = False
     searches: ClassVar[bool] = False
+    takes_prediction: ClassVar[bool] = False
     overlap: "Overlap | None" = None
 
     @classmethod

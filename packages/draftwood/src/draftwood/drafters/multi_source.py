@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
 
 IN_PYTHON = 3.0  # times as long a step of drafting takes where one of its sources is Python's
+READ_BEFORE = 4  # last steps of a rest from drafting, which a trained head reads states of
 BREAK_EVEN = 1.0  # gain of a step that is as fast as without drafting
+AGREEING = 8  # tokens that follow a prediction, at which a rest ends
 
 
 @cache
@@ -93,6 +95,7 @@ class MultiSource(Drafter):
 
     name: ClassVar[str] = "combined"
     uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "head", "datastore"})
+    takes_prediction: ClassVar[bool] = True
     sources: tuple[Source, ...] = field(default_factory=_sources)
     budget: Budget = field(default_factory=Budget)
     estimator: Estimator | None = None
@@ -195,11 +198,16 @@ def _say_what_is_missing() -> None:
 class _MultiSourceSession(DraftSession):
     def __init__(self, config: MultiSource, request: DraftRequest) -> None:
         self.budget, self.greedy = config.budget, request.sampler.greedy
+        self.prediction, sources = request.prediction, config.sources
+        if self.prediction is not None:
+            from draftwood.sources.prediction import PredictionSource
+
+            sources = (*sources, PredictionSource(self.prediction))
         usual = Estimator() if self.greedy else Estimator.for_sampling()
-        self.merged = Merger(config.sources, config.estimator or usual, request)
+        self.merged = Merger(sources, config.estimator or usual, request)
         if self.merged.in_python:
             self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)
-        self.reads_logits = any(source.reads_logits for source in config.sources)
+        self.reads_logits = any(source.reads_logits for source in sources)
         self.drafts = False  # before that comes the prompt
         self.rest = Rest(BREAK_EVEN)
         self._tries = False  # sizes that are not known, in the step under way
@@ -209,7 +217,13 @@ class _MultiSourceSession(DraftSession):
 
     @property
     def reads(self) -> Reads:
-        return Reads(self.reads_logits and self.drafts, self.merged.hidden)
+        hidden = self.merged.reads if self._reads_states else self.merged.always
+        return Reads(self.reads_logits and self.drafts, hidden)
+
+    @property
+    def _reads_states(self) -> bool:
+        """False in a rest whose end is far: nothing is drafted by what its steps read."""
+        return self.rest.left <= READ_BEFORE
 
     @property
     def needs_prompt(self) -> bool:
@@ -235,7 +249,8 @@ class _MultiSourceSession(DraftSession):
         self._native_budget = self._budget(context)
         self._others = context.shared.tokens
         self._rested = 0
-        draft = self.merged.native(self._native_budget, self._others)
+        reads = self._native_budget is not None or self._reads_states
+        draft = self.merged.native(self._native_budget, self._others, reads)
         return replace(draft, in_a_row=self._in_a_row)
 
     @property
@@ -243,7 +258,9 @@ class _MultiSourceSession(DraftSession):
         """Steps that may be made as the one that is prepared."""
         if self._tries:
             return 1
-        return UNBOUNDED if self._native_budget is not None else self.rest.left
+        if self._native_budget is not None:
+            return UNBOUNDED
+        return self.rest.left - (0 if self._reads_states else READ_BEFORE)
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         if self._native_budget is None:
@@ -259,6 +276,8 @@ class _MultiSourceSession(DraftSession):
         """For the next step, by what passes took so far; None rests."""
         for took in context.last_passes:
             self.budget.saw(took)
+        if self.prediction is not None and self.prediction.agreeing >= AGREEING:
+            self.rest.end()
         rests, trial = self.rest.goes_on(), self.budget.trial()
         self._tries = trial is not None
         if rests and trial is None:

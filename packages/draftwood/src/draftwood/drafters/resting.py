@@ -34,6 +34,10 @@ class Rest:
         self.left = max(0, self.left - 1)
         return self.left > 0
 
+    def end(self) -> None:
+        """End the rest that is under way, if any: there is something new to draft."""
+        self.left = 0
+
     def count(self, gain: float, passes: int = 1, in_company: bool = False) -> None:
         """The gain of some passes with draft tokens, all together.
 

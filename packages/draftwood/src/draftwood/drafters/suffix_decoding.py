@@ -45,6 +45,7 @@ class SuffixDecoding(Drafter):
 
     name: ClassVar[str] = "suffix"
     uses: ClassVar[frozenset[Need]] = frozenset({"curve", "datastore"})
+    takes_prediction: ClassVar[bool] = True
     suffix: Suffix = field(default_factory=Suffix)
     earlier: EarlierTexts | None = None
     datastore: Source | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
+from draftwood.loading.names import suffix
 from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import backend
 from draftwood.storage.atomic import Facts, publish, sha256
@@ -73,11 +74,6 @@ def stored_folder(path: Path, ending: str) -> Path:
         for part in parts:
             check_gguf(part)
     return folder
-
-
-def suffix(dtype: FloatType) -> str:
-    """Ending of folders' names that tells stored types apart; empty for bfloat16."""
-    return "" if dtype == "bfloat16" else f"-{dtype}"
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -192,7 +188,7 @@ def readable(path: Path) -> Iterator[None]:
         garbled = isinstance(error, OSError)
         reason = (
             "its metadata is garbled"
-            if garbled
+            if garbled or isinstance(error, UnicodeDecodeError)
             else " ".join(str(error).split())[:300] or repr(error)
         )
         cure = "fetch the file again, or name the original model by its Hugging Face id"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ NEUTRAL = {  # settings that say what is so without them
     "attention.max_alibi_bias": 0.0,
     "pooling_type": 0,
 }
+MOST = 1 << 31
+"""Counts are smaller: of layers, of dimensions, of positions."""
 # the tensors say these themselves
 DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
 
@@ -54,18 +57,39 @@ class Metadata:
     factors: Mapping[str, list[float]] = field(default_factory=dict)
 
     def take(self, key: str, default: Any = None) -> Any:
-        """The value of a setting that may be missing."""
-        return self.values.pop(key, default)
+        """The value of a setting that may be missing: a text where the default is one, or a number.
+
+        Raises ValueError for another one.
+        """
+        value = self.values.pop(key, default)
+        is_right = isinstance(value, str) if isinstance(default, str) else is_number(value)
+        if value is not default and not is_right:
+            raise ValueError(f"the setting {self.architecture}.{key} is {str(value)[:40]!r}")
+        return value
+
+    def take_each(self, key: str, default: int) -> Any:
+        """The value of a setting that may be missing, or differ between layers."""
+        if isinstance(told := self.values.get(key), list) and all(map(is_number, told)):
+            return self.values.pop(key)
+        return self.take(key, default)
 
     def need(self, key: str) -> Any:
         """The value of a setting that every file has, and one for all layers.
 
         Raises ValueError without it.
         """
-        value = self.values.pop(key, None)
-        if not isinstance(value, int | float):
-            what = "is missing" if value is None else f"differs between layers ({str(value)[:40]})"
+        if self.values.get(key) is None:
+            raise ValueError(f"the setting {self.architecture}.{key} is missing")
+        if isinstance(told := self.values[key], list):
+            what = f"differs between layers ({str(told)[:40]})"
             raise ValueError(f"the setting {self.architecture}.{key} {what}")
+        return self.take(key)
+
+    def need_count(self, key: str) -> int:
+        """The same for a count: a whole number above 0."""
+        value = self.need(key)
+        if type(value) is not int or not 0 < value < MOST:
+            raise ValueError(f"the setting {self.architecture}.{key} is {value}")
         return value
 
     def require_nothing_left(self) -> None:
@@ -76,6 +100,11 @@ class Metadata:
                     f"its setting {self.architecture}.{key} = {str(value)[:60]} is not understood,"
                     " and without it the file would load as another model"
                 )
+
+
+def is_number(value: object) -> bool:
+    """True for a number that is finite."""
+    return isinstance(value, int | float) and isfinite(value)
 
 
 def read_metadata(readers: "list[GGUFReader]") -> Metadata:
@@ -97,11 +126,7 @@ def read_metadata(readers: "list[GGUFReader]") -> Metadata:
             for key, each in fields.items()
             if key.startswith(f"{name}.")
         },
-        tokens={
-            key: fields[f"tokenizer.ggml.{key}_token_id"].contents()
-            for key in ("bos", "eos", "padding")
-            if f"tokenizer.ggml.{key}_token_id" in fields
-        },
+        tokens=_special(fields),
         shapes={
             key: tuple(int(size) for size in reversed(tensor.shape))
             for key, tensor in tensors.items()
@@ -112,3 +137,12 @@ def read_metadata(readers: "list[GGUFReader]") -> Metadata:
             if key in tensors
         },
     )
+
+
+def _special(fields: Mapping[str, Any]) -> dict[str, int]:
+    """The ids of special tokens."""
+    names = {key: f"tokenizer.ggml.{key}_token_id" for key in ("bos", "eos", "padding")}
+    found = {key: fields[name].contents() for key, name in names.items() if name in fields}
+    if strange := [names[key] for key, value in found.items() if type(value) is not int]:
+        raise ValueError(f"{', '.join(strange)} should be whole numbers")
+    return found

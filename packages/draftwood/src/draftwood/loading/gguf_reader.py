@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,10 @@ from draftwood.loading.gguf_names import Layout
 from draftwood.loading.gguf_settings import configuration
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
+from draftwood.tokenizer.gguf_vocabulary import MOST
 
 FLOATS = ("F64", "F32", "F16", "BF16")
+MOST_AXES = 4  # of llama.cpp's tensors
 
 
 @dataclass(eq=False)
@@ -139,25 +142,62 @@ def floats(tensor: ReaderTensor, layout: Layout) -> Float[np.ndarray, "..."]:
 class QuickReader(gguf.GGUFReader):
     """Reader that skips lists of strings: a vocabulary takes seconds, and tokenizers read it again.
 
-    Lists of numbers, which vocabularies have as well, are read at once.
+    Lists of numbers, which vocabularies have as well, are read at once. Bounds are checked before
+    memory is taken for what they enclose.
     """
 
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+        end = int(offset) + int(count) * np.dtype(dtype).itemsize
+        if end > len(self.data):
+            raise ValueError(f"its header goes to byte {end} of {len(self.data)}")
+        return super()._get(offset, dtype, count, override_order)
+
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list, list]:
-        if raw_type != gguf.GGUFValueType.ARRAY or self.byte_order != "I":
+        if raw_type != gguf.GGUFValueType.ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
-        content = memoryview(self.data)  # type: ignore[arg-type]
-        kind, count = struct.unpack_from("<IQ", content, orig_offs)
-        at, number = orig_offs + 12, self.gguf_scalar_to_np.get(gguf.GGUFValueType(kind))
-        if number is not None:
+        at, kind = orig_offs + 12, gguf.GGUFValueType(self._get(orig_offs, np.uint32)[0])
+        count = int(self._get(orig_offs + 4, np.uint64)[0])
+        if count > MOST:
+            raise ValueError(f"a list has {count} entries")
+        types = [gguf.GGUFValueType.ARRAY, kind]
+        if (number := self.gguf_scalar_to_np.get(kind)) is not None:
             numbers = np.asarray(self._get(at, number, count))
-            if len(numbers) != count:
-                raise ValueError("a list of numbers goes beyond its end")
-            types = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(kind)]
-            return 12 + numbers.nbytes, [*numbers[:, None]], [*range(count)], types
+            return 12 + numbers.nbytes, [numbers], [0], types
         if kind != gguf.GGUFValueType.STRING:
-            return super()._get_field_parts(orig_offs, raw_type)
+            raise ValueError("a list holds lists")
+        content: Any = self.data
+        return _end_of_texts(memoryview(content), at, count) - orig_offs, [], [], types
+
+    def _build_tensors(self, start_offs: int, fields: list[gguf.ReaderField]) -> None:
+        for field in fields:
+            _require_inside(field, int(start_offs), len(self.data))
+        super()._build_tensors(start_offs, fields)
+
+
+def _end_of_texts(content: memoryview, at: int, count: int) -> int:
+    """The byte behind so many texts. Raises ValueError where the file ends before."""
+    try:
         for _ in range(count):
             at += 8 + struct.unpack_from("<Q", content, at)[0]
-        if at > len(content):
-            raise ValueError("a list of strings goes beyond its end")
-        return at - orig_offs, [], [], [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING]
+    except struct.error:
+        at = len(content) + 1
+    if at > len(content):
+        raise ValueError("a list of texts goes beyond the end of the file")
+    return at
+
+
+def _require_inside(field: gguf.ReaderField, start: int, size: int) -> None:
+    """Raise ValueError for a tensor with more axes than there are, or beyond the end of its file.
+
+    Args:
+        start: of all tensors, in bytes.
+        size: of the file.
+    """
+    _, _, rank, *parts = field.parts
+    if int(rank[0]) > MOST_AXES:
+        raise ValueError(f"its tensor {field.name} has {rank[0]} axes")
+    dimensions, (kind,), (offset,) = (part.tolist() for part in parts)
+    inputs, block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+    end = start + offset + prod(dimensions) * block // inputs
+    if end > size:
+        raise ValueError(f"its tensor {field.name} goes to byte {end} of {size}")

@@ -10,6 +10,7 @@ from typing import Any
 from draftwood.loading.gguf_metadata import FREQS, LONG, SHORT, Metadata
 
 DEFAULT_BASE = 10000.0
+HIGHEST_BASE = 1e15
 
 
 def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str, Any]:
@@ -23,9 +24,11 @@ def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str,
     Raises:
         ValueError: for a scaling that Transformers cannot express.
     """
-    base = {"rope_theta": float(metadata.take("rope.freq_base", DEFAULT_BASE))}
+    base = {"rope_theta": rope_base(metadata, "rope.freq_base")}
     old_name = metadata.take("rope.scale_linear", 1.0)
     factor = float(metadata.take("rope.scaling.factor", old_name) or 1.0)
+    if not 1 / HIGHEST_BASE < factor < HIGHEST_BASE:
+        raise ValueError(f"it scales rotary positions by {factor}")
     kind = metadata.take("rope.scaling.type", "linear")
     attention = float(metadata.take("rope.scaling.attn_factor", 1.0))
     before = metadata.take("rope.scaling.original_context_length")
@@ -51,6 +54,14 @@ def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str,
     return base | (
         {"rope_type": "default"} if factor == 1.0 else {"rope_type": "linear", "factor": factor}
     )
+
+
+def rope_base(metadata: Metadata, key: str) -> float:
+    """The base of rotary frequencies. Raises ValueError for one of which there are none."""
+    base = float(metadata.take(key, DEFAULT_BASE))
+    if not 1.0 <= base <= HIGHEST_BASE:
+        raise ValueError(f"the setting {metadata.architecture}.{key} is {base}")
+    return base
 
 
 def _by_factors(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftwood.loading.gguf_metadata import Metadata
-from draftwood.loading.gguf_rope import rope_parameters
+from draftwood.loading.gguf_rope import rope_base, rope_parameters
 
 COMMON = {
     "context_length": "max_position_embeddings",
@@ -55,6 +55,7 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
         )
     found = _gpt2(metadata) if metadata.architecture == "gpt2" else _rotary(metadata, known)
     key, name = known.epsilon
+    require_layers(metadata, found["n_layer" if "n_layer" in found else "num_hidden_layers"])
     has_experts = bool(metadata.values.get("expert_count"))
     found |= {
         "model_type": (known.of_experts if has_experts else None) or known.model_type,
@@ -68,6 +69,13 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
     return found
 
 
+def require_layers(metadata: Metadata, layers: int) -> None:
+    """Raise ValueError for more layers than tensors, before something is made for each of them."""
+    if layers > len(metadata.shapes):
+        what = f"{layers} layers, and its tensors are {len(metadata.shapes)}"
+        raise ValueError(f"its settings ask for {what}")
+
+
 def _vocabulary(metadata: Metadata) -> int:
     shape = metadata.shapes.get("token_embd.weight")
     if shape is None:
@@ -77,7 +85,7 @@ def _vocabulary(metadata: Metadata) -> int:
 
 def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
     """The fields that all architectures with rotary positions share."""
-    found = {name: metadata.need(key) for key, name in COMMON.items()}
+    found: dict[str, Any] = {name: metadata.need_count(key) for key, name in COMMON.items()}
     heads = found["num_attention_heads"]
     key_length = metadata.take("attention.key_length", found["hidden_size"] // heads)
     value_length = metadata.take("attention.value_length", key_length)
@@ -86,14 +94,15 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
             f"its values have {value_length} dimensions per head and its keys {key_length}"
         )
     rotated = metadata.take("rope.dimension_count", key_length)
-    if rotated != key_length and not known.partial_rotary:
+    is_part = known.partial_rotary and 0 < rotated < key_length
+    if rotated != key_length and not is_part:
         raise ValueError(
             f"it rotates {rotated} of {key_length} dimensions per head, which {known.model_type}"
             " cannot"
         )
     found |= {
         "num_key_value_heads": (
-            metadata.need("attention.head_count_kv") if _has_groups(metadata) else heads
+            metadata.need_count("attention.head_count_kv") if _has_groups(metadata) else heads
         ),
         "head_dim": key_length,
         "rope_parameters": rope_parameters(metadata, found["max_position_embeddings"], rotated),
@@ -115,7 +124,7 @@ def _gpt2(metadata: Metadata) -> dict[str, Any]:
         "feed_forward_length": "n_inner",
         "attention.head_count": "n_head",
     }
-    found = {name: metadata.need(key) for key, name in names.items()}
+    found = {name: metadata.need_count(key) for key, name in names.items()}
     if metadata.take("attention.head_count_kv", found["n_head"]) != found["n_head"]:
         raise ValueError("its heads share keys, which gpt2 cannot")
     return found
@@ -136,7 +145,7 @@ def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, 
     )
     return {
         "query_pre_attn_scalar": usual if told is None else round(told**-2),
-        "sliding_window": metadata.need("attention.sliding_window"),
+        "sliding_window": metadata.need_count("attention.sliding_window"),
     }
 
 
@@ -148,14 +157,14 @@ def _gemma2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 def _gemma3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """Layers that see a window have a base of their own and are never scaled."""
     full = common["rope_parameters"]
-    near = {"rope_type": "default", "rope_theta": metadata.take("rope.freq_base_swa", 10000.0)}
+    near = {"rope_type": "default", "rope_theta": rope_base(metadata, "rope.freq_base_swa")}
     rope = {"rope_parameters": {"full_attention": full, "sliding_attention": near}}
     return _gemma(metadata, common, large=62) | rope | _pattern(metadata, common, every=6)
 
 
 def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str, Any]:
     """Layer types: all layers but every so-many-th see a window, or those that the file lists."""
-    told = metadata.take("attention.sliding_window_pattern", every)
+    told = metadata.take_each("attention.sliding_window_pattern", every)
     layers = range(common["num_hidden_layers"])
     sliding = [
         bool(told[layer]) if isinstance(told, list) else (layer + 1) % told != 0 for layer in layers
@@ -165,10 +174,18 @@ def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str
     }
 
 
+def _experts_used(metadata: Metadata) -> int:
+    """Experts of a row; call it before their number is taken."""
+    used, count = metadata.need_count("expert_used_count"), metadata.values.get("expert_count")
+    if not isinstance(count, int) or used > count:
+        raise ValueError(f"each token goes to {used} of {count} experts")
+    return used
+
+
 def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     found = {
-        "num_experts": metadata.need("expert_count"),
-        "num_experts_per_tok": metadata.need("expert_used_count"),
+        "num_experts_per_tok": _experts_used(metadata),
+        "num_experts": metadata.need_count("expert_count"),
         "norm_topk_prob": metadata.take("expert_weights_norm", metadata.architecture == "qwen3moe"),
         "moe_intermediate_size": metadata.take(
             "expert_feed_forward_length", metadata.shapes["blk.0.ffn_gate_exps.weight"][1]
@@ -193,8 +210,8 @@ def _llama(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 def _local_experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {
-        "num_local_experts": metadata.need("expert_count"),
-        "num_experts_per_tok": metadata.need("expert_used_count"),
+        "num_experts_per_tok": _experts_used(metadata),
+        "num_local_experts": metadata.need_count("expert_count"),
         "intermediate_size": metadata.take(
             "expert_feed_forward_length", common["intermediate_size"]
         ),
@@ -215,7 +232,7 @@ def _gpt_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     rope = common["rope_parameters"] | {"truncate": False}
     found = {
         "attention_bias": "blk.0.attn_q.bias" in metadata.shapes,
-        "sliding_window": metadata.need("attention.sliding_window"),
+        "sliding_window": metadata.need_count("attention.sliding_window"),
         "rope_parameters": rope if rope["rope_type"] == "yarn" else common["rope_parameters"],
     }
     return found | _local_experts(metadata, common) | _pattern(metadata, common, every=2)
@@ -262,7 +279,7 @@ def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 def _cohere2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     found = {
         "logit_scale": metadata.need("logit_scale"),
-        "sliding_window": metadata.need("attention.sliding_window"),
+        "sliding_window": metadata.need_count("attention.sliding_window"),
     }
     return found | _pattern(metadata, common, every=4)
 

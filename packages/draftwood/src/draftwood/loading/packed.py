@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -316,6 +316,12 @@ def _drop_outdated(kept: Path) -> None:
     for other in _all_kept():
         if other != kept and _same(other) == told:
             shutil.rmtree(other, ignore_errors=True)
+
+
+def packed_from(folders: Collection[Path]) -> list[Path]:
+    """Folders of matrices that were packed from models in folders."""
+    names = {str(each.resolve()) for each in folders}
+    return [each for each in _all_kept() if (_same(each) or ("",))[0] in names]
 
 
 def _same(kept: Path) -> tuple[object, object] | None:

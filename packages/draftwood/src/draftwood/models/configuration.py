@@ -168,12 +168,17 @@ _COUNTS = (
 def _require_numbers(values: Mapping[str, Any]) -> None:
     """Refuse counts that are none, which Transformers explains."""
     for name in _COUNTS:
-        if type(values.get(name)) is not int or values[name] < 1:
+        if not _is_count(values.get(name)):
             raise UnknownConfigurationError(f"its {name} is {values.get(name)!r}")
     for name in ("num_key_value_heads", "head_dim", "sliding_window"):
         told = values.get(name)
-        if told is not None and (type(told) is not int or told < 1):
+        if told is not None and not _is_count(told):
             raise UnknownConfigurationError(f"its {name} is {told!r}")
+
+
+def _is_count(value: object) -> bool:
+    """True for a whole number above 0 that the library's 32 bits hold."""
+    return type(value) is int and 0 < value < 1 << 31
 
 
 def _complete(config: Any, kind: ConfigurationClass) -> None:
@@ -267,6 +272,9 @@ def _require_readable(config: ModelConfiguration) -> None:
     reason = config.why_other_shape()
     if reason is None and config.head_size % 2:
         reason = f"its heads have {config.head_size} dimensions"
+    used = config.get("num_experts_per_tok") if config.expert_count else 1
+    if reason is None and not (_is_count(used) and used <= max(config.expert_count, 1)):
+        reason = f"each token goes to {used} of {config.expert_count} experts"
     for name in config.rotary_names:
         reason = reason or _why_not_rotary(config, rotary_parameters(config, name))
     if reason is not None:
@@ -279,7 +287,8 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
         return reason
     partial = parameters.get("partial_rotary_factor", 1.0)
     is_phi3 = config.architecture == "Phi3ForCausalLM"
-    if partial != 1.0 and not (is_phi3 or config.architecture == "StableLmForCausalLM"):
+    is_part = 0 < partial < 1 and (is_phi3 or config.architecture == "StableLmForCausalLM")
+    if partial != 1.0 and not is_part:
         return f"its partial_rotary_factor is {partial}"
     if is_phi3 and kind not in ("default", "longrope"):
         return f"its rotary positions are scaled as {kind!r}"

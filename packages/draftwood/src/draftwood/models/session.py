@@ -240,6 +240,13 @@ class PooledSession(InProcess):
             pool.cover([CacheSlice(self.slot, self._length, count)])
             return pool.address_of(self.slot)
 
+    def has_room(self, count: int) -> bool:
+        """True if context and blocks that are free have room for so many places behind the text."""
+        limit, pool = self.model.context_length, self.model.pool
+        assert isinstance(pool, BlockPool)
+        fits = limit is None or self._length + count <= limit
+        return fits and (pool.free_blocks is None or self.wants(count) <= pool.free_blocks)
+
     def went_on(self, tokens: int, nodes: int) -> None:
         """Take note of tokens that were appended for good, and of nodes that were run behind them
         through all layers.

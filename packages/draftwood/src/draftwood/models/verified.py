@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from draftwood.models.model import Model, ModelOutput, ModelSession
+from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import MaskedSampler, Sampler, Sampling
 from draftwood.tree import DraftTree
@@ -47,6 +48,33 @@ class VerifiedTree:
         return self.output.rows
 
 
+class PredictedText:
+    """A text that an answer may follow, and what became of it in one text.
+
+    Args:
+        tokens: of the text, at least one.
+
+    Attributes:
+        counts: in the library's memory: ``followed`` and ``agreeing``.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        if not tokens:
+            raise ValueError("the prediction has no tokens; give some text, or leave it out")
+        self.tokens = tuple(tokens)
+        self.counts = library.integers([0, 0])
+
+    @property
+    def followed(self) -> int:
+        """Tokens of it that are now part of the answer."""
+        return self.counts[0]
+
+    @property
+    def agreeing(self) -> int:
+        """Newest tokens of the answer that follow it."""
+        return self.counts[1]
+
+
 @dataclass(frozen=True, eq=False)
 class DraftRequest:
     """The request that a drafter drafts for, as far as it may know it.
@@ -57,12 +85,14 @@ class DraftRequest:
         rng: the request's only source of randomness.
         target: the target's own session, for drafters that read the target's cache.
         started: sessions of other models, which are closed with the request.
+        prediction: a text that the answer may follow, for drafters that take one.
     """
 
     sampler: Sampler
     rng: Rng
     target: ModelSession
     started: list[ModelSession] = field(default_factory=list)
+    prediction: PredictedText | None = None
 
     @property
     def mask(self) -> MaskedSampler | None:

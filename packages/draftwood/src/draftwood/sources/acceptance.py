@@ -17,11 +17,16 @@ LEAST_NOISE = 1e-12  # smaller exponential numbers count as this
 # over 69 texts of 96 tokens that SmolLM2-135M-Instruct wrote to draftwood's own prompts (the
 # built-in ones, and composed ones for training), at temperatures 0 and 1. Lines where a slow source
 # was asked come from the same prompts, with `smollm2-135m-eagle` asked wherever it may be.
+# The prediction's log-weights and trust were set, so that a text which agrees for long leads.
 # The shadow's log-weight was set, so that it outweighs the others; its lines were fitted on 12 of
 # the built-in prompts, its reach chosen by speed, both with SmolLM2-135M-Instruct in bfloat16.
 LOG_WEIGHTS = {
     Evidence("shadow", 1): 5.0,
     Evidence("bigram-prior", 1): -1.6,
+    **{
+        Evidence("prediction", level): log_weight
+        for level, log_weight in enumerate((-3.0, -1.0, -2.5, -0.5, 0.5, 2.0, 3.0, 5.0))
+    },
     **{
         Evidence("n-grams", tokens): log_weight
         for tokens, log_weight in enumerate((-0.3, 0.5, 0.5), start=1)
@@ -80,6 +85,42 @@ class Asking:
     decay: float = 0.95
     trial: int = 16
 
+
+@dataclass(frozen=True)
+class Resting:
+    """When all texts leave a source alone, and what they learn of it together.
+
+    A step with the source brings the tokens of its path that the others did not hold worth a node,
+    and costs what a step emits in the time of its questions, of the states that it reads and of
+    nodes that are there for it alone. Where the sum over steps is below 0 beyond ``doubt`` times
+    the root of one more than the squares of tokens that it brought, no text asks it or reads states
+    for it, for some steps; then all begins afresh.
+
+    Args:
+        least: steps before it may rest.
+        shortest: steps of the first rest; each is twice as long as the one before.
+        longest: steps of the longest.
+        forgetting: what a step leaves of the sums of earlier ones.
+        doubt: such roots.
+        reading: share of a plain pass that handing out states takes.
+        strength: candidates that the acceptance before evidence is worth to later texts.
+        decay: what a candidate, or a question, leaves of the earlier ones.
+        prior: questions whose gains are taken as stated.
+    """
+
+    least: int = 24
+    shortest: int = 128
+    longest: int = 2048
+    forgetting: float = 0.995
+    doubt: float = 2.0
+    reading: float = 0.035
+    strength: float = 40.0
+    decay: float = 0.995
+    prior: float = 16.0
+
+
+RESTING = Resting()
+"""The usual one."""
 
 SLOW = {
     "trained-head": SlowPrior(),

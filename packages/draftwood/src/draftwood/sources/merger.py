@@ -66,7 +66,8 @@ class Merger:
 
     Attributes:
         in_python: whether Python searches any of the sources, which takes longer.
-        hidden: layers whose hidden states the sources read of every forward pass.
+        hidden: layers whose hidden states the sources read of every forward pass, those of a source
+            that rests among them.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Merger:
         self.foreign: list[SourceSession] = []
         self.slow: list[SlowSession] = []  # of these
         self.hidden: tuple[int, ...] = ()
+        self.always: tuple[int, ...] = ()  # those without the ones of a source that may rest
         self.in_python = self.reads_rows = False
         for source, each in named:
             self._add(source, each)
@@ -94,7 +96,7 @@ class Merger:
             return
         if member.width is not None:
             require_width(source.name, member.width, self.target)
-        self._read(member.hidden)
+        self._read(member.hidden, rests=member.rests)
         numbers = [self.evidence[kind] for kind in member.evidence]
         self.drafting.add_source(member.kind, member.settings, member.shared, numbers)
         self.reads_rows |= source.reads_logits
@@ -110,8 +112,17 @@ class Merger:
         self._read(session.hidden)
         self.drafting.add_foreign(ask, session.seconds, session.anywhere)
 
-    def _read(self, hidden: Sequence[int]) -> None:
+    def _read(self, hidden: Sequence[int], rests: bool = False) -> None:
         self.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
+        if not rests:
+            self.always = tuple(dict.fromkeys([*self.always, *hidden]))
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Layers whose hidden states the next forward pass is to give."""
+        if self.always == self.hidden or self.drafting.is_open:
+            return self.hidden
+        return self.always
 
     def grow(
         self, root: int, budget: Budget, max_draft_len: int = UNBOUNDED, others: float = 0.0
@@ -124,18 +135,20 @@ class Merger:
         draw = None if self.rng is None else self.rng.next_draw
         return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, max_draft_len, others))
 
-    def native(self, budget: Budget | None, others: float = 0.0) -> NativeDraft:
+    def native(self, budget: Budget | None, others: float = 0.0, reads: bool = True) -> NativeDraft:
         """Hand over what a whole step in the library drafts with.
 
         Args:
             budget: None rests, and learns the path alone.
             others: tokens that other texts are expected to emit in the same pass.
+            reads: whether sources that may rest are told hidden states.
         """
+        hidden = self.reads if reads else self.always
         if budget is None:
-            return NativeDraft(drafting=self.drafting, hidden=self.hidden)
+            return NativeDraft(drafting=self.drafting, hidden=hidden)
         ranks = RANKS if self.reads_rows else 0
         costs, temperature = self._costs_of(budget), self.sampling.temperature
-        return NativeDraft(costs, self.drafting, ranks, temperature, self.hidden, others)
+        return NativeDraft(costs, self.drafting, ranks, temperature, hidden, others)
 
     def _costs_of(self, budget: Budget) -> Costs:
         if self.costs is None or self.costs[0] is not budget:
@@ -177,7 +190,7 @@ class Merger:
                 )
             rows = (best, np.ascontiguousarray(probs, np.float32))
         states = {} if accepted.output is None else accepted.output.hidden
-        missing = [layer for layer in self.hidden if layer not in states]
+        missing = [layer for layer in self.always if layer not in states]
         if missing and accepted.output is not None:
             raise ValueError(f"there must be hidden states of the layers {missing}")
         self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows, states)

@@ -151,6 +151,7 @@ class NativeSource:
         hidden: layers whose hidden states it reads, of every forward pass.
         width: numbers of such a state, where it must be the target's.
         is_slow: whether it takes its time, as a ``SlowSession`` does.
+        rests: whether the library may leave it alone for some time, and its states unread.
     """
 
     kind: str
@@ -160,6 +161,7 @@ class NativeSource:
     hidden: tuple[int, ...] = ()
     width: int | None = None
     is_slow: bool = False
+    rests: bool = False
 
 
 class SourceSettings(Protocol):

@@ -17,7 +17,7 @@ from draftwood.sources.datastore import Datastore
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.private import private_copy
-from draftwood.storage.safetensors import is_cut_short, read_header
+from draftwood.storage.safetensors import is_cut_short, map_arrays, read_header
 from draftwood.validation import require_file, require_kind
 
 FORMAT, VERSION = "draftwood-datastore", 1
@@ -118,16 +118,15 @@ def read_index(path: Path) -> StoredIndex:
     try:
         with private_copy(path) as copy:
             read_header(copy)
-            with safe_open(copy, "pt") as file:
+            with safe_open(copy, "np") as file:
                 metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = map_arrays(copy)
     except (SafetensorError, ValueError):
         if is_datastore(path):
             what = "cut short" if is_cut_short(path) else "changed since it was built"
             raise ValueError(f"the datastore {path} was {what}; {AGAIN}") from None
         raise ValueError(f"{path} is no datastore of draftwood; {AGAIN}") from None
     says = _said(path, metadata)
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     if says.pop(CHECKSUM, None) != _checksum(says, arrays):
         raise ValueError(f"the datastore {path} was changed since it was built; {AGAIN}")
     facts = StoreFacts(**{each.name: says[each.name] for each in fields(StoreFacts)})

@@ -1,7 +1,7 @@
 """Draft with what an EAGLE head holds likely, where asking it pays."""
 
 import ctypes
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -15,8 +15,10 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.verified import DraftRequest
+from draftwood.native.drafting import SharedState
 from draftwood.native.head import NativeHead
 from draftwood.native.head_session import HeadSession
+from draftwood.sources.acceptance import RESTING, Resting
 from draftwood.sources.source import Evidence, NativeSource
 
 NAME = "eagle"
@@ -41,9 +43,24 @@ alone: it is asked only where that pays, and the time of more rows would forbid 
 FORGETTING = 0.9
 
 
-class CTrainedHeadSettings(ctypes.Structure):
-    """``TrainedHeadSettings`` of native/sources/trained_head.cpp."""
+class CWorthSettings(ctypes.Structure):
+    """``WorthSettings`` of native/worth.h."""
 
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("least", "shortest", "longest")),
+        *((name, ctypes.c_double) for name in ("forgetting", "doubt", "reading")),
+        *((name, ctypes.c_double) for name in ("strength", "decay", "prior")),
+    )
+
+
+class CTrainedHeadSettings(ctypes.Structure):
+    """``TrainedHeadSettings`` of native/sources/trained_head.cpp.
+
+    Attributes:
+        kept: what the pointers lead to.
+    """
+
+    kept: object
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("session", "found", "layers", "known")),
         ("width", ctypes.c_int64),
@@ -51,6 +68,7 @@ class CTrainedHeadSettings(ctypes.Structure):
         ("is_timed", ctypes.c_int32),
         *((name, ctypes.c_double) for name in ("inside", "forgetting", "row_seconds")),
         ("seconds", ctypes.c_double * 2),
+        ("worth", CWorthSettings),
     )
 
 
@@ -59,7 +77,8 @@ class TrainedHeadSource:
     """The successors that an EAGLE head drafts, as one source among others.
 
     EAGLE-3 (Li et al. 2025, arXiv:2503.01840). It is asked only where that pays; what it has not
-    taken in of the text waits until it is asked again.
+    taken in of the text waits until it is asked again. What it was worth is counted over texts,
+    those with temperature 0 apart; where that is nothing, they leave it alone for some time.
 
     Args:
         head: as the library runs it.
@@ -67,6 +86,7 @@ class TrainedHeadSource:
         inside: share of the target's tokens that are in its draft vocabulary, before any was seen.
         seconds: of asking at the root and deeper, before any question was timed.
         is_timed: whether questions are timed, else the seconds stay.
+        resting: when it is left alone; None lets each text begin as the first, and never rests.
         trained: that ``head`` was packed of for ``target``, where it may learn; else None.
     """
 
@@ -77,6 +97,7 @@ class TrainedHeadSource:
     inside: float = 0.93
     seconds: tuple[float, float] = USUAL_SECONDS
     is_timed: bool = True
+    resting: Resting | None = RESTING
     trained: TrainedHead | None = None
     target: NativeModel | None = None
 
@@ -125,10 +146,26 @@ class TrainedHeadSource:
             forgetting=FORGETTING,
             row_seconds=ROW_SECONDS,
             seconds=(ctypes.c_double * 2)(*self.seconds),
+            worth=CWorthSettings(*astuple(self.resting or RESTING)),
         )
+        settings.kept = (session, layers, self)
         kinds = tuple(Evidence(NAME, depth + 1) for depth in range(DEPTHS))
-        kept = (session, layers, self)
-        return NativeSource(self.name, settings, kinds, kept, self.layers, is_slow=True)
+        worth = self._worth(settings, request.sampler.greedy)
+        rests = worth is not None
+        return NativeSource(
+            self.name, settings, kinds, worth, self.layers, is_slow=True, rests=rests
+        )
+
+    def _worth(self, settings: CTrainedHeadSettings, greedy: bool) -> SharedState | None:
+        """Counts that texts share: all with temperature 0, or all others."""
+        if self.resting is None:
+            return None
+        known = self._worths.get(greedy)  # where two threads make one, both take the first
+        return known or self._worths.setdefault(greedy, SharedState(self.name, settings))
+
+    @cached_property
+    def _worths(self) -> dict[bool, SharedState]:
+        return {}
 
     def session(self, request: DraftRequest) -> HeadSession:
         """Start the head on the text of a request."""

@@ -72,6 +72,19 @@ def publish(
     return destination
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that `publish` made, at once for whoever looks for it.
+
+    Raises:
+        OSError: where the disk refuses.
+    """
+    with explain_write_errors(folder), _locked(folder):
+        gone = _partial(folder)
+        shutil.rmtree(gone, ignore_errors=True)
+        os.replace(folder, gone)
+        shutil.rmtree(gone)
+
+
 def _partial(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.partial")
 
@@ -195,6 +208,17 @@ def write_file(
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def for_its_owner(text: str) -> Callable[[Path], None]:
+    """Content for ``write_file`` that its owner alone may read."""
+
+    def put(path: Path) -> None:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    return put
 
 
 def write_manifest(folder: Path, source: str, facts: Facts) -> None:

@@ -1,6 +1,6 @@
 """A model, its tokenizer and a method: text in, text out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -32,6 +32,7 @@ from draftwood.text.prompts import (
     Tokens,
     encode_chat,
     encode_text,
+    predicted_text,
     require_prompt,
     several_prompts,
     token_ids,
@@ -203,6 +204,7 @@ class LanguageModel(InProcess):
         params: SamplingParams | None = None,
         *,
         prefixes: PrefixStore | None = None,
+        ends: Set[int] = frozenset(),
         **options: Any,
     ) -> Stream:
         """Decode a prompt; iterate over the result for text as it is accepted.
@@ -213,6 +215,7 @@ class LanguageModel(InProcess):
             params: options of the text.
             prefixes: what earlier texts have computed of their prompts and answers, for instance a
                 ``models.native.prefixes.Prefixes``; what is known of it is not computed again.
+            ends: tokens that end the text besides the model's own.
             options: fields of ``SamplingParams``, in place of ``params`` or over it.
 
         Raises:
@@ -223,7 +226,7 @@ class LanguageModel(InProcess):
         """
         wanted = sampling_params(params, options)
         constraint = self._constraint(wanted)
-        ends = frozenset() if wanted.ignore_eos else self.end_tokens
+        ends = frozenset() if wanted.ignore_eos else self.end_tokens | ends
         request = Options(
             Sampling.of(wanted, ends),
             wanted.max_new_tokens,
@@ -235,7 +238,9 @@ class LanguageModel(InProcess):
             constraint=constraint,
             prefixes=prefixes,
             salt=wanted.salt,
+            predicted=predicted_text(self.tokenizer, wanted.prediction),
             watch=None if self.learning is None else self.learning.watch,
+            context=wanted.context,
         )
         tokens = token_ids(prompt)
         if tokens is None:
@@ -404,14 +409,11 @@ def load(
             its kind, ``auto`` for an EAGLE head; for a second model the one that is fastest by what
             passes cost here, and by the acceptance that ``draftwood tune`` measured with it.
         draft_model: what drafts: a second model given like ``model``, or a trained head, its name
-            or folder. ``none`` leaves out the head that comes with
-            draftwood for this model and that ``auto`` takes by itself on CPUs.
+            or folder. ``none`` leaves out the head that ``auto`` takes by itself on CPUs.
         drafter: a trained head; ``draft_model`` takes it now.
-        datastore: for methods that copy from texts of files: what ``draftwood datastore build``
-            made of them.
+        datastore: texts of files to copy from, as ``draftwood datastore build`` made them.
         overlap: whether a draft model, or a trained head that reads tokens alone, drafts while
-            the target runs, and how. It wants a core or device for each of both; texts stay the
-            same.
+            the target runs, and how. It wants a core or device for each; texts stay the same.
         dtype: for instance ``float32``, ``int8`` or ``int4``; None takes int8 on CPUs for weights
             that were quantised before, else the weights' own. Models given as objects keep theirs.
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from draftwood.models.verified import PredictedText
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_whole
 
@@ -214,6 +215,14 @@ def require_prompt(prompt: object) -> None:
         raise ValueError("the prompt is empty; give some text or at least one message")
     if isinstance(prompt, str):
         require_characters(prompt, "the prompt")
+
+
+def predicted_text(tokenizer: AnyTokenizer, text: str | None) -> PredictedText | None:
+    """A prediction as the engine takes it; None for no text or an empty one."""
+    if not text:
+        return None
+    require_characters(text, "the prediction")
+    return PredictedText(encode_text(tokenizer, text, add_special_tokens=False))
 
 
 def require_characters(text: str, what: str) -> None:

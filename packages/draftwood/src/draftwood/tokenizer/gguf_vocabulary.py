@@ -23,11 +23,19 @@ HEADER = 24
 MOST = 1 << 24
 """Entries of a list; no vocabulary has as many."""
 
+LONGEST = 1 << 12
+"""Bytes of a token: looking for the ways to make it takes the square of its length."""
+
 CONTROL, USER_DEFINED = 3, 4
 """Types of tokens that are found in a text before it is split."""
 
-SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-"""Names of special tokens, and llama.cpp's."""
+SPECIAL = {
+    **{"bos": ("bos",), "eos": ("eos",), "unk": ("unknown",), "pad": ("padding",)},
+    "fim_prefix": ("fim_pre", "prefix"),
+    "fim_suffix": ("fim_suf", "suffix"),
+    "fim_middle": ("fim_mid", "middle"),
+}
+"""Names of special tokens, and llama.cpp's, the older ones last."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,11 @@ class StoredVocabulary:
 
     def special(self) -> dict[str, str]:
         """Special tokens by their names."""
-        found = {name: self.told.get(f"{key}_token_id") for name, key in SPECIAL.items()}
-        return {f"{name}_token": self.tokens[id] for name, id in found.items() if id is not None}
+        found = {
+            name: [self.told[place] for key in keys if (place := f"{key}_token_id") in self.told]
+            for name, keys in SPECIAL.items()
+        }
+        return {f"{name}_token": self.tokens[ids[0]] for name, ids in found.items() if ids}
 
 
 def read_vocabulary(path: Path) -> StoredVocabulary:
@@ -95,8 +106,10 @@ class _KeyReader:
         self._at += size
         return found
 
-    def _text(self) -> str:
+    def _text(self, most: int | None = None) -> str:
         size = self._number("<Q", 8)
+        if most is not None and size > most:
+            raise ValueError(f"a token has {size} bytes")
         begin, self._at = self._at, self._at + size
         if self._at > len(self._content):
             raise ValueError("a text goes beyond the end")
@@ -110,7 +123,9 @@ class _KeyReader:
         of, count = self._number("<I", 4), self._number("<Q", 8)
         if count > MOST:
             raise ValueError(f"a list has {count} entries")
-        return [self._text() for _ in range(count)] if of == TEXT else self._numbers(of, count)
+        if of == TEXT:
+            return [self._text(LONGEST) for _ in range(count)]
+        return self._numbers(of, count)
 
     def _numbers(self, kind: int, count: int) -> list[Any]:
         form = np.dtype(NUMBERS[kind])

@@ -86,6 +86,7 @@ class Tokenizer:
 
     bos_token, eos_token, pad_token, unk_token = _Named(), _Named(), _Named(), _Named()
     bos_token_id, eos_token_id, pad_token_id, unk_token_id = _Id(), _Id(), _Id(), _Id()
+    fim_prefix_token_id, fim_suffix_token_id, fim_middle_token_id = _Id(), _Id(), _Id()
 
     def __init__(
         self,
