@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from local_server import RunningServer, running, wait_for
+from streamed import EVIL, streamed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MISSING = [
@@ -32,7 +33,6 @@ expect.set_options(timeout=30_000)
 pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 COMPLETIONS = "**/v1/chat/completions"
-EVIL = '<img src=x onerror="window.evil=1"><script>window.evil=1</script><b>bold</b>&amp;'
 PHONE = {"width": 360, "height": 740}
 
 Open = Callable[..., Page]
@@ -88,6 +88,9 @@ def test_a_recorded_race_is_seen_before_anything_is_typed(visit: Open) -> None:
     first, second = page.locator(".lane .answer").all_inner_texts()
     assert first == second
     assert len(first) > 100
+    widths = "all => all.map((each) => each.width.baseVal.value)"
+    blocks = page.locator(".lane .passes rect").evaluate_all(widths)
+    assert min(blocks, default=0) > 2  # also of passes that were sent together
     expect(page.locator("#canvas svg")).to_be_visible()
     expect(page.locator("#canvas .node.kept")).not_to_have_count(0)
 
@@ -105,9 +108,8 @@ def test_a_chat_shows_each_token_s_origin_and_each_tree(visit: Open) -> None:
     for look in ("own", "seen", "copy"):
         token = turn.locator(f".answer .t.{look}").first
         if token.count():
-            assert (
-                token.evaluate("each => getComputedStyle(each).textDecorationLine") == "underline"
-            )
+            line = token.evaluate("each => getComputedStyle(each).textDecorationLine")
+            assert line == ("none" if look == "own" else "underline")
     expect(page.locator("#canvas .node.root")).to_have_count(1)
     ask(page, "def")
     expect(page.locator(".turn")).to_have_count(2)
@@ -119,6 +121,8 @@ def test_settings_reach_the_server(visit: Open) -> None:
     page = visit()
     page.locator("#settings").evaluate("each => { each.open = true; }")
     page.locator("#method").select_option("suffix")
+    said = page.locator("#settings-said")
+    expect(said).to_have_text("Settings: suffix · likeliest words · random seed")
     page.locator("#temperature").fill("0.7")
     page.locator("#seed").fill("11")
     page.locator("#budget").fill("5")
@@ -195,23 +199,151 @@ def test_a_race_of_two_texts_says_where_they_part(visit: Open) -> None:
 
 def test_html_of_a_model_stays_text(visit: Open) -> None:
     page = visit()
-    tree = {"tokens": ["a", EVIL], "parents": [-1, 0], "proposers": [[], [EVIL]], "path": [1]}
-    step = {"drafted": 1, "accepted": 1, "ms": 1.0, "elapsed_ms": 2.0, "tree": tree}
-    first = {**step, "tokens": ["a"], "accepted": 0, "elapsed_ms": 1.0, "tree": None}
-    chunks = [
-        {"choices": [{"delta": {"content": "a"}, "step": first}]},
-        {"choices": [{"delta": {"content": 2 * EVIL}, "step": {**step, "tokens": [EVIL, EVIL]}}]},
-    ]
-    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-    answer = {"status": 200, "content_type": "text/event-stream", "body": events}
-    page.route(COMPLETIONS, lambda route: route.fulfill(**answer))
+    marked = f"\n# {EVIL}\n- **{EVIL}** `{EVIL}` [a](javascript:window.evil=1)\n"
+    code = f"```html\n{EVIL}\n```\n{EVIL}"
+    page.route(COMPLETIONS, lambda route: route.fulfill(**streamed(["a"], [EVIL, marked + code])))
     ask(page, EVIL)
-    expect(page.locator(".turn .answer")).to_have_text("a" + 2 * EVIL)
+    answer = page.locator(".turn .answer")
+    expect(answer.locator("pre")).to_be_visible()
+    assert answer.text_content() == "a" + EVIL + marked + code
     expect(page.locator(".turn .question")).to_have_text(EVIL)
     expect(page.locator("#canvas .node.kept text")).to_contain_text("<img")
     expect(page.locator("#legend")).to_contain_text(EVIL)
-    assert page.locator(".turn img, .turn script, .turn b, #steps img").count() == 0
+    made = page.locator(".turn img, .turn script, .turn b, .turn a, #steps img")
+    assert made.count() == 0
+    page.reload()
+    expect(answer.locator("pre")).to_be_visible()
+    assert made.count() == 0
     assert page.evaluate("window.evil") is None
+
+
+def test_markdown_and_code_are_shown_and_drafted_tokens_stay_underlined(visit: Open) -> None:
+    page = visit()
+    steps = [
+        ["## Ti"], ["tle", "\nSome **bo"], ["ld** te", "xt a_b_c\n\n```py"], ["thon\nde"],
+        ["f f(x):\n", "\n    return 'a'  # hi\n``"], ["`\n- one\n", "- two `co", "de`"],
+    ]  # fmt: skip
+    page.route(COMPLETIONS, lambda route: route.fulfill(**streamed(*steps)))
+    ask(page, "a")
+    answer = page.locator(".turn .answer")
+    expect(answer.locator("li code")).to_have_text("code")
+    assert answer.text_content() == "".join(token for step in steps for token in step)
+    looks = {
+        "h3": ["Title"], "strong": ["bold"], "li": ["- one", "- two code"],
+        "p": ["Some bold text a_b_c"], ".keyword": ["def", "return"], ".comment": ["# hi"],
+    }  # fmt: skip
+    for look, texts in looks.items():
+        assert [each.strip() for each in answer.locator(look).all_inner_texts()] == texts
+    lines = answer.locator("pre").inner_text().replace("\n\n", "\n").split("\n")
+    assert [each for each in lines if each] == ["def f(x):", "    return 'a'  # hi"]
+    style = "each => [getComputedStyle(each).fontFamily, getComputedStyle(each).textDecorationLine]"
+    for place, underlined in ((4, ["f f(x):\n"]), (5, ["`\n- one\n", "- two `co"])):
+        drafted = answer.locator(f".t.other[data-step='{place}']")
+        assert "".join(drafted.all_text_contents()) == "".join(underlined)
+        assert drafted.first.evaluate(style)[1] == "underline"
+    assert "monospace" in answer.locator("pre .t").first.evaluate(style)[0]
+    assert answer.locator(".t.own").first.evaluate(style)[1] == "none"
+
+
+def test_a_reload_keeps_the_conversation_until_it_is_cleared(visit: Open) -> None:
+    page = visit()
+    ask(page, "abcabcabc")
+    expect(page.locator(".turn .measures")).to_contain_text("seed")
+    ask(page, "cab", "Race")
+    expect(page.locator(".race .verdict").last).to_contain_text("Same text")
+    before = page.locator(".turn").inner_text()
+    page.reload()
+    expect(page.locator(".race .verdict")).to_contain_text("Same text")  # the recorded one is gone
+    assert page.locator(".turn").inner_text() == before
+    page.locator(".turn .t[data-step='2']").first.click()
+    expect(page.locator("#step-number")).to_contain_text("2 of")
+    with page.expect_request(COMPLETIONS) as heard:
+        ask(page, "more")
+    said = [each["content"] for each in heard.value.post_data_json["messages"]]
+    assert said[0::2] == ["abcabcabc", "cab", "more"]
+    page.get_by_role("button", name="New conversation").click()
+    page.reload()
+    expect(page.locator(".race .question").first).to_be_visible()
+    assert page.locator(".turn").count() == page.evaluate("localStorage.length") == 0
+    page.evaluate("localStorage.setItem('draftwood.conversation', '[{\"steps\": 3}]')")
+    page.reload()  # kept by something else
+    expect(page.locator(".race .verdict")).to_contain_text("Same text")
+
+
+def test_messages_wait_for_the_answer_and_can_be_taken_back(visit: Open, endless: str) -> None:
+    with running(endless) as found:
+        page = visit(found.address)
+        ask(page, "abcabc", tokens=99999)
+        expect(page.locator(".turn .answer .t").nth(5)).to_be_attached()
+        for text in ("cab", "bac"):
+            page.locator("#prompt").fill(text)
+            page.keyboard.press("Enter")
+        waiting = page.locator("#waiting li")
+        expect(waiting).to_have_count(2)
+        waiting.nth(1).get_by_role("button", name="Take back").click()
+        expect(page.locator("#prompt")).to_have_value("bac")
+        expect(page.locator(".turn")).to_have_count(1)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator(".turn .question").nth(1)).to_have_text("cab")
+        expect(waiting).to_have_count(0)
+        expect(page.locator(".turn").nth(1).locator(".t").nth(5)).to_be_attached()
+        page.reload()  # in the midst of an answer: what was written is kept
+        expect(page.locator(".turn").nth(1).locator(".t").nth(5)).to_be_attached()
+        wait_for(found.idle)
+
+
+def test_waiting_messages_come_back_where_the_answer_fails(visit: Open) -> None:
+    page = visit()
+    held: list[Route] = []
+    page.route(COMPLETIONS, lambda route: held.append(route))
+    with page.expect_request(COMPLETIONS):
+        ask(page, "first")
+    page.locator("#prompt").fill("second")
+    page.keyboard.press("Enter")
+    expect(page.locator("#waiting li")).to_have_count(1)
+    held[0].fulfill(status=400, json={"error": {"message": "no room"}})
+    expect(page.get_by_role("alert")).to_have_text("no room")
+    expect(page.locator("#prompt")).to_have_value("first\n\nsecond")
+    expect(page.locator("#waiting li")).to_have_count(0)
+    assert len(held) == 1
+
+
+def test_the_box_grows_and_shrinks_with_its_text(visit: Open) -> None:
+    page = visit()
+    box = page.locator("#prompt")
+
+    def height(text: str) -> float:
+        box.fill(text)
+        return box.evaluate("each => each.offsetHeight")
+
+    one, three, wrapped, many = (height(each) for each in ("a", "a\nb\nc", 400 * "ab ", 99 * "\n"))
+    assert one < three < many == wrapped < 300
+    assert height("") == one
+
+
+def test_examples_fill_the_box(visit: Open) -> None:
+    page = visit()
+    chips = page.locator("#examples button")
+    expect(chips).to_have_count(4)
+    for chip in chips.all():
+        chip.click()
+        assert len(page.locator("#prompt").input_value()) > 40
+    expect(page.locator("#prompt")).to_be_focused()
+    ask(page, "abc")
+    expect(page.locator(".turn .measures")).to_contain_text("seed")
+    expect(chips.first).to_be_hidden()
+
+
+def test_a_long_question_is_folded(visit: Open) -> None:
+    page = visit()
+    question = "Sort this.\n\n```python\nreturn b, a\n```"
+    ask(page, question)
+    expect(page.locator(".turn .question")).to_have_text("Sort this.")
+    whole = page.locator(".turn .whole .answer")
+    expect(whole).to_be_hidden()
+    page.get_by_text("The whole question").last.click()
+    expect(whole.locator(".keyword")).to_have_text("return")
+    assert whole.text_content() == question
 
 
 def test_errors_of_the_server_are_told(visit: Open) -> None:
@@ -226,10 +358,10 @@ def test_keys_step_through_the_passes(visit: Open) -> None:
     page.keyboard.press("Tab")
     page.locator("#canvas").focus()
     start = number(page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#step-number")).to_contain_text(f"{start + 2} of")
     page.keyboard.press("ArrowLeft")
-    expect(page.locator("#step-number")).to_contain_text(f"{start - 1} of")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
     expect(page.locator("#step-number")).to_contain_text(f"{start + 1} of")
     assert page.locator(".lane .t.now").count() > 0
     page.locator("#prompt").press_sequentially("abcabc")
@@ -243,26 +375,34 @@ def test_keys_step_through_the_passes(visit: Open) -> None:
     expect(page.locator("#step-number")).to_contain_text("1 of")
 
 
-def grave(page: Page) -> list[str]:
-    """Serious and critical findings of axe."""
+def findings(page: Page) -> list[str]:
+    """Everything that axe finds."""
     found = Axe().run(page).response["violations"]
-    return [
-        f"{each['id']}: {node['html'][:120]}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-        for node in each["nodes"]
-    ]
+    return [f"{each['id']}: {node['html'][:120]}" for each in found for node in each["nodes"]]
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_axe_finds_nothing_grave(visit: Open, colours: str) -> None:
-    page = visit(color_scheme=colours)
+@pytest.mark.parametrize(
+    "options",
+    [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"viewport": PHONE}],
+    ids=["light", "dark", "phone"],
+)
+def test_axe_finds_nothing(visit: Open, options: dict[str, Any]) -> None:
+    page = visit(**options)
     page.locator("#settings").evaluate("each => { each.open = true; }")
-    ask(page, "abcabcabc")
-    expect(page.locator(".turn .measures")).to_contain_text("seed")
-    assert not grave(page)
+    assert not findings(page)
+    text = "# A\n- **b** `c`\n> d\n```python\ndef f(): return 'a'  # hi\n```\n"
+    page.route(COMPLETIONS, lambda route: route.fulfill(**streamed(["a\n"], [text, "b"])))
+    ask(page, "a\nb\nc\nd\ne")
+    expect(page.locator(".turn pre")).to_be_visible()
+    page.get_by_text("The whole question").last.click()
+    page.route(COMPLETIONS, lambda route: None)
+    ask(page, "held")
+    page.locator("#prompt").fill("waits")
+    page.keyboard.press("Enter")
+    expect(page.locator("#waiting li")).to_have_count(1)
+    assert not findings(page)
     page.evaluate("document.querySelector('.note').style.color = '#7a7a7a'")
-    assert grave(page)  # it looks
+    assert findings(page)  # it looks
 
 
 def test_a_phone_needs_no_scrolling_sideways(visit: Open) -> None:
@@ -277,6 +417,22 @@ def test_a_phone_needs_no_scrolling_sideways(visit: Open) -> None:
     assert page.evaluate(widths)[0] > PHONE["width"]  # it measures
 
 
+def test_a_phone_shows_one_text_of_a_race_at_a_time(visit: Open) -> None:
+    page = visit(viewport=PHONE)
+    expect(page.locator(".race .verdict")).to_contain_text("Same text")
+    plain, drafted = page.locator(".race .answer").all()[-2:]
+    expect(drafted).to_be_visible()
+    expect(plain).to_be_hidden()
+    for strip in page.locator(".race .passes").all():
+        expect(strip).to_be_visible()
+    page.get_by_role("button", name="One at a time").click()
+    expect(plain).to_be_visible()
+    expect(drafted).to_be_hidden()
+    page.set_viewport_size({"width": 1280, "height": 860})
+    expect(drafted).to_be_visible()
+    expect(page.get_by_role("button", name="One at a time")).to_be_hidden()
+
+
 def test_the_key_is_asked_for_and_kept_in_memory_alone(visit: Open, tiny: str) -> None:
     with running(tiny, api_keys=("secret",)) as found:
         page = visit(found.address)
@@ -286,7 +442,9 @@ def test_the_key_is_asked_for_and_kept_in_memory_alone(visit: Open, tiny: str) -
         expect(page.get_by_role("dialog")).to_have_count(0)
         ask(page, "abcabc")
         expect(page.locator(".turn .measures")).to_contain_text("seed")
-        kept = page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]")
-        assert kept == [0, 0, ""]
+        kept = page.evaluate("[localStorage, sessionStorage, document.cookie]")
+        assert "abcabc" in str(kept[0])
+        assert "secret" not in str(kept)
+        assert kept[1:] == [{}, ""]
         page.reload()
         expect(page.get_by_role("dialog")).to_be_visible()

@@ -80,8 +80,9 @@ def test_who_leaves_is_forgotten_by_the_replica_too(endless: str) -> None:
     ):
         body: dict[str, Any] = {"prompt": "go", "max_tokens": 500_000, "stream": True}
         with found.client.stream("POST", "/v1/completions", json=body) as answer:
-            next(answer.iter_lines())
-            assert one.service.thread.running_texts == 1
+            line = next(answer.iter_lines())
+            assert '"choices"' in line, line
+            wait_for(lambda: one.service.thread.running_texts == 1, 5)
         wait_for(one.idle, 10)
         wait_for(lambda: not found.router.open)
         body["stream"] = False
@@ -154,7 +155,7 @@ HALF = b'data: {"choi'
 @pytest.mark.parametrize(
     ("path", "last"),
     [("/v1/chat/completions", "data: [DONE]"), ("/v1/completions", "data: [DONE]")]
-    + [("/v1/responses", None)],
+    + [("/v1/responses", None), ("/infill", None)],
 )
 def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> None:
     with (
@@ -170,6 +171,19 @@ def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> 
     told = json.loads(error.removeprefix("data: "))["error"]
     assert told["code"] == "replica_lost"
     assert "again" in told["message"]
+
+
+def test_lines_of_ollama_come_as_they_are_written_and_tell_errors() -> None:
+    parts = chunked(b'{"done": false}\n', b'{"do', kind="application/x-ndjson")
+    with played(*parts) as address, front(address) as found:
+        with found.client.stream("POST", "/api/chat", json={}) as answer:
+            first, error = [json.loads(line) for line in answer.iter_lines()]
+        assert first == {"done": False}
+        assert "the replica that wrote this text has ended" in error["error"]
+        found.replicas.living = []
+        answer = found.client.post("/api/chat", json={})
+        assert answer.status_code == 503
+        assert "no replica" in answer.json()["error"]
 
 
 def test_what_has_not_begun_goes_to_another_replica(two: Two) -> None:

@@ -14,11 +14,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 
-from local_server import RunningServer
+from local_server import NAME, RunningServer
 from thinning import thinned
 
 EXAMPLES = int(os.environ.get("DRAFTWOOD_CASES", "60"))
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+PATHS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses"),
+    *("/infill", "/api/chat", "/api/generate"),
+)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -43,8 +46,11 @@ def test_no_request_that_fits_or_nearly_fits_fails_here(server: RunningServer, p
         suppress_health_check=list(HealthCheck),
     )
     def ask(case: Any) -> None:
-        if isinstance(case.body, dict) and not case.body.get("max_tokens"):
-            case.body["max_tokens"] = 3
+        if isinstance(case.body, dict):
+            if path.startswith("/api/"):
+                case.body.setdefault("options", {"num_predict": 3})
+            elif not case.body.get("max_tokens") and path != "/infill":
+                case.body["max_tokens"] = 3
         response = case.call(timeout=30)
         statuses.add(response.status_code)
         case.validate_response(response, checks=[not_a_server_error])
@@ -73,6 +79,7 @@ FIELDS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"),
     *("logit_bias", "seed", "n", "stop", "stream_options", "speculative", "logprobs", "echo"),
     *("model", "prompt", "messages", "input", "tools", "response_format", "text", "best_of"),
+    *("prediction", "suffix", "input_suffix", "input_extra", "response_fields", "format", "system"),
 )
 
 
@@ -85,6 +92,13 @@ def test_no_value_of_any_field_fails_here(server: RunningServer, path: str) -> N
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2},
         "/v1/completions": {"prompt": "a", "max_tokens": 2},
         "/v1/responses": {"input": "a", "max_output_tokens": 2},
+        "/infill": {"input_prefix": "a", "n_predict": 2},
+        "/api/chat": {
+            "model": NAME,
+            "messages": [{"role": "user", "content": "a"}],
+            "options": {"num_predict": 2},
+        },
+        "/api/generate": {"model": NAME, "prompt": "a", "options": {"num_predict": 2}},
     }
 
     @given(more=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3))

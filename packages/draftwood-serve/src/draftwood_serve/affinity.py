@@ -64,6 +64,10 @@ class Affinity:
         return chosen
 
 
+INFILL = ("input_extra", "input_prefix")
+"""Fields of `/infill` before the prompt."""
+
+
 def beginnings_of(owner: str, body: bytes) -> list[bytes]:
     """Digests of all beginnings of a request's prompt, shortest first, in whole blocks.
 
@@ -86,5 +90,5 @@ def _prompt_of(body: bytes) -> str:
     if not isinstance(told, dict):
         return ""
     before = [told[name] for name in ("model", "tools", "instructions") if name in told]
-    prompt = [told[name] for name in ("messages", "prompt", "input") if name in told]
+    prompt = [told[name] for name in (*INFILL, "messages", "prompt", "input") if name in told]
     return json.dumps([*before, *prompt], sort_keys=True)

@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,12 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import draftwood
+from draftwood_serve.answering import begin, first, require_model, whole
 from draftwood_serve.errors import ApiError, broken, json_response, one_line, stopping
 from draftwood_serve.formats import chat, completions
-from draftwood_serve.formats.answers import DONE, AnswerTo, ended_by_errors
+from draftwood_serve.formats.answers import DONE, ended_by_errors
 from draftwood_serve.formats.responses import ResponseFormatter
-from draftwood_serve.jobs import TextRequest
+from draftwood_serve.infill import add_infill
 from draftwood_serve.mapping import of_chat, of_completion, of_responses
+from draftwood_serve.ollama import add_ollama
 from draftwood_serve.page import add_page
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.completions import CompletionBody
@@ -36,6 +37,8 @@ def make_app(service: TextService) -> FastAPI:
     app = FastAPI(title="draftwood", version=draftwood.__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_texts(app, service)
+    add_infill(app, service)
+    add_ollama(app, service)
     add_page(app, service)
     names = service.settings.names
     created = int(time.time())
@@ -56,7 +59,7 @@ def make_app(service: TextService) -> FastAPI:
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
-        _require_model(service, name)
+        require_model(service, name)
         return json_response(card(name))
 
     @app.get("/health")
@@ -75,73 +78,39 @@ def make_app(service: TextService) -> FastAPI:
 
 
 def _add_texts(app: FastAPI, service: TextService) -> None:
-    async def begin(request: Request, name: str | None, wanted: TextRequest, word: str) -> AnswerTo:
-        model = service.settings.names[0] if name is None else name
-        _require_model(service, model)
-        opened = await service.start(wanted, request.state.owner, request.receive)
-        return AnswerTo(opened, service.token_texts, model, word)
-
     @app.post("/v1/chat/completions", responses=ENDPOINTS)
     async def chat_completions(body: ChatBody, request: Request) -> Response:
         wanted = of_chat(body)
-        answer = await begin(request, body.model, wanted, "chatcmpl")
+        answer = await begin(service, request, body.model, wanted, "chatcmpl")
         if not body.stream:
-            return await _whole(answer, lambda: chat.whole(answer, body, wanted.calls))
-        first = await _first(answer)
-        events = chat.ChatChunks(answer, body, wanted.calls).events(first)
+            return await whole(answer, lambda: chat.whole(answer, body, wanted.calls))
+        events = chat.ChatChunks(answer, body, wanted.calls).events(await first(answer))
         return EventStream(ended_by_errors(events, DONE), answer.request)
 
     @app.post("/v1/completions", responses=ENDPOINTS)
     async def text_completions(body: CompletionBody, request: Request) -> Response:
-        answer = await begin(request, body.model, of_completion(body), "cmpl")
+        answer = await begin(service, request, body.model, of_completion(body), "cmpl")
         if not body.stream:
-            return await _whole(answer, lambda: completions.whole(answer, body))
-        first = await _first(answer)
-        events = ended_by_errors(completions.chunks(answer, body, first), DONE)
+            return await whole(answer, lambda: completions.whole(answer, body))
+        chunks = completions.chunks(answer, body, await first(answer))
+        events = ended_by_errors(chunks, DONE)
         return EventStream(events, answer.request)
 
     @app.post("/v1/responses", responses=ENDPOINTS)
     async def responses(body: ResponsesBody, request: Request) -> Response:
         wanted = of_responses(body)
-        answer = await begin(request, body.model, wanted, "resp")
+        answer = await begin(service, request, body.model, wanted, "resp")
         formatter = ResponseFormatter(answer, body, wanted.calls)
         if not body.stream:
-            return await _whole(answer, formatter.whole)
-        first = await _first(answer)
-        return EventStream(ended_by_errors(formatter.events(first)), answer.request)
-
-
-async def _whole(answer: AnswerTo, make: Callable[[], Any]) -> Response:
-    try:
-        return json_response(await make())
-    finally:
-        answer.request.close()
-
-
-async def _first(answer: AnswerTo) -> Any:
-    """Wait for the first updates, so that an earlier error gets a status of its own."""
-    try:
-        return await answer.updates()
-    except BaseException:
-        answer.request.close()
-        raise
-
-
-def _require_model(service: TextService, name: str) -> None:
-    if name not in service.settings.names:
-        known = ", ".join(service.settings.names)
-        raise ApiError(
-            404,
-            f"the model {name!r} is not served here; there is: {known}",
-            "model",
-            "model_not_found",
-        )
+            return await whole(answer, formatter.whole)
+        events = formatter.events(await first(answer))
+        return EventStream(ended_by_errors(events), answer.request)
 
 
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(ApiError)
     async def told(request: Request, error: ApiError) -> Response:
-        return error.response()
+        return error.response(request.url.path)
 
     @app.exception_handler(ClientLeftError)
     async def left(request: Request, error: ClientLeftError) -> Response:
@@ -149,7 +118,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return _of_validation(error).response()
+        return _of_validation(error).response(request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -158,11 +127,11 @@ def _add_errors(app: FastAPI) -> None:
             told = f"there is no {request.method} {request.url.path}"
         else:
             told = str(error.detail)
-        return ApiError(error.status_code, told, headers=headers).response()
+        return ApiError(error.status_code, told, headers=headers).response(request.url.path)
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
-        return broken(error).response()
+        return broken(error).response(request.url.path)
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:

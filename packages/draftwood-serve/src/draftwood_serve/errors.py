@@ -6,6 +6,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+OLLAMA = "/api/"
+"""Beginning of the paths of Ollama's endpoints."""
+
 
 class ApiError(Exception):
     """Error that is sent to a client.
@@ -37,8 +40,13 @@ class ApiError(Exception):
         told = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": told}
 
-    def response(self) -> Response:
-        return json_response(self.body, self.status, self.headers)
+    def response(self, path: str = "") -> Response:
+        """Answer to a request for a path."""
+        return json_response(self.body_for(path), self.status, self.headers)
+
+    def body_for(self, path: str) -> dict[str, Any]:
+        """Clients of Ollama's endpoints read a text."""
+        return {"error": self.message} if path.startswith(OLLAMA) else self.body
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:

@@ -52,7 +52,7 @@ class Guard:
             self._require_json(scope["method"], headers)
             body = await self._body(headers, receive)
         except ApiError as error:
-            await error.response()(scope, receive, send)
+            await error.response(scope["path"])(scope, receive, send)
         except _LeftError:
             return
         else:

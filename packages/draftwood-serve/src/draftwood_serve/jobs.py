@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from draftwood import engine
-from draftwood.engine import ParallelSampling
 from draftwood.grammar import Tool, ToolChoice
 from draftwood.models.native.prefixes import Prefixes
+from draftwood.text import infill
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.errors import bad_request, one_line
 from draftwood_serve.mailbox import Mailbox
@@ -66,6 +66,7 @@ class TextRequest:
         json_schema: that each text must fit; None for any.
         tools: that a chat's answer may call.
         tool_choice: whether it does.
+        gap: text behind what is to be written, and other files; None goes on with the prompt.
     """
 
     prompts: Sequence[Prompt | Sequence[int]]
@@ -80,6 +81,7 @@ class TextRequest:
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     speculation: Speculation = field(default_factory=Speculation)
+    gap: infill.Gap | None = None
 
     @property
     def calls(self) -> bool:
@@ -91,7 +93,7 @@ class TextRequest:
 class TaskOfJob:
     """A task of the batch, and the texts it writes."""
 
-    task: engine.Sequence | ParallelSampling
+    task: engine.Sequence | engine.ParallelSampling
     choices: list[Choice]
 
 
@@ -121,6 +123,15 @@ class TextJob:
     first_token: float = 0.0
     ended: float = 0.0
     over: bool = False  # no further updates
+
+    @property
+    def predicted(self) -> tuple[int, int] | None:
+        """Tokens of the texts' predictions, and how many of them became text; None without any."""
+        given = [each.sequence.options.predicted for each in self.choices]
+        found = [each for each in given if each is not None]
+        if not found:
+            return None
+        return sum(len(each.tokens) for each in found), sum(each.followed for each in found)
 
     @property
     def cached_tokens(self) -> int:
@@ -163,6 +174,8 @@ def make_job(
         "response_format",
     )
     options = {**wanted.options, "grammar": grammar, "salt": owner}
+    if wanted.gap is not None:
+        options["ends"] = blaming_the_request(lambda: _marks(lm), "suffix").ends
     if wanted.prompt_logprobs is None:
         options["prefixes"] = cache.prefixes
     tasks: list[TaskOfJob] = []
@@ -202,6 +215,8 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
 def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
     from jinja2 import TemplateError
 
+    if wanted.gap is not None:
+        return wanted.gap.encode(lm.tokenizer, _marks(lm), prompt)
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
         return list(prompt)
     try:
@@ -210,6 +225,10 @@ def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
         raise bad_request(
             f"the model's chat template refuses these messages: {one_line(error)}", "messages"
         ) from error
+
+
+def _marks(lm: LanguageModel) -> infill.InfillTokens:
+    return infill.InfillTokens.need(lm.tokenizer, lm.name)
 
 
 def _require_room(lm: LanguageModel, tokens: Sequence[int], cache: SharedCache) -> None:
@@ -264,5 +283,8 @@ def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]
     """Make the tasks of one prompt's texts; they share its pass unless its logits are read."""
     if len(texts) > 1 and not texts[0].prompt_logprobs and "fork" in lm.model.abilities:
         groups = [texts[first : first + most] for first in range(0, len(texts), most)]
-        return [TaskOfJob(ParallelSampling([each.sequence for each in own]), own) for own in groups]
+        return [
+            TaskOfJob(engine.ParallelSampling([each.sequence for each in own]), own)
+            for own in groups
+        ]
     return [TaskOfJob(each.sequence, [each]) for each in texts]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from draftwood.text import infill
 from draftwood_serve.errors import bad_request, one_line, unsupported
 from draftwood_serve.jobs import Speculation, TextRequest
 from draftwood_serve.schemas.chat import ChatBody
@@ -40,6 +41,7 @@ def of_chat(body: ChatBody) -> TextRequest:
         {
             **read_options(body),
             "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
+            "prediction": None if body.prediction is None else body.prediction.text,
         },
         n=body.n or 1,
         seed=body.seed,
@@ -57,8 +59,12 @@ def of_completion(body: CompletionBody) -> TextRequest:
     length = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     if length == 0 and not body.echo:
         raise bad_request("max_tokens: 0 needs echo: true", "max_tokens")
+    empty = body.suffix is not None and body.prompt == ""  # the gap may be in front
+    prompts = [""] if empty else prompts_of(body.prompt)
+    if body.suffix is not None and (body.echo or not isinstance(prompts[0], str)):
+        raise bad_request("suffix goes with a prompt that is a text, without echo", "suffix")
     return TextRequest(
-        prompts_of(body.prompt),
+        prompts,
         {**read_options(body), "logprobs": body.logprobs},
         n=n,
         seed=body.seed,
@@ -66,6 +72,7 @@ def of_completion(body: CompletionBody) -> TextRequest:
         raw=True,
         echo=bool(body.echo),
         prompt_logprobs=body.logprobs if body.echo else None,
+        gap=None if body.suffix is None else infill.Gap(body.suffix),
         speculation=speculation(body.speculative),
     )
 
@@ -101,7 +108,7 @@ def constraints(body: ChatBody) -> dict[str, Any]:
     tools = [each.model_dump() for each in body.tools or ()]
     choice = body.tool_choice
     chosen = choice.model_dump() if isinstance(choice, NamedToolChoice) else choice
-    return _constraints(schema, tools, chosen, body.parallel_tool_calls)
+    return constraints_of(schema, tools, chosen, body.parallel_tool_calls)
 
 
 def response_constraints(body: ResponsesBody) -> dict[str, Any]:
@@ -114,7 +121,7 @@ def response_constraints(body: ResponsesBody) -> dict[str, Any]:
     functions = [tool.model_dump() for tool in body.tools or () if tool.type == "function"]
     choice = body.tool_choice
     chosen = choice.model_dump() if isinstance(choice, NamedResponseTool) else choice
-    return _constraints(schema, functions, chosen, body.parallel_tool_calls)
+    return constraints_of(schema, functions, chosen, body.parallel_tool_calls)
 
 
 def _given(schema: dict[str, Any] | None, param: str) -> dict[str, Any]:
@@ -123,9 +130,13 @@ def _given(schema: dict[str, Any] | None, param: str) -> dict[str, Any]:
     return schema
 
 
-def _constraints(
-    schema: dict[str, Any] | None, tools: list[Any], chosen: Any, parallel: bool | None
+def constraints_of(
+    schema: dict[str, Any] | None,
+    tools: list[Any],
+    chosen: Any = None,
+    parallel: bool | None = None,
 ) -> dict[str, Any]:
+    """Constraints by a schema, tools and a choice among them: fields of ``TextRequest``."""
     try:
         read, choice = read_tools(tools, chosen, parallel)
     except ValueError as error:

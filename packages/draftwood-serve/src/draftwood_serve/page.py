@@ -14,11 +14,12 @@ from draftwood_serve.service import TextService
 
 FOLDER = Path(__file__).with_name("static")
 SCRIPT = "text/javascript; charset=utf-8"
+SCRIPTS = ("api", "examples", "markdown", "page", "race", "record", "store", "tree")
 PAGE_FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.svg": ("page.svg", "image/svg+xml"),
-    **{f"/{name}.js": (f"{name}.js", SCRIPT) for name in ("api", "page", "race", "record", "tree")},
+    **{f"/{name}.js": (f"{name}.js", SCRIPT) for name in SCRIPTS},
     "/race.json": ("race.json", "application/json"),
 }
 """Files that a browser requests before it can send a key; none of them is secret."""

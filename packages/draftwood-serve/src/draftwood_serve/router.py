@@ -12,8 +12,9 @@ from starlette.responses import Response
 from draftwood_serve.affinity import Affinity, ReplicaLoad, beginnings_of
 from draftwood_serve.aggregate import AggregatedMetrics
 from draftwood_serve.draining import drain
-from draftwood_serve.errors import ApiError, bad_request, json_response, stopping
+from draftwood_serve.errors import OLLAMA, ApiError, bad_request, json_response, stopping
 from draftwood_serve.formats.answers import DONE, event
+from draftwood_serve.formats.ollama import error_line
 from draftwood_serve.guard import Message, Receive, Send
 from draftwood_serve.replica import ReplicaFacts
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
@@ -25,7 +26,9 @@ IDLE_SECONDS = 15.0  # that a connection is kept; replicas keep them longer
 PATIENCE_SECONDS = 30.0  # beyond the time limit of a request, which replicas watch
 ASKED = ("accept", "authorization", "content-type")  # headers that replicas read
 CONNECTION = {b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"}
-WITHOUT_DONE = "/v1/responses"
+WITHOUT_DONE = ("/v1/responses", "/infill")
+ENDS = {"text/event-stream": b"\n\n", "application/x-ndjson": b"\n"}
+"""Ends of an event by the kind of stream."""
 
 Header = tuple[bytes, bytes]
 
@@ -227,7 +230,8 @@ class Forwarding:
             self.scope["method"], url, headers=self.headers, content=self.body
         )
         async with asked as answer:
-            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+            mark = ENDS.get(answer.headers.get("content-type", "").split(";")[0])
+            if mark is None:
                 whole = await answer.aread()
                 await self._begin(answer, [(b"content-length", b"%d" % len(whole))])
                 await self._write(whole, more=False)
@@ -236,7 +240,7 @@ class Forwarding:
             held = b""  # beginning of an event; a truncated event is not sent
             async for part in answer.aiter_raw():
                 held += part
-                events, end, held = held.rpartition(b"\n\n")
+                events, end, held = held.rpartition(mark)
                 if end:
                     await self._write(events + end)
             await self._write(held, more=False)
@@ -251,11 +255,14 @@ class Forwarding:
         await self.send({"type": "http.response.body", "body": part, "more_body": more})
 
     async def _fail(self, error: ApiError) -> None:
-        if self.begun:
-            last = "" if self.scope["path"] == WITHOUT_DONE else DONE
-            await self._write((event(error.body) + last).encode(), more=False)
+        path = self.scope["path"]
+        if not self.begun:
+            await error.response(path)(self.scope, _nothing, self.send)
+        elif path.startswith(OLLAMA):
+            await self._write(error_line(error).encode(), more=False)
         else:
-            await error.response()(self.scope, _nothing, self.send)
+            last = "" if path in WITHOUT_DONE else DONE
+            await self._write((event(error.body) + last).encode(), more=False)
 
 
 def lost() -> ApiError:

@@ -9,8 +9,8 @@ from draftwood_serve.service import OpenRequest
 
 Message = MutableMapping[str, Any]
 
+EVENTS, LINES = "text/event-stream; charset=utf-8", "application/x-ndjson"
 HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -22,12 +22,13 @@ class EventStream(Response):
     Args:
         events: to be sent.
         request: that is closed at the end.
+        kind: media type of the events.
     """
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncIterator[str], request: OpenRequest) -> None:
-        super().__init__(media_type=self.media_type)
+    def __init__(
+        self, events: AsyncIterator[str], request: OpenRequest, kind: str = EVENTS
+    ) -> None:
+        super().__init__(media_type=kind)
         self.events, self.request = events, request
 
     async def __call__(
@@ -37,7 +38,8 @@ class EventStream(Response):
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            headers = [(b"content-type", str(self.media_type).encode()), *HEADERS]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             async for events in self.events:
                 body = events.encode()
                 await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -71,22 +71,27 @@ class ModelThread:
             except Exception as error:
                 future.set_exception(error)
 
-        self._inbox.put(run)
+        self._put(run)
         return future
 
     def add(self, job: TextJob) -> None:
         """Queue a request."""
-        self._inbox.put(lambda: self._add(job))
+        self._put(lambda: self._add(job))
 
     def cancel(self, job: TextJob, why: ApiError | None = None) -> None:
         """End a request before its next step; it gets ``why``, or nothing more."""
-        self._inbox.put(lambda: self._end(job, why))
+        self._put(lambda: self._end(job, why))
 
     def close(self, seconds: float = 10.0) -> None:
         """End all requests and the thread."""
-        self._inbox.put(self._stop)
+        self._put(self._stop)
         if self._thread.is_alive():
             self._thread.join(seconds)
+
+    def _put(self, call: Callable[[], None]) -> None:
+        """Have the thread make a call as soon as the pass under way ends."""
+        self._inbox.put(call)
+        Scheduler.interrupt()
 
     # for the thread itself
 

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,11 +80,20 @@ class AnswerTo:
 
     def usage(self) -> dict[str, Any]:
         written = sum(each.tokens for each in self.wholes)
+        more: dict[str, Any] = {}
+        if self.job.predicted is not None:
+            given, followed = self.job.predicted
+            accepted = min(followed, written)
+            more["completion_tokens_details"] = {
+                "accepted_prediction_tokens": accepted,
+                "rejected_prediction_tokens": given - accepted,
+            }
         return {
             "prompt_tokens": self.job.prompt_tokens,
             "completion_tokens": written,
             "total_tokens": self.job.prompt_tokens + written,
             "prompt_tokens_details": {"cached_tokens": self.job.cached_tokens},
+            **more,
         }
 
     def metrics(self) -> dict[str, Any]:
@@ -134,11 +143,19 @@ def event(value: Any, name: str | None = None) -> str:
 
 async def ended_by_errors(events: AsyncIterator[str], last: str = "") -> AsyncIterator[str]:
     """Yield the events; send an error in their midst as one more event, then ``last``."""
+    async for each in ended_by(events, lambda error: event(error.body) + last):
+        yield each
+
+
+async def ended_by(
+    events: AsyncIterator[str], tell: Callable[[ApiError], str]
+) -> AsyncIterator[str]:
+    """Yield the events; tell an error in their midst."""
     try:
         async for each in events:
             yield each
     except ApiError as error:
-        yield event(error.body) + last
+        yield tell(error)
     except ClientLeftError:
         return
 

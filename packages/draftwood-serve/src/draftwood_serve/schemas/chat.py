@@ -50,6 +50,19 @@ class ChatMessage(Strict):
         return {"content": None, **found}
 
 
+class PredictedContent(Strict):
+    """A text that the answer may follow, which drafts for free."""
+
+    type: Literal["content"]
+    content: str | list[TextContent]
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
 class ChatBody(SamplingBody):
     """A conversation that the model goes on with."""
 
@@ -62,3 +75,4 @@ class ChatBody(SamplingBody):
     tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    prediction: PredictedContent | None = None

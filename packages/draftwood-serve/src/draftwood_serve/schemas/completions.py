@@ -22,4 +22,5 @@ class CompletionBody(SamplingBody):
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: TopLogprobs | None = None
     echo: bool | None = None
+    suffix: str | None = None
     best_of: Annotated[int, Field(ge=1)] | None = None

@@ -1,6 +1,8 @@
 import { Refused, read, stream, useKey, whole } from "./api.js";
+import { EXAMPLES } from "./examples.js";
 import { Race } from "./race.js";
-import { Record, count, make } from "./record.js";
+import { Record, count, make, pose } from "./record.js";
+import { forget, keep, kept } from "./store.js";
 import { inWords, treeOf } from "./tree.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,7 +11,9 @@ const SCROLLING = ["PageUp", "PageDown", "ArrowUp", "ArrowDown", "Home", "End"];
 
 const state = {
   facts: null,  // of this server
-  messages: [],
+  turns: [],  // of the conversation, as they are kept
+  coming: null,  // the turn that is being written
+  waiting: [],  // messages that are sent when it is
   running: null,  // what can be stopped
   record: null,  // whose steps are shown
   step: 0,
@@ -86,13 +90,21 @@ function go(number) {
 
 // asking
 
+/** The conversation as the model reads it. */
+const said = () => [
+  ...state.turns.flatMap(({ question, answer }) => [
+    { role: "user", content: question }, { role: "assistant", content: answer },
+  ]),
+  { role: "user", content: state.coming.question },
+];
+
 const field = (id) => ($(id).value === "" ? undefined : Number($(id).value));
 
 function wish(method, seed) {
   const speculative = { method, trace: "tree" };
   if (field("budget") !== undefined && method !== "plain") speculative.budget = field("budget");
   return {
-    messages: state.messages, temperature: field("temperature"), seed,
+    messages: said(), temperature: field("temperature"), seed,
     max_tokens: field("tokens"), speculative,
   };
 }
@@ -101,15 +113,17 @@ function busy(controller) {
   const focused = document.activeElement;
   state.running = controller;
   $("stop").hidden = !controller;
-  $("send").hidden = $("race").hidden = Boolean(controller);
-  $("clear").hidden = !state.messages.length || Boolean(controller);
-  if (focused === $("send") || focused === $("race")) $("stop").focus();
+  $("send").textContent = controller ? "Queue" : "Send";
+  $("race").hidden = Boolean(controller);
+  $("clear").hidden = !state.turns.length || Boolean(controller);
+  $("examples").hidden = Boolean(state.turns.length || controller);
+  if (focused === $("race")) $("stop").focus();
   else if (focused === $("stop")) $("prompt").focus();
 }
 
 /** The question, if there is one and all settings hold. */
 function question() {
-  if (state.running || !$("prompt").value.trim()) {
+  if (!$("prompt").value.trim()) {
     $("prompt").focus();
     return null;
   }
@@ -119,50 +133,91 @@ function question() {
     return null;
   }
   const text = $("prompt").value.trim();
-  $("prompt").value = "";
-  grow();
+  put("");
   return text;
 }
 
+function put(text) {
+  $("prompt").value = text;
+  grow();
+}
+
+/** Hold a message back until the answer ends. */
+function queue(text) {
+  state.waiting.push(text);
+  showWaiting();
+  say("It waits for the answer to end.");
+}
+
+function showWaiting() {
+  $("waiting").replaceChildren(...state.waiting.map((text, place) => {
+    const item = make("li");
+    const button = make("button", { class: "quiet", type: "button" }, "Take back");
+    button.addEventListener("click", () => takeBack(place, 1));
+    item.append(make("span", {}, text), button);
+    return item;
+  }));
+}
+
+/** Put waiting messages back into the box. */
+function takeBack(from, number) {
+  const taken = state.waiting.splice(from, number);
+  showWaiting();
+  put([$("prompt").value, ...taken].filter(Boolean).join("\n\n"));
+  $("prompt").focus();
+}
+
 /** Ask; what goes wrong is said, and a missing key is asked for once more. */
-async function attempt(text, run) {
+async function attempt(turn, run) {
   const controller = new AbortController();
-  const before = state.messages;
-  state.messages = [...before, { role: "user", content: text }];
+  state.coming = turn;
   complain("");
   busy(controller);
-  let answer = "";
   try {
-    answer = await run(controller.signal);
+    await run(controller.signal);
   } catch (error) {
-    $("prompt").value ||= text;
+    turn.answer = "";
+    if (!$("prompt").value) put(turn.question);
+    if (state.waiting.length) takeBack(0, state.waiting.length);
     if (error.status === 401) askForKey();
     else complain(error instanceof Refused ? error.message : "The server cannot be reached.");
   }
+  state.coming = null;
   // a question without an answer would break templates in which the roles take turns
-  state.messages = answer ? [...state.messages, { role: "assistant", content: answer }] : before;
+  if (turn.answer) state.turns.push(turn);
+  keep(state.turns);
   busy(null);
+  const [next] = state.waiting.splice(0, 1);
+  showWaiting();
+  if (next) chat(next);
 }
 
-function chat(text) {
-  const turn = $("turn").content.cloneNode(true).firstElementChild;
-  const measures = turn.querySelector(".measures");
-  const record = new Record(turn.querySelector(".answer"));
-  turn.querySelector(".question").textContent = text;
-  listen(turn, record);
-  enter(turn);
-  return attempt(text, async (signal) => {
-    let answer = "", seed;
+/** The card of a question and its answer, with an empty record. */
+function cardOf(question) {
+  const card = $("turn").content.cloneNode(true).firstElementChild;
+  const record = new Record(card.querySelector(".answer"));
+  pose(card, question);
+  listen(card, record);
+  enter(card);
+  return { card, record, measures: card.querySelector(".measures") };
+}
+
+function chat(question) {
+  const { card, record, measures } = cardOf(question);
+  const turn = { question, answer: "", measures: "", steps: record.steps };
+  return attempt(turn, async (signal) => {
+    let seed;
     const take = (chunk) => {
       const choice = chunk.choices[0];
-      answer += choice?.delta.content ?? "";
+      turn.answer += choice?.delta.content ?? "";
       seed = chunk.metrics?.seed ?? seed;
       if (!choice?.step) return;
       record.add(choice.step);
       if (state.live) show(record, record.passes);
-      measures.textContent = `${record.speed.toFixed(0)} tokens/s · ${record.measures}`;
+      tell(`${record.speed.toFixed(0)} tokens/s · ${record.measures}`);
       sink();
     };
+    const tell = (text) => { measures.textContent = turn.measures = text; };
     let sinks = true;  // until the reader scrolls, by hand or by key
     const sink = () => sinks && scrollTo(0, document.body.scrollHeight);
     const over = new AbortController();
@@ -175,43 +230,88 @@ function chat(text) {
     try {
       await stream(wish($("method").value, field("seed")), signal, take);
     } catch (error) {
-      if (!record.steps.length) turn.remove();
+      if (!record.steps.length) card.remove();
       if (!signal.aborted) throw error;
       stopped = " · stopped";
     } finally {
+      record.draw();
       if (state.live && record.passes > 0) show(record, record.best);
       state.live = false;
       requestAnimationFrame(() => requestAnimationFrame(sink));
       over.abort();
     }
-    measures.textContent += `${seed === undefined ? "" : ` · seed ${seed}`}${stopped}`;
-    say(`${stopped ? "Stopped. " : ""}${answer}`);
-    return answer;
+    tell(`${turn.measures}${seed === undefined ? "" : ` · seed ${seed}`}${stopped}`);
+    say(`${stopped ? "Stopped. " : ""}${turn.answer}`);
   });
 }
 
-function race(text) {
+function race(question) {
   const method = $("method").value;
   const named = state.facts?.methods.find((each) => each.name === method);
-  const made = new Race(text, "Written plainly first …", follow, say);
+  const made = new Race(question, "Written plainly first …", follow, say);
+  const turn = { question, answer: "" };
   enter(made.card);
-  return attempt(text, async (signal) => {
+  return attempt(turn, async (signal) => {
     try {
       const plain = await whole(wish("plain", field("seed")), signal);
-      made.tell(`Written plainly. Now with draft trees, by ${method}, with the same seed …`);
+      made.tell(`Written plainly. Now with drafting, by ${method}, with the same seed …`);
       const trees = await whole(wish(method, plain.seed), signal);
-      made.tell(`Both written just now, one after the other, with seed ${plain.seed}.`);
       const differ = !named?.same_text && field("temperature") > 0;
-      made.fill(plain, trees, method, differ);
-      made.records.forEach((record, lane) => listen(made.lanes[lane], record));
+      const note = `Both written one after the other, with seed ${plain.seed}.`;
+      const measures = "";
+      Object.assign(turn, { answer: plain.text, measures, note, race: [plain, trees, method, differ] });
+      fillRace(made, turn);
       made.play();
-      return plain.text;
     } catch (error) {
       made.tell(signal.aborted ? "Stopped." : "It could not be written.");
-      if (signal.aborted) return "";
-      throw error;
+      if (!signal.aborted) throw error;
     }
   });
+}
+
+function fillRace(made, turn) {
+  made.tell(turn.note);
+  made.fill(...turn.race);
+  made.records.forEach((record, lane) => listen(made.lanes[lane], record));
+}
+
+/** Show a turn of the last visit; one that was kept without its steps is a single one. */
+function restore(turn) {
+  const { question, answer, measures, steps } = turn;
+  if (turn.race) {
+    const made = new Race(question, "", follow, () => {});
+    enter(made.card);
+    fillRace(made, turn);
+    made.play(true);
+    return;
+  }
+  const { record, measures: home } = cardOf(question);
+  const alone = { tokens: [answer], drafted: 0, accepted: 0, ms: 0, elapsed_ms: 0, tree: null };
+  (steps ?? [alone]).forEach((step) => record.add(step));
+  record.draw();
+  home.textContent = measures;
+  if (record.passes > 0) show(record, record.best);
+}
+
+/** The conversation of the last visit, if this browser kept one. */
+function restoreAll() {
+  try {
+    kept().forEach((turn) => {
+      restore(turn);
+      state.turns.push(turn);
+    });
+  } catch {  // kept by another version of this page
+    clear();
+  }
+}
+
+function clear() {
+  state.turns = [];
+  state.record = followed = null;
+  $("log").replaceChildren();
+  $("steps").hidden = true;
+  forget();
+  busy(null);
 }
 
 /** What a replay shows, unless somebody steps by hand. */
@@ -245,15 +345,18 @@ function enter(card) {
 
 // the page
 
+/** Make the box as high as its text; the style sheet holds the limit. */
 function grow() {
-  $("prompt").rows = Math.min(6, Math.max(1, $("prompt").value.split("\n").length));
+  const box = $("prompt");
+  box.style.height = "auto";
+  box.style.height = `${box.scrollHeight + box.offsetHeight - box.clientHeight}px`;
 }
 
 function settingsSaid() {
   const method = state.facts?.methods.find((each) => each.name === $("method").value);
   $("method-said").textContent = method ? `${method.name}: ${method.summary}` : "";
-  const heat = field("temperature") ? `temperature ${field("temperature")}` : "greedy";
-  const seed = field("seed") === undefined ? "any seed" : `seed ${field("seed")}`;
+  const heat = field("temperature") ? `temperature ${field("temperature")}` : "likeliest words";
+  const seed = field("seed") === undefined ? "random seed" : `seed ${field("seed")}`;
   $("settings-said").textContent = method
     ? `Settings: ${method.name} · ${heat} · ${seed}` : "Settings";
 }
@@ -301,12 +404,12 @@ async function learn() {
 
 /** The race that comes with the page. */
 async function recorded() {
-  const { prompt, model, machine, date, method, seed, plain, trees } = await read("race.json");
-  const note = `A recorded race: ${model} on ${machine}, ${date}, seed ${seed}. Each block is one`
-    + " forward pass: as wide as it took, as high as it gave tokens.";
+  const { prompt, model, machine, date, method, plain, trees } = await read("race.json");
+  const note = `Recorded: ${model} on ${machine}, ${date}. A block is a forward pass:`
+    + " wide as it took, high as it gave tokens.";
   const made = new Race(prompt, note, follow, () => {});
-  made.fill(plain, trees, method, false);
-  made.records.forEach((record, lane) => listen(made.lanes[lane], record));
+  fillRace(made, { note, race: [plain, trees, method, false] });
+  made.pace.value = "10";  // it would be over before it is seen
   $("log").prepend(made.card);
   made.play();
 }
@@ -315,22 +418,32 @@ $("ask").noValidate = true;
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = question();
-  if (text) chat(text);
+  if (text) (state.running ? queue : chat)(text);
 });
 $("race").addEventListener("click", () => {
-  const text = question();
+  const text = state.running ? null : question();
   if (text) race(text);
 });
 $("stop").addEventListener("click", () => state.running?.abort());
 $("clear").addEventListener("click", () => {
-  state.messages = [];
-  state.record = followed = null;
-  $("log").replaceChildren();
-  $("steps").hidden = true;
-  busy(null);
+  clear();
   $("prompt").focus();
 });
+addEventListener("pagehide", () => {
+  if (!state.coming?.answer) return;
+  state.turns.push({ ...state.coming });  // its request ends with the page, which is no failure
+  keep(state.turns);
+});
+$("examples").append(...EXAMPLES.map(([name, text]) => {
+  const chip = make("button", { class: "chip", type: "button" }, name);
+  chip.addEventListener("click", () => {
+    put(text);
+    $("prompt").focus();
+  });
+  return chip;
+}));
 $("prompt").addEventListener("input", grow);
+addEventListener("resize", grow);
 $("prompt").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
@@ -350,5 +463,7 @@ document.addEventListener("keydown", (event) => {
   go(state.step + by);
 });
 $("prompt").focus({ preventScroll: true });
-recorded().catch(() => complain("The recorded race cannot be shown."));
+restoreAll();
+busy(null);
+if (!state.turns.length) recorded().catch(() => complain("The recorded race cannot be shown."));
 learn();

@@ -1,8 +1,8 @@
 // Two records of one text, replayed side by side at the speed at which they were written.
 
-import { Record, draw, make } from "./record.js";
+import { Record, draw, make, pose } from "./record.js";
 
-const HEIGHT = 40, TALLEST = 6;  // a block of so many tokens fills the strip
+const HEIGHT = 40, TALLEST = 8;  // a block of so many tokens fills the strip
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Where two texts part: number of the first token that differs, or null. */
@@ -23,14 +23,23 @@ export class Race {
   constructor(question, note, follow, said) {
     this.card = document.getElementById("race-card").content.cloneNode(true).firstElementChild;
     this.lanes = [...this.card.querySelectorAll(".lane")];
-    this.card.querySelector(".question").textContent = question;
+    pose(this.card, question);
     this.follow = follow;
     this.said = said;
     this.card.querySelector(".after").hidden = true;
     this.pace = this.card.querySelector("select");
     this.card.querySelector(".replay").addEventListener("click", () => this.play());
     this.pace.addEventListener("change", () => this.play());
+    this.which = [...this.card.querySelectorAll(".which button")];
+    this.which.forEach((each, lane) => each.addEventListener("click", () => this.read(lane)));
+    this.read(1);
     this.tell(note);
+  }
+
+  /** Show the text of one lane, where there is no room for both. */
+  read(lane) {
+    this.which.forEach((each, place) => each.setAttribute("aria-pressed", place === lane));
+    this.lanes.forEach((each, place) => each.classList.toggle("read", place === lane));
   }
 
   tell(note) {
@@ -43,11 +52,12 @@ export class Race {
     this.records = this.lanes.map((lane, number) => {
       const record = new Record(lane.querySelector(".answer"), true);
       answers[number].steps.forEach((step) => record.add(step));
+      record.draw();
       lane.querySelector(".speed b").textContent = record.speed.toFixed(0);
       lane.querySelector(".measures").textContent = record.measures;
       return record;
     });
-    this.lanes[1].querySelector("h3").textContent = `With draft trees: ${method}`;
+    this.lanes[1].querySelector("h3").textContent = `With drafting: ${method}`;
     this.longest = Math.max(...this.records.map((each) => each.span), 1);
     this.strips = this.lanes.map((lane, number) => this.strip(lane, this.records[number]));
     this.outcome = this.judge(plain, trees, mayDiffer);
@@ -67,7 +77,7 @@ export class Race {
       const start = record.at(before), end = record.at(before + 1);
       const height = (HEIGHT * Math.min(step.tokens.length, TALLEST)) / TALLEST;
       const many = step.tokens.length > 1 ? "many" : "";
-      const gap = Math.min(1.5, 0.25 * scale * (end - start));
+      const gap = Math.min(3, 0.25 * scale * (end - start));
       return draw("rect", {
         x: (scale * start).toFixed(2), width: Math.max(scale * (end - start) - gap, 0.5).toFixed(2),
         y: (HEIGHT - height).toFixed(2), height: height.toFixed(2), class: `done ${many}`,
@@ -96,7 +106,8 @@ export class Race {
     return { same: false, head: `The texts part at token ${place + 1}`, rest: why };
   }
 
-  play() {
+  /** Replay both; `ended`: show the end at once. */
+  play(ended = false) {
     cancelAnimationFrame(this.frame);
     const slower = Number(this.pace.value);
     const begun = performance.now();
@@ -109,7 +120,7 @@ export class Race {
     });
     const paint = (now) => {
       if (!this.card.isConnected) return;  // its conversation was left
-      const time = still.matches ? Infinity : (now - begun) / slower;
+      const time = still.matches || ended ? Infinity : (now - begun) / slower;
       this.records.forEach((record, lane) => {
         while (next[lane] < record.steps.length && record.at(next[lane]) <= time) {
           record.reveal(next[lane]);
@@ -118,9 +129,9 @@ export class Race {
         }
       });
       const [, trees] = this.records;
-      const ended = this.records.every((record, lane) => next[lane] === record.steps.length);
-      this.follow(trees, ended ? trees.best : Math.max(next[1] - 1, 0), ended);
-      if (ended) this.verdict(this.outcome);
+      const over = this.records.every((record, lane) => next[lane] === record.steps.length);
+      this.follow(trees, over ? trees.best : Math.max(next[1] - 1, 0), over);
+      if (over) this.verdict(this.outcome);
       else this.frame = requestAnimationFrame(paint);
     };
     paint(begun);

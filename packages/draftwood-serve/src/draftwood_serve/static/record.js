@@ -1,5 +1,7 @@
 // A text with the forward passes that wrote it. Model text is set as textContent alone.
 
+import { looksOf } from "./markdown.js";
+
 export function make(tag, attributes = {}, text = "") {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -18,6 +20,7 @@ export const count = (number, word, more = `${word}s`) => `${number} ${number ==
 
 const ORIGINS = new Map([
   ["suffix", ["copy", "copied from the text so far"]],
+  ["prediction", ["copy", "copied from the predicted text"]],
   ["n-grams", ["seen", "what the model held likely here before"]],
   ["bigram-prior", ["habit", "the model's usual next words"]],
   ...["eagle", "medusa", "hydra", "ctc", "lm"].map((name) => [name, ["head", "a trained head"]]),
@@ -35,6 +38,87 @@ const proposersOf = (step) => step.tokens.map(
   (_, place) => (place < step.accepted ? step.tree.proposers[step.tree.path[place]] : []),
 );
 
+const BLOCKS = { text: "p", item: "ul", code: "pre", table: "pre", quote: "blockquote", heading: "h3" };
+const TAGS = { strong: "strong", em: "em", inline: "code" };
+
+/** Markdown that comes piece by piece: only its last line is ever set again. */
+export class Lines {
+  constructor(home) {
+    this.home = home;
+    this.parts = [];  // of the last line
+    this.fence = null;  // that the last line stands in
+    this.block = null;  // of the line before: its kind and element
+    this.line = this.begun = null;  // the last line, and the block that it began
+  }
+
+  add(text, attributes = {}) {
+    for (const each of text.split(/(?<=\n)/)) {
+      this.parts.push({ text: each, attributes });
+      if (each.endsWith("\n")) this.end();
+    }
+  }
+
+  end() {
+    const { block, fence, closes } = this.draw();
+    Object.assign(this, { block: closes ? null : block, fence, parts: [], line: null, begun: null });
+  }
+
+  /** Show all that has come. */
+  show() {
+    if (this.parts.length) this.draw();
+  }
+
+  /** Set the last line, in place of what it was. */
+  draw() {
+    this.line?.remove();
+    this.begun?.remove();
+    const text = this.parts.map((part) => part.text).join("");
+    const line = text.replace(/\n$/, "");
+    const { kind, runs, fence, closes, depth } = looksOf(line, this.fence);
+    const joins = this.block?.kind === kind;
+    const block = joins ? this.block : { kind, element: make(BLOCKS[kind] ?? "div", { class: kind }) };
+    this.begun = joins ? null : block.element;
+    if (!joins) this.home.append(block.element);
+    this.line = make(kind === "item" ? "li" : "span", { class: `line ${depth ? `deep${depth}` : ""}` });
+    block.element.append(this.line);
+    this.fill([...runs, [text.slice(line.length), "mark"]]);
+    return { block, fence, closes };
+  }
+
+  /** Runs tell the looks, parts who wrote: a span for each piece that has one of both. */
+  fill(runs) {
+    let number = 0, from = 0;
+    for (const [text, look] of runs) {
+      const home = look ? make(TAGS[look.split(" ").at(-1)] ?? "span", { class: look }) : this.line;
+      for (let left = text.length; left > 0;) {
+        const part = this.parts[number];
+        const piece = part.text.slice(from, from + left);
+        if (piece) home.append(make("span", part.attributes, piece));
+        left -= piece.length;
+        from += piece.length;
+        if (from === part.text.length) [number, from] = [number + 1, 0];
+      }
+      if (look && text) this.line.append(home);
+    }
+  }
+}
+
+const LONG = 4;  // lines of a question that is folded
+
+/** Show a question; of a long one its first line, and the rest where it is asked for. */
+export function pose(card, text) {
+  const long = text.split("\n").length > LONG;
+  card.querySelector(".question").textContent = long ? text.split("\n")[0] : text;
+  if (!long) return;
+  const whole = make("details", { class: "whole" });
+  const home = make("div", { class: "answer" });
+  const lines = new Lines(home);
+  lines.add(text);
+  lines.show();
+  whole.append(make("summary", {}, "The whole question"), home);
+  card.querySelector(".question").after(whole);
+}
+
 export class Record {
   /**
    * @param home element that takes the text
@@ -43,8 +127,11 @@ export class Record {
   constructor(home, later = false) {
     this.home = home;
     this.later = later;
+    this.lines = new Lines(home);
+    this.frame = null;  // in which the last line is drawn
+    this.marked = null;
     this.steps = [];
-    this.spans = [];  // of each step
+    this.ends = [];  // milliseconds, of each step
     this.tokens = 0;
     this.drafted = 0;
     this.widest = 0;
@@ -52,33 +139,61 @@ export class Record {
 
   add(step) {
     const number = this.steps.push(step) - 1;
+    this.time(number);
     const proposers = proposersOf(step);
-    const spans = step.tokens.map((text, place) => {
+    step.tokens.forEach((text, place) => {
       const { look } = originOf(proposers[place]);
       const said = proposers[place].join(" and ") || "the model itself";
-      const span = make("span", { class: `t ${look}`, title: `from ${said}` }, text);
-      span.dataset.step = number;
-      if (this.later) span.classList.add("later");
-      return span;
+      this.lines.add(text, {
+        class: `t ${look}${this.later ? " later" : ""}`, title: `from ${said}`, "data-step": number,
+      });
     });
-    this.home.append(...spans);
-    this.spans.push(spans);
+    this.frame ??= requestAnimationFrame(() => this.draw());
     this.tokens += step.tokens.length;
     this.drafted += step.drafted;
     this.widest = Math.max(this.widest, step.drafted);
   }
 
+  /** Time a step. Steps that were sent together share their time, by what each took. */
+  time(number) {
+    const { steps, ends } = this;
+    const alone = (at) => steps[at].elapsed_ms - steps[at - 1].elapsed_ms > steps[at].ms / 2;
+    let from = number;
+    while (from > 1 && !alone(from)) from -= 1;
+    const begun = ends[from - 1] ?? 0, spent = steps[number].elapsed_ms - begun;
+    const row = steps.slice(from);
+    const total = row.reduce((sum, { ms }) => sum + ms, 0);
+    let taken = 0;
+    row.forEach(({ ms }, place) => {
+      taken += ms;
+      ends[from + place] = begun + (total ? (spent * taken) / total : spent);
+    });
+  }
+
+  /** Set what has come; many steps within a frame are set once. */
+  draw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = null;
+    this.lines.show();
+    if (this.marked !== null) this.mark(this.marked, true);
+  }
+
+  of(number) {
+    return this.home.querySelectorAll(`[data-step="${number}"]`);
+  }
+
   reveal(number, shown = true) {
-    for (const span of this.spans[number]) span.classList.toggle("later", !shown);
+    for (const span of this.of(number)) span.classList.toggle("later", !shown);
   }
 
   mark(number, now) {
-    for (const span of this.spans[number] ?? []) span.classList.toggle("now", now);
+    this.marked = now ? number : null;
+    for (const span of this.of(number)) span.classList.toggle("now", now);
   }
 
   /** Milliseconds from the first token to the end of a step. */
   at(number) {
-    return this.steps[number].elapsed_ms - this.steps[0].elapsed_ms;
+    return this.ends[number] - this.ends[0];
   }
 
   get passes() { return this.steps.length - 1; }  // behind the prompt's
@@ -101,7 +216,7 @@ export class Record {
 
   /** The text before a step. */
   before(number) {
-    return this.spans.slice(0, number).flat().map((each) => each.textContent).join("");
+    return this.steps.slice(0, number).flatMap((step) => step.tokens).join("");
   }
 
   /** The step that shows most: some draft tokens were accepted, and some were not. */

@@ -1,0 +1,131 @@
+"""Ollama's answers, whole and line by line."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from draftwood_serve.errors import ApiError, as_json
+from draftwood_serve.formats.answers import AnswerTo
+from draftwood_serve.jobs import TextJob
+from draftwood_serve.texts import TextUpdate
+from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolReader
+
+Say = Callable[[str, list[Any]], dict[str, Any]]
+"""The field that holds some text and some calls."""
+
+
+def as_message(text: str, calls: list[Any]) -> dict[str, Any]:
+    """Text and calls of a chat."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    return {"message": {**message, "tool_calls": calls} if calls else message}
+
+
+def as_response(text: str, calls: list[Any]) -> dict[str, Any]:
+    """Text of ``/api/generate``, which has no calls."""
+    return {"response": text}
+
+
+class OllamaAnswer:
+    """An answer on its way to a client of Ollama.
+
+    Args:
+        answer: the answer to send.
+        say: how its text is sent.
+        calls: whether it may hold calls of tools.
+    """
+
+    def __init__(self, answer: AnswerTo, say: Say, calls: bool) -> None:
+        self.answer, self.say = answer, say
+        self._reader = ToolReader() if calls else None
+        self._called: list[tuple[str, str]] = []  # names and arguments so far
+        self._told = 0  # calls
+
+    async def whole(self) -> dict[str, Any]:
+        """Answer once the text is written."""
+        await self.answer.finish()
+        text = self._content(self.answer.wholes[0].text, final=True)
+        return {**self.say(text, self._calls(final=True)), **self._end()}
+
+    async def lines(self, first: list[TextUpdate]) -> AsyncIterator[str]:
+        """Stream one line for each step, and one at the end.
+
+        Args:
+            first: updates received already.
+        """
+        updates = first
+        while updates:
+            ended = self.answer.ended
+            text = self._content("".join(each.text for each in updates), final=ended)
+            calls = self._calls(final=ended)
+            if text or calls:
+                yield line({**self._head(), **self.say(text, calls), "done": False})
+            if ended:
+                yield line({**self.say("", []), **self._end()})
+                return
+            updates = await self.answer.updates()
+
+    def _content(self, text: str, final: bool) -> str:
+        """Text outside of calls."""
+        if self._reader is None:
+            return text
+        deltas = [*self._reader.feed(text), *(self._reader.finish() if final else ())]
+        for each in deltas:
+            if isinstance(each, CallDelta):
+                name = self._called.pop() if each.id is None else (each.name or "", "")
+                self._called.append((name[0], name[1] + each.arguments))
+        return "".join(each.text for each in deltas if isinstance(each, ContentDelta))
+
+    def _calls(self, final: bool) -> list[Any]:
+        """Calls that are whole and were not told yet."""
+        whole = len(self._called) if final or self._reader is None else self._reader.calls
+        found, self._told = self._called[self._told : whole], whole
+        return [{"function": {"name": name, "arguments": _arguments(told)}} for name, told in found]
+
+    def _head(self) -> dict[str, Any]:
+        return {"model": self.answer.model, "created_at": now()}
+
+    def _end(self) -> dict[str, Any]:
+        reason = self.answer.wholes[0].finish_reason
+        written = self.answer.wholes[0].tokens
+        durations = durations_of(self.answer.job, written)
+        return {**self._head(), "done": True, "done_reason": reason, **durations}
+
+
+def _arguments(told: str) -> Any:
+    """Arguments of a call; none where the text was cut inside them."""
+    try:
+        return json.loads(told)
+    except ValueError:
+        return {}
+
+
+def durations_of(job: TextJob, written: int) -> dict[str, int]:
+    """Counts of tokens, and nanoseconds."""
+
+    def nanoseconds(begin: float, end: float) -> int:
+        return max(0, round(1e9 * (end - begin)))
+
+    end = job.ended or job.first_token
+    return {
+        "total_duration": nanoseconds(job.arrived, end),
+        "load_duration": nanoseconds(job.arrived, job.started),
+        "prompt_eval_count": job.prompt_tokens,
+        "prompt_eval_duration": nanoseconds(job.started, job.first_token),
+        "eval_count": written,
+        "eval_duration": nanoseconds(job.first_token, end),
+    }
+
+
+def now() -> str:
+    """The time in the form in which Ollama tells it."""
+    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def line(value: Any) -> str:
+    return as_json(value) + "\n"
+
+
+def error_line(error: ApiError) -> str:
+    """An error in the midst of a stream."""
+    return line({"error": error.message})

@@ -1,0 +1,58 @@
+"""The endpoint by which editors ask llama.cpp to fill in the middle."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from draftwood.text import infill as gaps
+from draftwood_serve.answering import begin, first, whole
+from draftwood_serve.formats import infill
+from draftwood_serve.formats.answers import ended_by_errors
+from draftwood_serve.jobs import UNLIMITED, TextRequest
+from draftwood_serve.mapping import speculation
+from draftwood_serve.schemas.infill import InfillBody
+from draftwood_serve.schemas.sampling import read_options
+from draftwood_serve.service import TextService
+from draftwood_serve.stream import EventStream
+
+LEAST_TO_WRITE = 64  # tokens that a text around a gap leaves free, where no length is given
+
+
+def add_infill(app: FastAPI, service: TextService) -> None:
+    """Serve `/infill`."""
+
+    @app.post("/infill")
+    async def fill(body: InfillBody, request: Request) -> Response:
+        wanted = of_infill(body, service.target.plain.model.context_length)
+        answer = await begin(service, request, body.model, wanted, "infill")
+        gap = wanted.gap
+        assert gap is not None
+        cut = gap.most is not None and answer.job.prompt_tokens >= gap.most
+        if not body.stream:
+            return await whole(answer, lambda: infill.whole(answer, body, cut))
+        events = infill.pieces(answer, body, cut, await first(answer))
+        return EventStream(ended_by_errors(events), answer.request)
+
+
+def of_infill(body: InfillBody, context: int | None) -> TextRequest:
+    """Translate a request; greedy where it does not say otherwise.
+
+    Args:
+        context: most tokens of a text; what is farthest from the gap is left out beyond them.
+    """
+    length = None if body.n_predict is None or body.n_predict < 0 else max(1, body.n_predict)
+    files = [gaps.OtherFile(each.filename, each.text) for each in body.input_extra or ()]
+    most = None if context is None else context - min(length or LEAST_TO_WRITE, context // 2)
+    options: dict[str, Any] = {**read_options(body), "temperature": body.temperature or 0.0}
+    if body.repeat_penalty is not None:
+        options["repetition_penalty"] = body.repeat_penalty
+    return TextRequest(
+        [body.input_prefix + body.prompt],
+        options,
+        seed=body.seed,
+        max_tokens=length or UNLIMITED,
+        raw=True,
+        gap=gaps.Gap(body.input_suffix, files, most),
+        speculation=speculation(body.speculative),
+    )

@@ -1,0 +1,221 @@
+"""Ollama's endpoints, for clients that speak no other."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+import draftwood
+from draftwood.text import infill
+from draftwood_serve.answering import begin, first, whole
+from draftwood_serve.errors import ApiError, bad_request, json_response, unsupported
+from draftwood_serve.formats.answers import ended_by
+from draftwood_serve.formats.ollama import (
+    OllamaAnswer,
+    Say,
+    as_message,
+    as_response,
+    error_line,
+    now,
+)
+from draftwood_serve.jobs import TextRequest
+from draftwood_serve.mapping import ANY_OBJECT, constraints_of
+from draftwood_serve.schemas.ollama import (
+    OllamaBody,
+    OllamaChatBody,
+    OllamaGenerateBody,
+    OllamaMessage,
+    OllamaShowBody,
+)
+from draftwood_serve.service import TextService
+from draftwood_serve.stream import LINES, EventStream
+
+LATEST = ":latest"
+"""Tag of a model that has no other."""
+NEVER = "9999-12-31T23:59:59Z"
+"""When the model leaves the memory."""
+
+
+def add_ollama(app: FastAPI, service: TextService) -> None:
+    """Serve what Ollama's clients ask for."""
+
+    async def answered(
+        body: OllamaBody, request: Request, wanted: TextRequest, say: Say
+    ) -> Response:
+        name = known_name(service, body.model)
+        answer = await begin(service, request, name, wanted, "ollama")
+        answer.model = body.model
+        told = OllamaAnswer(answer, say, wanted.calls)
+        if body.stream is False:
+            return await whole(answer, told.whole)
+        lines = told.lines(await first(answer))
+        return EventStream(ended_by(lines, error_line), answer.request, LINES)
+
+    @app.post("/api/chat")
+    async def chat(body: OllamaChatBody, request: Request) -> Response:
+        if not body.messages:
+            return _nothing(service, body, as_message)
+        return await answered(body, request, of_chat(body), as_message)
+
+    @app.post("/api/generate")
+    async def generate(body: OllamaGenerateBody, request: Request) -> Response:
+        if not body.prompt and not body.suffix:
+            return _nothing(service, body, as_response)
+        return await answered(body, request, of_generate(body), as_response)
+
+    _add_facts(app, service)
+
+
+def _add_facts(app: FastAPI, service: TextService) -> None:
+    loaded = now()
+
+    def cards(**more: Any) -> dict[str, Any]:
+        names = service.settings.names
+        found = [{**card(service, name), "modified_at": loaded, **more} for name in names]
+        return {"models": found}
+
+    @app.get("/api/tags")
+    async def tags() -> Response:
+        return json_response(cards())
+
+    @app.get("/api/ps")
+    async def running() -> Response:
+        limit = service.target.plain.model.context_length
+        return json_response(cards(expires_at=NEVER, size_vram=0, context_length=limit))
+
+    @app.get("/api/version")
+    async def version() -> Response:
+        return json_response({"version": draftwood.__version__})
+
+    @app.post("/api/show")
+    async def show(body: OllamaShowBody) -> Response:
+        return json_response(description(service, known_name(service, body.model or body.name)))
+
+
+def known_name(service: TextService, name: str) -> str:
+    """A served name, with the tag that Ollama's clients add or without.
+
+    Raises:
+        ApiError: where there is none.
+    """
+    for each in (name, name.removesuffix(LATEST), name + LATEST):
+        if each in service.settings.names:
+            return each
+    known = ", ".join(service.settings.names)
+    raise ApiError(404, f"model '{name}' not found; there is: {known}", "model", "model_not_found")
+
+
+def _nothing(service: TextService, body: OllamaBody, say: Say) -> Response:
+    """Answer to a request without a prompt, which asks for the model to be loaded."""
+    known_name(service, body.model)
+    head = {"model": body.model, "created_at": now()}
+    return json_response({**head, **say("", []), "done": True, "done_reason": "load"})
+
+
+def of_chat(body: OllamaChatBody) -> TextRequest:
+    """Translate a conversation."""
+    for message in body.messages:
+        _require_no_images(message.images)
+    tools = [each.model_dump() for each in body.tools or ()]
+    return TextRequest(
+        [[_message(each, place) for place, each in enumerate(body.messages)]],
+        **_options(body),
+        **constraints_of(_schema(body), tools),
+    )
+
+
+def of_generate(body: OllamaGenerateBody) -> TextRequest:
+    """Translate a prompt."""
+    if body.template or body.context:
+        raise unsupported("template" if body.template else "context")
+    if body.suffix:
+        return TextRequest([body.prompt], raw=True, gap=infill.Gap(body.suffix), **_options(body))
+    prompt: Any = body.prompt
+    if body.system and not body.raw:
+        prompt = [{"role": "system", "content": body.system}]
+        prompt += [{"role": "user", "content": body.prompt}]
+    return TextRequest(
+        [prompt], raw=body.raw, **_options(body), **constraints_of(_schema(body), [])
+    )
+
+
+def _options(body: OllamaBody) -> dict[str, Any]:
+    _require_no_images(body.images)
+    if body.think:
+        raise bad_request("this server tells no thoughts apart; leave think out", "think")
+    options = body.options
+    return {
+        "options": options.as_text_options(),
+        "seed": options.seed,
+        "max_tokens": options.num_predict if options.num_predict > 0 else None,
+    }
+
+
+def _schema(body: OllamaBody) -> dict[str, Any] | None:
+    if body.format == "json":
+        return ANY_OBJECT
+    return body.format if isinstance(body.format, dict) else None
+
+
+def _require_no_images(images: list[Any] | None) -> None:
+    if images:
+        raise bad_request("images are not supported by this server; leave them out", "images")
+
+
+def _message(message: OllamaMessage, place: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.tool_calls:
+        found["tool_calls"] = [
+            {
+                "id": f"call_{place}_{number}",
+                "type": "function",
+                "function": {
+                    "name": each.function.name,
+                    "arguments": json.dumps(each.function.arguments),
+                },
+            }
+            for number, each in enumerate(message.tool_calls)
+        ]
+    return found
+
+
+def card(service: TextService, name: str) -> dict[str, Any]:
+    """The model as lists have it; its digest is that of its name."""
+    model = service.target.plain.model
+    tagged = name if ":" in name else name + LATEST
+    return {
+        "name": tagged,
+        "model": tagged,
+        "size": getattr(model, "weight_bytes", 0),
+        "digest": sha256(service.settings.model.encode()).hexdigest(),
+        "details": details(service),
+    }
+
+
+def details(service: TextService) -> dict[str, Any]:
+    """Form of the weights."""
+    stored = str(getattr(service.target.plain.model, "products", ""))
+    return {"format": "draftwood", "quantization_level": stored}
+
+
+def description(service: TextService, name: str) -> dict[str, Any]:
+    """The model as `/api/show` has it."""
+    lm = service.target.plain
+    template = lm.tokenizer.chat_template
+    abilities = ["completion", *(["tools"] if template else [])]
+    abilities += [] if infill.InfillTokens.of(lm.tokenizer) is None else ["insert"]
+    return {
+        "modelfile": f"FROM {name}",
+        "parameters": "",
+        "template": template if isinstance(template, str) else "",
+        "details": details(service),
+        "model_info": {
+            "general.architecture": "draftwood",
+            "draftwood.context_length": lm.model.context_length,
+            "draftwood.embedding_length": lm.model.hidden_size,
+            "draftwood.block_count": lm.model.layers,
+        },
+        "capabilities": abilities,
+    }

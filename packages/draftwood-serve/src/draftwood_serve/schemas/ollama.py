@@ -1,0 +1,141 @@
+"""Ollama's `/api/chat` and `/api/generate`."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, FiniteFloat, model_validator
+from pydantic_core import PydanticCustomError
+
+from draftwood_serve.schemas.common import FunctionTool, RequestBody, Strict
+from draftwood_serve.settings import STOPS
+
+OF_ITS_OWN = frozenset(
+    {
+        *("num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa"),
+        *("use_mmap", "use_mlock", "low_vram", "f16_kv", "logits_all", "vocab_only"),
+        *("repeat_last_n", "penalize_newline", "mirostat_tau", "mirostat_eta"),
+    }
+)
+"""Options that say how Ollama is to run a model, or details of what is off."""
+OFF: Mapping[str, float] = {"mirostat": 0, "typical_p": 1, "tfs_z": 1}
+"""Ways to draw that this server has not, and the values that turn them off."""
+
+Stop = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class OllamaOptions(Strict):
+    """Options of a text by Ollama's names, with its defaults where they differ from none."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] = 0.8
+    top_k: Annotated[int, Field(ge=-1)] = 40
+    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] = 0.9
+    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.0
+    repeat_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] = 1.0
+    presence_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
+    frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    num_predict: int = -1
+    stop: Stop | Annotated[list[Stop], Field(max_length=STOPS)] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: Any) -> Any:
+        """Leave out what Ollama alone needs; refuse unknown options by name."""
+        if not isinstance(data, Mapping):
+            return data
+        kept = {name: value for name, value in data.items() if value is not None}
+        for name in OF_ITS_OWN & kept.keys():
+            kept.pop(name)
+        for name in OFF.keys() & kept.keys():
+            if kept.pop(name) != OFF[name]:
+                raise _refused("{name} is not supported by this server; leave it out", name)
+        for name in kept.keys() - cls.model_fields.keys():
+            near = get_close_matches(str(name), [*cls.model_fields, *OF_ITS_OWN], 1)
+            cure = f"did you mean {near[0]}?" if near else "leave it out"
+            raise _refused("invalid option {name}; " + cure, str(name)[:80])
+        return kept
+
+    def as_text_options(self) -> dict[str, Any]:
+        """By the names of ``SamplingParams``."""
+        same = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
+        return {
+            **{name: getattr(self, name) for name in same},
+            "top_k": max(0, self.top_k),
+            "repetition_penalty": self.repeat_penalty,
+            "stop": self.stop,
+        }
+
+
+def _refused(told: Any, name: str) -> PydanticCustomError:
+    return PydanticCustomError("unsupported_parameter", told, {"name": name})
+
+
+class OllamaBody(RequestBody):
+    """Fields of both endpoints."""
+
+    ignored: ClassVar[frozenset[str]] = frozenset({"keep_alive"})
+
+    model: Annotated[str, Field(max_length=1024)]
+    stream: bool | None = None
+    format: Literal["", "json"] | dict[str, Any] | None = None
+    options: OllamaOptions = Field(default_factory=OllamaOptions)
+    think: bool | None = None
+    images: list[Any] | None = None
+
+
+class OllamaFunction(Strict):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class OllamaCall(Strict):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    function: OllamaFunction
+
+
+class OllamaMessage(Strict):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    images: list[Any] | None = None
+    tool_calls: list[OllamaCall] | None = None
+
+
+class OllamaTool(FunctionTool):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["function"] = "function"
+
+
+class OllamaChatBody(OllamaBody):
+    """A conversation that the model goes on with."""
+
+    messages: list[OllamaMessage] = Field(default_factory=list)
+    tools: Annotated[list[OllamaTool], Field(max_length=128)] | None = None
+
+
+class OllamaGenerateBody(OllamaBody):
+    """A prompt, for which the chat template is taken unless it is raw."""
+
+    prompt: str = ""
+    suffix: str = ""
+    system: str = ""
+    raw: bool = False
+    template: str = ""
+    context: list[int] | None = None
+
+
+class OllamaShowBody(RequestBody):
+    """A model by its name, or by the older name of the field."""
+
+    ignored: ClassVar[frozenset[str]] = frozenset({"verbose"})
+
+    model: str = ""
+    name: str = ""

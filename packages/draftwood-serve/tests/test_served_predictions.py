@@ -1,0 +1,105 @@
+"""Predicted outputs of OpenAI's chats: the same text, and what became of the prediction."""
+
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from local_server import NAME, RunningServer, running
+
+PATH = "/v1/chat/completions"
+SENT: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 60}
+
+
+def content(text: Any) -> dict[str, Any]:
+    return {"type": "content", "content": text}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_text_is_the_same_and_what_became_of_the_prediction_is_told(
+    server: RunningServer, temperature: float
+) -> None:
+    sent = {**SENT, "temperature": temperature, "seed": 3}
+    wanted = server.post(PATH, **sent)
+    assert "completion_tokens_details" not in wanted["usage"]
+    text = wanted["choices"][0]["message"]["content"]
+    half = [{"type": "text", "text": text[:30]}, {"type": "text", "text": "zzzzzzzzzz"}]
+    for given, least, most, length in (
+        (text, 56, 60, 60),
+        (half, 28, 32, 40),
+        ("QQQQQQQQ", 0, 4, 8),
+    ):
+        found = server.post(PATH, prediction=content(given), **sent)
+        assert found["choices"][0]["message"]["content"] == text
+        told = found["usage"]["completion_tokens_details"]
+        accepted = told["accepted_prediction_tokens"]
+        assert least <= accepted <= most
+        assert accepted + told["rejected_prediction_tokens"] == length
+        chunks = server.stream(
+            PATH, prediction=content(given), stream_options={"include_usage": True}, **sent
+        )
+        assert chunks[-1]["usage"] == found["usage"]
+        assert "".join(each["choices"][0]["delta"].get("content", "") for each in chunks[:-1]) == (
+            text
+        )
+
+
+def test_drafts_come_from_it(server: RunningServer) -> None:
+    wanted = server.post(PATH, temperature=0.0, **SENT)
+    text = wanted["choices"][0]["message"]["content"]
+    found = server.post(PATH, temperature=0.0, prediction=content(text), **SENT)
+    passes = [each["metrics"]["speculative_decoding"]["num_spec_steps"] for each in (wanted, found)]
+    assert passes[1] < 0.7 * passes[0]
+
+
+def test_openais_client_takes_and_tells_it(server: RunningServer) -> None:
+    with OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client:
+        asked: Any = {"model": NAME, "seed": 1, **SENT}
+        text = client.chat.completions.create(**asked).choices[0].message.content
+        assert text is not None
+        predicted: Any = content(text)
+        found = client.chat.completions.create(prediction=predicted, **asked)
+        assert found.choices[0].message.content == text
+        assert found.usage is not None
+        assert found.usage.completion_tokens_details is not None
+        assert (found.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 50
+
+
+def test_several_answers_have_one_each(server: RunningServer) -> None:
+    wanted = server.post(PATH, n=3, seed=2, **SENT)
+    text = wanted["choices"][1]["message"]["content"]
+    found = server.post(PATH, n=3, seed=2, prediction=content(text), **SENT)
+    assert found["choices"] == wanted["choices"]
+    told = found["usage"]["completion_tokens_details"]
+    assert sum(told.values()) == 3 * 60
+    assert told["accepted_prediction_tokens"] > 50
+
+
+@pytest.mark.parametrize(
+    ("prediction", "told"),
+    [
+        ("text", "prediction"),
+        ({"type": "text", "content": "a"}, "prediction.type"),
+        ({"type": "content"}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "image_url"}]}, "prediction.content"),
+        (content("\ud800"), "the prediction holds a lone surrogate"),
+    ],
+)
+def test_odd_predictions_are_refused(server: RunningServer, prediction: Any, told: str) -> None:
+    assert told in server.refused(PATH, 400, prediction=prediction, **SENT)["message"]
+
+
+def test_methods_and_endpoints_without_a_place_for_it_say_so(server: RunningServer) -> None:
+    for method in ("plain", "lookup"):
+        asked: Any = {"speculative": {"method": method}, "prediction": content("abc"), **SENT}
+        error = server.refused(PATH, 400, **asked)
+        assert "take the method auto or suffix" in error["message"]
+    error = server.refused("/v1/completions", 400, prompt="go", prediction=content("abc"))
+    assert error["message"] == "prediction is not supported by this server; leave it out"
+    assert server.post(PATH, prediction=content(""), **SENT)["usage"]["completion_tokens"] == 60
+
+
+def test_a_server_of_another_method_says_so(tiny: str) -> None:
+    with running(tiny, method="lookup") as other:
+        error = other.refused(PATH, 400, prediction=content("abc"), **SENT)
+        assert "does not draft along a prediction" in error["message"]
