@@ -112,8 +112,8 @@ class Bench:
         turn: int,
         cpus: int,
     ) -> None:
-        nice = {"nice loops": 10, "equal loops": 0}.get(case)
-        with loops(0 if nice is None else cpus, nice or 0):
+        kind = {"nice loop": (1, 10), "nice loops": (cpus, 10), "equal loops": (cpus, 0)}
+        with loops(*kind.get(case, (0, 0))):
             for method in METHODS:
                 for tree in in_turns(self.trees, turn):
                     asked = [first[tree]]
@@ -159,7 +159,7 @@ class Bench:
         return len({answer.text for answers in self.found.values() for answer in answers}) == 1
 
 
-CASES = ("idle", "nice loops", "equal loops", "two processes", "half a quota")
+CASES = ("idle", "nice loop", "nice loops", "equal loops", "two processes", "half a quota")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -67,7 +67,7 @@ def models_options(command: options.Command) -> options.Command:
     show_default=True,
     help="Tokens of the model.",
 )
-@click.option("--steps", type=COUNT, default=60, show_default=True, help="Steps of each method.")
+@click.option("--steps", type=COUNT, default=120, show_default=True, help="Steps of each method.")
 @click.option(
     "--wide",
     type=click.IntRange(min=0),

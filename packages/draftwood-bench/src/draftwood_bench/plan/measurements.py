@@ -105,7 +105,7 @@ class Overhead:
     name: ClassVar[str] = "overhead"
     growing: ClassVar[frozenset[str]] = frozenset()
     vocab: int = 49152
-    steps: int = 60
+    steps: int = 120
     wide: int = 0
     parts: tuple[str, ...] = ("prepared",)
 

@@ -165,6 +165,7 @@ class _Prefilled:
     def draw(self, number: int) -> int:
         """The first token that one step of the method emits below the root."""
         sequence = self._decoding(self.origin.session.fork(), number)
+        sequence.tell_within = 0.0  # no step follows in its row
         with closing(Scheduler()) as batch:
             batch.add(sequence)
             for verified in self.prompt:
