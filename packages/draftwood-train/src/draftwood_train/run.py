@@ -23,6 +23,9 @@ from draftwood_train.plan import TrainingPlan, bytes_on_disk, planned_tokens, to
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 from draftwood_train.target import target_weights
 
+DRAFT_VOCABULARY = 8192
+"""Tokens that a new drafter drafts, unless more or fewer are asked for."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -31,7 +34,8 @@ class Training:
     Attributes:
         data: folder of a data set.
         output: folder of the drafter; checkpoints and logs lie beside it.
-        draft_vocabulary: tokens that it drafts; a drafter to start from brings its own.
+        draft_vocabulary: number of tokens that it drafts, the data's most frequent; None takes
+            those of the drafter to start from, else 8192.
         start: folder of a drafter to start from; None builds a new one.
         model: the target's name here; None takes the one in the data.
         resume: whether to go on after the newest checkpoint.
@@ -45,7 +49,7 @@ class Training:
     data: Path
     output: Path
     settings: TrainingSettings
-    draft_vocabulary: int = 8192
+    draft_vocabulary: int | None = None
     start: Path | None = None
     model: str | None = None
     resume: bool = False
@@ -205,9 +209,10 @@ class Training:
         return True
 
     def _draft_tokens(self, start: TrainedHead | None) -> Int[Tensor, " draft_vocab"]:
-        if start is not None:
+        if start is not None and self.draft_vocabulary is None:
             return as_tensor(start.draft_tokens)
-        return self.dataset.draft_vocabulary(self.draft_vocabulary)
+        # no weight belongs to a token of it
+        return self.dataset.draft_vocabulary(self.draft_vocabulary or DRAFT_VOCABULARY)
 
     def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
         """Prepare a drafter that was read for training with this recipe.

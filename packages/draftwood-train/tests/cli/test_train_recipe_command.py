@@ -78,6 +78,11 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     assert result.exit_code == 0, result.output
     assert "held-out after step 0" in result.stderr
     assert f"{second}: block efficiency" in result.stdout
+    for further, size in ((("--draft-vocabulary", "20"), 20), ((), 30)):
+        third, options = str(tmp_path / f"third-{size}"), (*SMALL[2:], *further)
+        result = run("train", "eagle", data, third, "--steps", "1", *options, "--from", first)
+        assert result.exit_code == 0, result.output
+        assert len(load(Path(third)).draft_tokens) == size
     line = refused("train", "eagle", data, second + "b", "--layers", "2", "--from", first)
     assert "layers 1, not 2" in line
 
@@ -168,7 +173,8 @@ def test_a_head_of_the_model_before_its_fine_tune_is_where_training_starts(
     assert run("train", "eagle", data, first, "--steps", "4", *SMALL).exit_code == 0
     own = made(tmp_path, tuned)
     still = ("--learning-rate", "1e-12", "--other-rate", "1e-12")
-    result = run("train", "eagle", own, second, "--steps", "1", *SMALL, *still, "--from", first)
+    options = ("--steps", "1", *SMALL[2:], *still, "--from", first)
+    result = run("train", "eagle", own, second, *options)
     assert result.exit_code == 0, result.output
     assert "whose weights are not those of" in result.stderr
     before, after = load(Path(first)), load(Path(second))

@@ -95,7 +95,13 @@ def _common() -> list[click.Parameter]:
         click.Option(["--tokens"], callback=_tokens, help="Tokens to train on, such as 5m."),
         option("--minutes", above, None, "Minutes to train for.  [default: 60]"),
         option("--cpu-minutes", above, None, "The same, of each thread's work alone."),
-        option("--draft-vocabulary", some, 8192, "Tokens that it drafts."),
+        option(
+            "--draft-vocabulary",
+            some,
+            None,
+            "Tokens that it drafts, the data's most frequent.  [default: those of --from, else"
+            " 8192]",
+        ),
         option("--rows", some, 16, "Rows of a batch."),
         option("--places", some, 512, "Tokens of a row; longer texts are cut."),
         option("--accumulate", some, 1, "Batches that make a step."),
