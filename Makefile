@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)/demo
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
+ARM_CXX := aarch64-linux-gnu-g++
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting audit pictures wheel clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -19,8 +21,15 @@ $(READY): requirements.txt constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements.txt --editable 'packages/draftwood[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## decode a prompt plainly and with a draft tree, and show both
-	$(BIN)/draftwood demo
+$(DEMO)/.ready: constraints.txt packages/draftwood/pyproject.toml
+	@echo "installing draftwood and draftwood-heads, without PyTorch, into $(DEMO), and what they need:"
+	@sed -n '/^dependencies/,/^]/s/^  "\([^"]*\)",/  \1/p' packages/draftwood/pyproject.toml
+	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/draftwood --editable packages/draftwood-heads
+	touch $@
+
+demo: $(if $(wildcard $(READY)),,$(DEMO)/.ready)  ## decode a prompt plainly and with a draft tree, and show both (installs the core alone)
+	$(if $(wildcard $(READY)),$(BIN),$(DEMO)/bin)/draftwood demo
 
 test: $(READY)  ## style, types and the tests, in nine minutes on two cores
 	$(BIN)/ruff check .
@@ -162,9 +171,19 @@ bench-vllm: $(READY)  ## draftwood's proposers in vLLM, beside vLLM's own
 bench-busy: $(READY)  ## speed beside busy loops, beside a second process, and within a quota of CPU time
 	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.busy run --output benchmarks/results/busy.json
 
+bench-cores: $(READY)  ## passes by number of threads, and what a simulation foretells for 8 and 32 cores (two minutes)
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.cores run
+
+bench-never-loses: $(READY)  ## auto over plain decoding with good, bad and no heads (two hours; --heads adds folders)
+	$(BIN)/draftwood fetch smollm2-135m gemma3-270m tinyllama-1.1b qwen2.5-coder-1.5b
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.never_loses run
+
 bench-starting: $(READY)  ## first token and memory of a new process, beside llama.cpp's Python wheel (five minutes)
 	$(BIN)/draftwood fetch smollm2-135m gemma3-270m tinyllama-1.1b qwen2.5-coder-1.5b
 	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.starting run
+
+bench-install: wheel  ## from nothing to the first text with the wheels of dist/
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.installing
 
 audit: $(READY)  ## look up known vulnerabilities of all pinned packages (needs an index that tells of them)
 	$(PYTHON) -m venv $(VENV)/audit
@@ -175,10 +194,17 @@ pictures: $(READY)  ## record the race, the page and the demo that the README sh
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pyte
 	$(BIN)/python docs/pictures.py
 
-wheel: $(READY)  ## a wheel in dist/ with the C++ compiled for several levels of CPUs, for machines without a compiler
+wheel: $(READY)  ## wheels in dist/ with the C++ compiled for several levels of CPUs, of aarch64 too where its compiler is
 	rm -rf packages/*/build
 	DRAFTWOOD_PREBUILT=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist ./packages/*
 	rm -rf packages/*/build
+ifneq ($(shell command -v $(ARM_CXX)),)
+	DRAFTWOOD_PREBUILT=1 DRAFTWOOD_MACHINE=aarch64 CXX=$(ARM_CXX) \
+		$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist ./packages/draftwood
+	rm -rf packages/*/build
+else
+	@echo "no wheel for aarch64: there is no $(ARM_CXX)"
+endif
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

@@ -30,13 +30,17 @@ jaxtyping.install_import_hook(checked, "shape_checks.check")
 jaxtyping.jaxtyped = shape_checks.jaxtyped
 
 os.environ.pop("COLUMNS", None)  # printed tables are as wide as in a pipe; pytest-xdist sets 80
+os.environ["DRAFTWOOD_CONFIG"] = os.devnull  # not the user's defaults
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the commands that tests run; several run at once
 
-import torch  # noqa: E402  the hook must stand before any import of the library
+try:  # the hook must stand before any import of the library
+    import torch
+except ModuleNotFoundError:  # the light road
+    torch = None
+else:
+    torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 pytest_plugins = ["command_models"]  # models that commands of all packages are tested with
-
-torch.set_num_threads(1)  # tiny tensors: two threads only wait for each other
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -128,5 +132,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("model"):  # seconds each, and a download
             item.add_marker(pytest.mark.proof)
-        if "gpu" in item.keywords and not torch.cuda.is_available():
+        if "gpu" in item.keywords and not (torch and torch.cuda.is_available()):
             item.add_marker(without_gpu)

@@ -27,8 +27,31 @@ ROOT = Path(__file__).resolve().parents[1]
 RACE = ROOT / "packages/draftwood-serve/src/draftwood_serve/static/race.json"
 CHROMIUM = "/usr/bin/chromium"
 
-PROMPT = "Why is the sky blue? Explain it to a child."
-METHOD, SEED, TOKENS = "auto", 0, 96
+CODE = """\
+class Stack:
+    def __init__(self):
+        self.items = []
+
+    def push(self, item):
+        self.items.append(item)
+
+    def pop(self):
+        return self.items.pop()
+
+    def is_empty(self):
+        return len(self.items) == 0
+
+    def size(self):
+        return len(self.items)
+
+    def clear(self):
+        self.items = []
+"""
+PROMPT = (
+    "Rename the class Stack to Pile in this code. Answer with the whole code."
+    f"\n\n```python\n{CODE}```"
+)
+METHOD, SEED, TOKENS = "auto", 0, 98  # to the end of the code
 ROUNDS = 7  # of each in turn; the one whose ratio is in the middle is kept
 WARM_UP = "Name three rivers."
 
@@ -131,7 +154,7 @@ def page() -> None:
             view.locator(".verdict strong").wait_for()
             view.wait_for_timeout(300)
             if scrolled:
-                view.locator(".lane").last.scroll_into_view_if_needed()
+                view.locator(".which").scroll_into_view_if_needed()
                 view.locator("#steps").evaluate("each => each.scrollIntoView({block: 'end'})")
             target = ROOT / "docs" / f"{name}.png"
             view.screenshot(path=target)

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from draftwood import methods
 from draftwood.methods import Method
-from draftwood.testing import tiny_llama
 from draftwood.verifiers import Verdict
-from draftwood_methods.drafters.token_recycling import TokenRecycling
 
 # ByteLevel's space and line break
 LETTERS = "Ġ" + "Ċ" + string.digits + string.ascii_letters + string.punctuation
@@ -27,6 +24,10 @@ def save_model(
     context: int = 256,
 ) -> str:
     """A random Llama whose tokens are letters; nothing ends its text."""
+    from transformers import PreTrainedTokenizerFast
+
+    from draftwood.testing import tiny_llama
+
     tokenizer = Tokenizer(
         models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[])
     )
@@ -106,6 +107,8 @@ class AcceptsEverything:
 @pytest.fixture
 def wrong(monkeypatch):
     """``recycling`` no longer looks at what the target says."""
+    from draftwood_methods.drafters.token_recycling import TokenRecycling
+
     build = methods.build
 
     def wrongly(name, target, draft_model=None, **named):

@@ -30,6 +30,7 @@ def write_gguf(
     encode: Callable[[np.ndarray], np.ndarray] | None = None,
     pre: str | None = None,
     merges: Sequence[str] = (),
+    pieces: Sequence[str] = (),
 ) -> list[Path]:
     """Write a model; the files that came out.
 
@@ -42,11 +43,12 @@ def write_gguf(
         encode: makes a matrix's blocks, for types that the ``gguf`` package does not write.
         pre: how the tokenizer splits text first.
         merges: more of the tokenizer's; each makes a token.
+        pieces: tokens of SentencePiece's kind in place of byte-level ones.
     """
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in (shape_of(model.config) | dict(settings or {})).items():
         _add(writer, f"{architecture}.{key}", value)
-    _add_tokenizer(writer, pre, merges)
+    _add_pieces(writer, pieces) if pieces else _add_tokenizer(writer, pre, merges)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
         own = kind if kind is None or isinstance(kind, gguf.GGMLQuantizationType) else kind(name)
         if own is not None and values.ndim > 1 and not name.endswith(".bias"):
@@ -167,6 +169,18 @@ def _add_tokenizer(writer: gguf.GGUFWriter, pre: str | None, merges: Sequence[st
     writer.add_token_list(tokens)
     writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
     writer.add_token_merges([*MERGES, *merges])
+    _add_special(writer)
+
+
+def _add_pieces(writer: gguf.GGUFWriter, pieces: Sequence[str]) -> None:
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*pieces])
+    writer.add_token_types([3, 3, 3, *[6 if each[:3] == "<0x" else 1 for each in pieces[3:]]])
+    writer.add_token_scores([-float(number) for number in range(len(pieces))])
+    _add_special(writer)
+
+
+def _add_special(writer: gguf.GGUFWriter) -> None:
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_unk_token_id(2)

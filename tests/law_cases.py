@@ -10,7 +10,6 @@ from itertools import product
 from typing import ClassVar
 
 import pytest
-import torch
 from scipy.stats import chi2, ncx2
 
 from draftwood.engine import Method, Options, generate
@@ -40,8 +39,7 @@ from draftwood.verifiers import (
     Verdict,
     Verifier,
 )
-from draftwood_methods.shapes import Until
-from draftwood_methods.shapes.merged_graph import MergedGraph
+from roads import MergedGraph, Until, normals, torch
 
 # Each beside one that is branching or deep alike with as few outcomes as that can have, where all
 # of them can be enumerated.
@@ -60,10 +58,13 @@ CASES: list[tuple[Shape, Shape | None]] = [
         Sequoia((0.5, 0.2, 0.1), budget=5, max_depth=2),
         Sequoia((0.5, 0.2), budget=3, max_depth=2),
     ),
-    (Until(3, 0.3, spread=0.3), None),
-    (Until(3, 0.3, "probability"), Until(2, 0.5, "probability")),
-    (MergedGraph(3, 2, 5), None),
 ]
+if torch is not None:  # shapes of a package that needs it
+    CASES += [
+        (Until(3, 0.3, spread=0.3), None),
+        (Until(3, 0.3, "probability"), Until(2, 0.5, "probability")),
+        (MergedGraph(3, 2, 5), None),
+    ]
 SHAPES = [shape for shape, _ in CASES]
 SMALL = [small for _, small in CASES if small is not None]
 VERIFIERS: list[Verifier] = [Match(), Rejection(), KSeq(), GreedyPlusOne(), Traversal(), Block()]
@@ -143,8 +144,8 @@ def contextual(vocab: int, order: int = 3, seed: int = 0) -> tuple[TableModel, T
     """A target that looks at the last ``order`` tokens, and a draft model that is often right about
     it.
     """
-    rng = torch.Generator().manual_seed(seed)
-    target, other = (torch.randn((vocab,) * (order + 1), generator=rng) * 1.2 for _ in range(2))
+    shape = (vocab,) * (order + 1)
+    target, other = (1.2 * each for each in normals(seed, shape, shape))
     return TableModel(target), TableModel(0.6 * target + 0.8 * other)
 
 

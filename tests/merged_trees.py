@@ -3,7 +3,6 @@
 import random
 
 import numpy as np
-import torch
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
@@ -11,13 +10,14 @@ from draftwood.models.model import ModelOutput
 from draftwood.sources.merger import Grown, Merger
 from draftwood.testing import TableModel
 from draftwood.tree import DraftTree
+from roads import normals
 
 VOCAB = 40
 BUDGET = Budget(lambda nodes: 1.0 + 0.02 * nodes, per_draft_token=0.0, max_draft_tokens=24)
 
 
 def model_of(seed: int) -> TableModel:
-    return TableModel(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3)
+    return TableModel(3 * normals(seed, (VOCAB, VOCAB), stream=10)[0])
 
 
 def trees(

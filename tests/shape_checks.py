@@ -18,7 +18,11 @@ import jaxtyping
 import numpy as np
 from beartype import BeartypeConf, beartype
 from jaxtyping import _storage
-from torch import Tensor
+
+try:
+    from torch import Tensor
+except ModuleNotFoundError:  # the light road
+    Tensor = np.ndarray
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _jaxtyped = jaxtyping.jaxtyped

@@ -5,12 +5,11 @@ The reference masks with the constraint's table itself and knows nothing of the 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from draftwood import engine
 from draftwood.drafters import (
@@ -32,17 +31,21 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
-from draftwood.testing import Automaton, TableModel, tiny_llama
+from draftwood.testing import Automaton, TableModel
 from draftwood.testing.heads import tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal, Verifier
-from draftwood_methods.drafters.aded import Aded
-from draftwood_methods.drafters.layer_skip import LayerSkip
-from draftwood_methods.drafters.stand import Stand
-from draftwood_methods.drafters.token_recycling import TokenRecycling
-from draftwood_torch.lean.model import LeanModel
-from draftwood_torch.models.transformers import TransformersModel
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
+from roads import (
+    Aded,
+    LayerSkip,
+    LeanModel,
+    Stand,
+    TokenRecycling,
+    TransformersModel,
+    numbers,
+    tiny_llama,
+)
 from thinning import thinned
 
 TOLERANCE, VOCAB = 1e-5, 3
@@ -134,7 +137,7 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Distance:
 def tables() -> tuple[TableModel, TableModel]:
     """Target and draft; what follows the prompt is certain."""
     target, draft = contextual(VOCAB, seed=8)
-    target.logits[tuple(PROMPT[-3:])] = torch.tensor([0.0] + [-1e4] * (VOCAB - 1))
+    target.logits[tuple(PROMPT[-3:])] = numbers([0.0] + [-1e4] * (VOCAB - 1))
     return target, draft
 
 
@@ -288,7 +291,7 @@ def test_a_mask_of_the_parent_is_caught(off: Distance, monkeypatch: pytest.Monke
     target, draft = tables()
     whole = Branches.mask
 
-    def above(branches: Branches, context: Context) -> Tensor | None:
+    def above(branches: Branches, context: Context) -> Any:
         tokens = context.tokens
         late = len(tokens) > branches._length
         return whole(branches, replace(context, tokens=tokens[:-1] if late else tokens))

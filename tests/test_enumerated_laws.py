@@ -5,13 +5,13 @@ Target and draft look at the last three tokens, penalties at the whole text, so 
 shows.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from draftwood import methods
 from draftwood.drafters import Drafter, DraftModel, Eagle, Hydra, Lm, Medusa
@@ -24,21 +24,10 @@ from draftwood.models.native import NativeModel
 from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
-from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing import TableModel
 from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
-from draftwood_methods.drafters.cascade import Cascade
-from draftwood_methods.drafters.dynamic_exit import DynamicExit
-from draftwood_methods.drafters.early_exit import EarlyExit
-from draftwood_methods.drafters.layer_search import LayerSearch
-from draftwood_methods.drafters.layer_skip import LayerSkip
-from draftwood_methods.drafters.merged import MergedDrawn
-from draftwood_methods.drafters.per_level import PerLevel
-from draftwood_methods.drafters.stand import Stand
-from draftwood_methods.n_grams import NGramSource
-from draftwood_torch.lean.model import LeanModel
-from draftwood_torch.models.transformers import TransformersModel
 from law_cases import (
     DISTANCE,
     PROMPT,
@@ -48,6 +37,22 @@ from law_cases import (
     exact_pairs,
     options,
     text_distance,
+)
+from roads import (
+    Cascade,
+    DynamicExit,
+    EarlyExit,
+    LayerSearch,
+    LayerSkip,
+    LeanModel,
+    MergedDrawn,
+    NGramSource,
+    PerLevel,
+    Stand,
+    TransformersModel,
+    numbers,
+    tiny_llama,
+    torch,
 )
 from thinning import thinned
 
@@ -82,7 +87,7 @@ VOCAB, SEED = 3, 8
 def tables() -> tuple[TableModel, TableModel]:
     """Target and draft; what follows the prompt is certain."""
     target, draft = contextual(VOCAB, seed=SEED)
-    target.logits[tuple(PROMPT[-3:])] = torch.tensor([0.0] + [-1e4] * (VOCAB - 1))
+    target.logits[tuple(PROMPT[-3:])] = numbers([0.0] + [-1e4] * (VOCAB - 1))
     return target, draft
 
 
@@ -120,9 +125,9 @@ def test_law_of_two_steps(rule: Verifier, off: Written) -> None:
 
 def breaking(draft: TableModel) -> TableModel:
     """A draft model that says NaN behind every token 1, and plus infinity behind some others."""
-    logits = draft.logits.clone()
-    logits[:, :, 1] = torch.nan
-    logits[0, 2, 2, 0] = torch.inf
+    logits = draft.logits + 0
+    logits[:, :, 1] = math.nan
+    logits[0, 2, 2, 0] = math.inf
     return TableModel(logits)
 
 
@@ -237,7 +242,7 @@ def test_a_target_that_reads_too_short_a_context_in_trees_is_caught(
     drafter = DraftModel(draft, Widths((2, 1)))
     whole = TableModel.after
 
-    def short(model: TableModel, tails: list[tuple[int, ...]]) -> torch.Tensor:
+    def short(model: TableModel, tails: list[tuple[int, ...]]) -> Any:
         lost = len(tails) > 1 and model is target  # several at once: a tree
         return whole(model, [(0,) * (3 - tail) + each[-tail:] for each in tails] if lost else tails)
 

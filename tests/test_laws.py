@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 
+from draftwood.arrays import as_array
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     DraftModel,
@@ -33,25 +33,33 @@ from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import NGrams
 from draftwood.stats import Stats
-from draftwood.testing import TableModel, chi_square, target_law, tiny_llama
+from draftwood.testing import TableModel, chi_square, target_law
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import KSeq, Match, NodeProbs, Rejection, Traversal, Verdict, Verifier
-from draftwood_methods.drafters.aded import Aded
-from draftwood_methods.drafters.cascade import Cascade, LenientCascade
-from draftwood_methods.drafters.input_guided import InputGuided
-from draftwood_methods.drafters.jacobi import Jacobi
-from draftwood_methods.drafters.layer_skip import LayerSkip
-from draftwood_methods.drafters.lookahead import Lookahead
-from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
-from draftwood_methods.drafters.per_level import PerLevel
-from draftwood_methods.drafters.pruned import Pruned
-from draftwood_methods.drafters.stand import Stand
-from draftwood_methods.drafters.token_recycling import TokenRecycling
-from draftwood_methods.n_grams import NGramSource
-from draftwood_torch.models.transformers import TransformersModel
 from law_cases import SHAPES, ThrownAway, exact_pairs
 from reference.estimates import Noise
 from reference.merger import PythonMerger
+from roads import (
+    Aded,
+    Cascade,
+    InputGuided,
+    Jacobi,
+    LayerSkip,
+    LenientCascade,
+    Lookahead,
+    MergedDrafters,
+    MergedDrawn,
+    NGramSource,
+    PerLevel,
+    Pruned,
+    Stand,
+    TokenRecycling,
+    TransformersModel,
+    normals,
+    softmax,
+    tiny_llama,
+    torch,
+)
 from thinning import thinned
 
 PAIRS = [
@@ -61,12 +69,12 @@ PAIRS = [
 TOKENS, LENGTH, LEVEL = 3, 3000, 1e-3
 
 
-def tables() -> tuple[torch.Tensor, torch.Tensor]:
-    rng = torch.Generator().manual_seed(3)
-    return torch.randn(4, 4, generator=rng) * 1.2, torch.randn(4, 4, generator=rng) * 1.2
+def tables() -> tuple[Any, Any]:
+    target, draft = normals(3, (4, 4), (4, 4))
+    return target * 1.2, draft * 1.2
 
 
-def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float:
+def p_value(drafter: Drafter, verifier: Verifier, logits: Any) -> float:
     """Test that a long text follows the distribution of its table.
 
     The text is cut into threes. Given the token before, each three is a draw of its own from the
@@ -85,7 +93,7 @@ def p_value(drafter: Drafter, verifier: Verifier, logits: torch.Tensor) -> float
     counts: dict[int, Counter[tuple[int, ...]]] = {token: Counter() for token in range(4)}
     for start in range(0, len(text) - TOKENS, TOKENS):
         counts[text[start]][tuple(text[start + 1 : start + 1 + TOKENS])] += 1
-    table = logits.softmax(-1).double()
+    table = softmax(as_array(logits).astype(np.float64))
     values = [
         chi_square(seen, target_law(table, TOKENS, (token,)))
         for token, seen in counts.items()
@@ -363,9 +371,15 @@ MADE = thinned([pytest.param(make, id=name) for name, make in DRAFTERS], 5)
 
 @lru_cache(maxsize=1)
 def own_texts() -> list[tuple[list[int], list[int]]]:
-    """Prompts, and what Transformers writes to each with the target."""
+    """Prompts, and what Transformers writes to each with the target; without it the target."""
     model, found = tiny_llama(0, layers=4), []
     for prompt in ([1, 5, 7, 3, 5, 7], [9, 9, 2], list(range(40))):
+        if torch is None:
+            plain = generate(
+                NativeModel(model), Nothing(), Match(), prompt, Options(max_new_tokens=40)
+            )
+            found.append((prompt, [token for step in plain for token in step.tokens]))
+            continue
         ids = torch.tensor([prompt])
         own = model.generate(
             ids,

@@ -4,7 +4,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-import torch
 
 from draftwood.native.rows import softmax
 from draftwood.rng import Rng
@@ -98,6 +97,7 @@ def test_the_same_seed_gives_the_same_acts() -> None:
 
 
 def test_global_seeds_are_neither_read_nor_written() -> None:
+    torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
     first = Rng(9).draw_distinct(LAW[None], 3).tolist()

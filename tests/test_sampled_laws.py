@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from draftwood import engine
 from draftwood.costs.budget import Budget
@@ -37,22 +36,9 @@ from draftwood.sources import BigramPrior, Datastore, NearestState, NGrams, Suff
 from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.token_index import TokenIndex
 from draftwood.stats import Stats
-from draftwood.testing import TableModel, ranked_chi_square, tiny_llama
+from draftwood.testing import TableModel, ranked_chi_square
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
-from draftwood_methods.drafters.aded import Aded
-from draftwood_methods.drafters.cascade import LenientCascade
-from draftwood_methods.drafters.early_exit import EarlyExit
-from draftwood_methods.drafters.input_guided import InputGuided
-from draftwood_methods.drafters.jacobi import Jacobi
-from draftwood_methods.drafters.layer_skip import LayerSkip
-from draftwood_methods.drafters.lookahead import Lookahead
-from draftwood_methods.drafters.merged import MergedDrafters
-from draftwood_methods.drafters.pruned import Pruned
-from draftwood_methods.drafters.stand import Stand
-from draftwood_methods.drafters.token_recycling import TokenRecycling
-from draftwood_methods.exits import Exits
-from draftwood_torch.models.transformers import TransformersModel
 from law_cases import (
     DISTANCE,
     LEVEL,
@@ -63,6 +49,24 @@ from law_cases import (
     exact_pairs,
     options,
     sample_size,
+)
+from roads import (
+    Aded,
+    EarlyExit,
+    Exits,
+    InputGuided,
+    Jacobi,
+    LayerSkip,
+    LenientCascade,
+    Lookahead,
+    MergedDrafters,
+    Pruned,
+    Stand,
+    TokenRecycling,
+    TransformersModel,
+    numbers,
+    tiny_llama,
+    torch,
 )
 from thinning import thinned
 
@@ -110,12 +114,12 @@ def p_value(model: Model, texts: Written) -> float:
     tokens, laws = [], []
     for sampling, text in texts:
         session = model.start()
-        logits = session.extend([*PROMPT, *text[:-1]]).logits[len(PROMPT) - 1 :]
+        logits = session.extend([*PROMPT, *text[:-1]]).rows[len(PROMPT) - 1 :]
         session.close()
         before = [Context([*PROMPT, *text[:place]], len(PROMPT)) for place in range(len(text))]
-        laws.append(sampling.probs(logits.numpy(), before if sampling.reads_context else ()))
+        laws.append(sampling.probs(logits, before if sampling.reads_context else ()))
         tokens += text
-    return ranked_chi_square(torch.tensor(tokens), torch.from_numpy(np.concatenate(laws)))
+    return ranked_chi_square(np.array(tokens), np.concatenate(laws))
 
 
 MATCHED = [
@@ -267,12 +271,14 @@ class CalledDrawn(Pruned):
 
 def test_a_pruned_tree_must_not_be_called_drawn() -> None:
     """The last layer adds nothing, so that the pass knows before it what will be said."""
+    if torch is None:
+        pytest.skip("the model is one of PyTorch")
     network = tiny_llama(3, layers=4, vocab=VOCAB)
     last: Any = network.model.layers[-1]
     for matrix in (last.self_attn.o_proj, last.mlp.down_proj):
         matrix.weight.data.zero_()
     model = (NativeModel if library.available() else TransformersModel)(network)
-    inner = DraftModel(TableModel(torch.zeros(VOCAB, VOCAB)), Widths((VOCAB,)))
+    inner = DraftModel(TableModel(numbers(np.zeros((VOCAB, VOCAB)))), Widths((VOCAB,)))
     values = []
     for kind, rule in ((Pruned, Match()), (CalledDrawn, Rejection())):
         drafter = kind(inner, 3, least=0.4)
@@ -297,13 +303,11 @@ def test_so_many_draws_find_the_hardest_law_as_often_as_promised(cells: int) -> 
     wrong = right * np.where(np.arange(cells) == 0, 1 + 2 * DISTANCE, 1 - 2 * DISTANCE)
     assert abs(wrong - right).sum() / 2 == pytest.approx(DISTANCE)
     size, tries, rng = sample_size(cells), 200, np.random.default_rng(cells)
-    laws = torch.tensor(right).expand(size, -1)
+    laws = np.broadcast_to(right, (size, cells))
 
     def found(law: np.ndarray) -> int:
         counts = rng.multinomial(size, law, tries)
-        tokens = [
-            torch.repeat_interleave(torch.arange(cells), torch.tensor(count)) for count in counts
-        ]
+        tokens = [np.repeat(np.arange(cells), count) for count in counts]
         return sum(ranked_chi_square(drawn, laws) < LEVEL for drawn in tokens)
 
     assert 0.90 * tries <= found(wrong) <= 0.99 * tries  # neither too small nor needlessly large

@@ -20,6 +20,7 @@ from draftwood_torch.hook.options import OPTIONS as IN_TRANSFORMERS
 DEFAULTS = {each.name: each.default for each in fields(SamplingParams)}
 BAD = {
     "max_new_tokens": [0, 1.5, True, None],
+    "context": [1, 2.5, True],
     "min_tokens": [-1, 0.5, 129],
     "temperature": [-0.1, 1e-40, 1e31, float("nan"), "warm", None],
     "top_k": [-1, 0.5],
@@ -36,6 +37,7 @@ BAD = {
     "json_schema": ["[]", "{", 3],
     "grammar": [5],
     "raw": ["yes"],
+    "prediction": [3, b"a"],
     "exact": [None],
     "salt": [5],
 }
@@ -80,7 +82,7 @@ def test_no_class_has_defaults_of_its_own() -> None:
 def test_commands_take_type_range_default_and_help(command: click.Command) -> None:
     taken = {each.name: each for each in command.params if isinstance(each, click.Option)}
     wanted = {name for name, each in OPTIONS.items() if "command line" in each.places}
-    left_out = set() if command is generate else {"raw", "json_schema", "grammar"}
+    left_out = set() if command is generate else {"raw", "json_schema", "grammar", "prediction"}
     assert wanted - set(taken) == left_out
     for name in wanted - left_out:
         option, parameter = OPTIONS[name], taken[name]

@@ -5,7 +5,6 @@ import random
 import jaxtyping
 import numpy as np
 import pytest
-import torch
 
 from draftwood.tree import DraftTree
 
@@ -124,6 +123,7 @@ def test_tokens_without_parents_are_refused() -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_tensors_become_arrays() -> None:
+    torch = pytest.importorskip("torch")
     tokens, parents = torch.tensor([5, 6]), torch.tensor([-1, 0])
     tree = DraftTree(tokens, parents, torch.eye(2, dtype=torch.bfloat16), "independent")
     assert {type(each) for each in (tree.tokens, tree.parents, tree.probs)} == {np.ndarray}
