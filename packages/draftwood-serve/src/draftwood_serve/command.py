@@ -34,7 +34,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     return round(float(found[1]) * BYTES[found[2]])
 
 
-@click.command(short_help="Serve a model by OpenAI's API.")
+@click.command()
 @click.argument("model", default=options.DEFAULT_MODEL, shell_complete=options.completers.models)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Other hosts need --api-key.")
 @click.option(

@@ -50,9 +50,9 @@ def test_help_imports_nothing_heavy():
 
 
 def test_defaults_are_the_library_s():
+    from draftwood.cli.generate import generate as command
     from draftwood.text.language_model import load
 
-    command = main.commands["generate"]
     with command.make_context("generate", ["hi"]) as context:
         given = context.params
     for name, parameter in inspect.signature(load).parameters.items():

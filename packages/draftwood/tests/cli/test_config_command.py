@@ -88,8 +88,8 @@ def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:
     }
     assert parse(file.read_text()) == json.loads(told("show", "--json")) == found
     assert 'generate.stop = ["END", "stop"]' in told("show")
-    command = main.commands["generate"]
     from draftwood.cli.configuration import defaults
+    from draftwood.cli.generate import generate as command
 
     with main.make_context("draftwood", ["generate"]) as context:
         context.default_map = {"generate": defaults(context, "generate")}

@@ -7,7 +7,7 @@ import pytest
 import draftwood
 from command import refused, run
 from draftwood import methods
-from draftwood.cli.main import main
+from draftwood.cli.main import COMMANDS
 from draftwood.methods.measured import measured_speeds, pays
 
 
@@ -104,7 +104,7 @@ def test_help_and_errors_name_no_method_that_loses():
     }  # a word, too; the default in Transformers
     losing = {name for name in losing if not {"draft-model", "head"} & methods.spec(name).needs}
     losing |= {"recycling", "layer-skip"}
-    helps = [run(name, "--help").stdout for name in main.commands]
+    helps = [run(name, "--help").stdout for name in COMMANDS]
     helps += [run("--help").stdout, draftwood.custom_generate.__doc__ or ""]
     told = [refused("generate", "hello", "--method", name) for name in ("rsd-s", "eagle", "medusa")]
     assert all("choose auto, which needs none" in line for line in told)

@@ -272,8 +272,9 @@ def test_warnings_of_draftwood_are_one_line():
     code = """if True:
         import warnings
         from draftwood.cli import main
+        from draftwood.cli.chat import chat
         from draftwood.costs.calibration import CalibrationWarning
-        main.chat.callback = lambda **options: warnings.warn("a\\nb", CalibrationWarning)
+        chat.callback = lambda **options: warnings.warn("a\\nb", CalibrationWarning)
         main.main(["chat"])
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

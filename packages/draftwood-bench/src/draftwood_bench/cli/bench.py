@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BUDGETS = "6,10,14,21,30"
 
 
-@click.group(short_help="Measure methods by a protocol, with proof that the text is the same.")
+@click.group()
 def bench() -> None:
     """Measure methods on prompts, plain decoding among them, and say what may be concluded.
 

@@ -34,7 +34,7 @@ class Count(click.ParamType):
             self.fail(f"{value!r} is no number such as 7B or 135M", param, ctx)
 
 
-@click.command(short_help="Say which drafts pay on a machine, and by how much.")
+@click.command()
 @click.option(
     "--model",
     help="Read the size from a built-in name, a folder or a Hugging Face id.",

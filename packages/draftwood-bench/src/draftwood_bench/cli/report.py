@@ -10,7 +10,7 @@ from draftwood.cli import options
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(short_help="One page with figures, tables and draft trees of benchmark runs.")
+@click.command()
 @click.argument(
     "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )

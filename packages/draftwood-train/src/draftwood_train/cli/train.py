@@ -9,7 +9,7 @@ from draftwood_train.cli.judge import judge
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 
 
-@click.group(short_help="Make training data, and train drafters on them.")
+@click.group()
 def train() -> None:
     """Train a drafter for your own model: make data first, then train on them.
 

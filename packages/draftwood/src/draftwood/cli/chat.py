@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
 
 
-@click.command(short_help="Talk with a model.")
+@click.command()
 @options.system
 @click.option(
     "--save",

@@ -22,7 +22,7 @@ TITLES = {
 }
 
 
-@click.command(short_help="Prove that the methods leave the text alone.")
+@click.command()
 @click.option(
     "--methods",
     callback=options.method_names,

@@ -45,7 +45,7 @@ class Result:
         return {**numbers, "divergences": found} if found else numbers
 
 
-@click.command(short_help="Compare methods: speed, acceptance, same text or not.")
+@click.command()
 @click.argument("prompts", nargs=-1, metavar="PROMPT...")
 @click.option(
     "--methods",

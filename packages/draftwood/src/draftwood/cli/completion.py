@@ -3,7 +3,7 @@
 import click
 
 
-@click.command(short_help="Print a script that completes words in a shell.")
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

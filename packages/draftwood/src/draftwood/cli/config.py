@@ -23,7 +23,7 @@ NAMES = ("model", "draft_model", "datastore")
 """Parameters that may name a file or folder."""
 
 
-@click.group(invoke_without_command=True, short_help="Keep defaults of options in a file.")
+@click.group(invoke_without_command=True)
 @click.pass_context
 def config(context: click.Context) -> None:
     """Keep defaults of options in a file of TOML; what is typed in the command line wins.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from draftwood.sources.stored_index import StoreFacts
 
 
-@click.group(short_help="Sort texts of your own that drafts are copied from.")
+@click.group()
 def datastore() -> None:
     """Sort texts once, so that drafts are copied from them: a model that writes what stands there
     writes it faster, and says the same as without.

@@ -20,7 +20,7 @@ PROMPT = "List the days of the week, and say for each what comes next."
 RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slow one down
 
 
-@click.command(short_help="See one text written twice, plainly and with draft trees.")
+@click.command()
 @options.model_options
 @click.option("--prompt", default=PROMPT, help="Another prompt than the built-in one.")
 @options.text_option("max_new_tokens", 64)

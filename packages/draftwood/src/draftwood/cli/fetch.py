@@ -10,7 +10,6 @@ from draftwood.loading.names import BUILTIN_NAMES
 
 
 @click.command(
-    short_help="Fetch weights, so that later commands find them.",
     help=f"""Fetch models and make them ready to load: {", ".join(BUILTIN_NAMES)}, or Hugging
     Face ids (org/name).
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from draftwood.text.stream import Generation
 
 
-@click.command(short_help="Write a text for a prompt.")
+@click.command()
 @click.argument("prompt", required=False)
 @click.option(
     "--file", type=options.TextFile(), metavar="FILE", help="Read the prompt from a file."

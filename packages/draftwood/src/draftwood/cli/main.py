@@ -7,49 +7,61 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli.chat import chat
-from draftwood.cli.check import check
-from draftwood.cli.compare import compare
-from draftwood.cli.completion import completion
-from draftwood.cli.config import config
 from draftwood.cli.configuration import WITHOUT, defaults
-from draftwood.cli.datastore import datastore
-from draftwood.cli.demo import demo
-from draftwood.cli.fetch import fetch
-from draftwood.cli.generate import generate
-from draftwood.cli.methods import methods
-from draftwood.cli.models import models
-from draftwood.cli.tune import tune
 from draftwood.optional import entry_points
 from draftwood.version import __version__
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-# Command modules import torch and everything that needs it inside their functions, so that help
-# answers at once.
+# A command's module is imported when the command is used, and imports torch and everything that
+# needs it inside its functions, so that help answers at once.
 
 BAD_INPUT, INTERRUPTED, BUG = 2, 130, 1
 # what the library raises for input it cannot take
 EXPECTED = (ValueError, TypeError, OSError, ImportError)
 
 
+COMMANDS = {
+    "generate": "Write a text for a prompt.",
+    "chat": "Talk with a model.",
+    "methods": "List the methods: what they need, do and gain.",
+    "fetch": "Fetch weights, so that later commands find them.",
+    "compare": "Compare methods: speed, acceptance, same text or not.",
+    "check": "Prove that the methods leave the text alone.",
+    "tune": "Measure what trees cost on this machine, and what methods gain.",
+    "datastore": "Sort texts of your own that drafts are copied from.",
+    "demo": "See one text written twice, plainly and with draft trees.",
+    "models": "List, pull and remove models.",
+    "config": "Keep defaults of options in a file.",
+    "completion": "Print a script that completes words in a shell.",
+}
+"""Commands of the core, each in the module of its name, and what the list of commands says."""
 OWN_FILE = re.compile(r"[\\/]draftwood(_[a-z]+)?[\\/]")
 """Part of the path of every module of draftwood's packages."""
 COMMANDS_OF_PACKAGES = "draftwood.commands"
 """Entry points that name commands: click's, one each."""
 HOMES = {
-    "serve": "draftwood-serve",
-    "bench": "draftwood-bench",
-    "plan": "draftwood-bench",
-    "report": "draftwood-bench",
-    "train": "draftwood-train",
+    "serve": ("draftwood-serve", "Serve a model by OpenAI's API."),
+    "bench": (
+        "draftwood-bench",
+        "Measure methods by a protocol, with proof that the text is the same.",
+    ),
+    "plan": ("draftwood-bench", "Say which drafts pay on a machine, and by how much."),
+    "report": (
+        "draftwood-bench",
+        "One page with figures, tables and draft trees of benchmark runs.",
+    ),
+    "train": ("draftwood-train", "Make training data, and train drafters on them."),
 }
-"""Packages of draftwood that add commands."""
+"""Commands that packages of draftwood add: the package, and what the list of commands says."""
+LONGEST_HELP = 80
+"""Characters of what the list of commands says of one."""
 
 
 class ErrorPolicy(click.Group):
@@ -87,18 +99,33 @@ class Commands(ErrorPolicy):
     """Commands of the core and of installed packages, loaded when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *_commands_of_packages()})
+        return sorted({*COMMANDS, *_commands_of_packages()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in {*_commands_of_packages(), *HOMES}:
-            return own
+        if cmd_name in COMMANDS:
+            return getattr(import_module(f"draftwood.cli.{cmd_name}"), cmd_name)
+        if cmd_name not in {*_commands_of_packages(), *HOMES}:
+            return None
         if cmd_name not in _commands_of_packages():
+            package, _ = HOMES[cmd_name]
             raise click.ClickException(
-                f"'draftwood {cmd_name}' comes with the package {HOMES[cmd_name]};"
-                f" install it: pip install {HOMES[cmd_name]}"
+                f"'draftwood {cmd_name}' comes with the package {package};"
+                f" install it: pip install {package}"
             )
         return _commands_of_packages()[cmd_name].load()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands; none of draftwood's own is imported for it."""
+        known = COMMANDS | {name: told for name, (_, told) in HOMES.items()}
+        rows = [
+            (name, known.get(name) or self._told(ctx, name)) for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def _told(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(LONGEST_HELP) if command else ""
 
 
 @cache
@@ -211,13 +238,6 @@ def main(context: click.Context, debug: bool) -> None:
     elif name not in WITHOUT:
         context.default_map = {name: defaults(context, name)}
 
-
-COMMANDS = (
-    *(generate, chat, methods, fetch, compare, check, tune, datastore, demo),
-    *(models, config, completion),
-)
-for command in COMMANDS:
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

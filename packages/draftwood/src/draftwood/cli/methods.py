@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from draftwood.methods.listings import Listing, Named
 
 
-@click.command(short_help="List the methods: what they need, do and gain.")
+@click.command()
 @click.option("--all", "everything", is_flag=True, help="All of them, with parts and sources.")
 @options.as_json
 def methods(everything: bool, as_json: bool) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from draftwood.loading.inventory import NamedModel
 
 
-@click.group(invoke_without_command=True, short_help="List, pull and remove models.")
+@click.group(invoke_without_command=True)
 @options.as_json
 @click.pass_context
 def models(context: click.Context, as_json: bool) -> None:

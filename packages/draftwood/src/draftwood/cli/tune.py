@@ -33,7 +33,7 @@ def _names(
     return options.method_names(context, parameter, ",".join(value)) if value else None
 
 
-@click.command(short_help="Measure what trees cost on this machine, and what methods gain.")
+@click.command()
 @click.option(
     "--method",
     "asked",
