@@ -8,8 +8,10 @@ DEMO := $(VENV)/demo
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 ARM_CXX := aarch64-linux-gnu-g++
+WHEEL := $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist
+SDIST := from setuptools import build_meta; build_meta.build_sdist('../../dist')
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -194,17 +196,24 @@ pictures: $(READY)  ## record the race, the page and the demo that the README sh
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pyte
 	$(BIN)/python docs/pictures.py
 
-wheel: $(READY)  ## wheels in dist/ with the C++ compiled for several levels of CPUs, of aarch64 too where its compiler is
-	rm -rf packages/*/build
-	DRAFTWOOD_PREBUILT=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist ./packages/*
+wheel: $(READY)  ## all that is published, in dist/: wheels with the C++ compiled for levels of CPUs, pure ones, sources
+	rm -rf dist packages/*/build
+	$(WHEEL) ./packages/*
+	for each in packages/*; do (cd $$each && $(abspath $(BIN))/python -c "$(SDIST)" > /dev/null) || exit 1; done
+	DRAFTWOOD_PREBUILT=1 $(WHEEL) ./packages/draftwood
 	rm -rf packages/*/build
 ifneq ($(shell command -v $(ARM_CXX)),)
-	DRAFTWOOD_PREBUILT=1 DRAFTWOOD_MACHINE=aarch64 CXX=$(ARM_CXX) \
-		$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist ./packages/draftwood
+	DRAFTWOOD_PREBUILT=1 DRAFTWOOD_MACHINE=aarch64 CXX=$(ARM_CXX) $(WHEEL) ./packages/draftwood
 	rm -rf packages/*/build
 else
 	@echo "no wheel for aarch64: there is no $(ARM_CXX)"
 endif
+
+version:  ## set the version of all packages: make version TO=0.2.0
+	@test -n "$(TO)" || { echo "make version TO=0.2.0" >&2; exit 2; }
+	perl -pi -e 's/^(__version__|version) = "[^"]*"/$$1 = "$(TO)"/' packages/draftwood/src/draftwood/version.py packages/*/pyproject.toml
+	perl -pi -e 's/(draftwood[-a-z]*(\[\w+\])?==)[\d.]+/$${1}$(TO)/g' packages/*/pyproject.toml
+	perl -pi -e 's/^version: .*/version: $(TO)/; s/^(date-released:) .*/$$1 '`date +%F`'/' CITATION.cff
 
 clean:  ## forget the virtual environment
 	rm -rf $(VENV)

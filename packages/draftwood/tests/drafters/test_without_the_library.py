@@ -17,7 +17,7 @@ from draftwood.drafters import (
 )
 from draftwood.drafters.resources import Later
 from draftwood.engine import Options, generate
-from draftwood.native import library
+from draftwood.native import compiler, library
 from draftwood.sampling import Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel
@@ -30,6 +30,8 @@ COUNTING = TableModel(torch.eye(12).roll(1, 1) * 9)
 @pytest.fixture(autouse=True)
 def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(library, "available", lambda: False)
+    monkeypatch.setattr(library, "why_missing", compiler.no_compiler)
+    monkeypatch.delenv("CXX", raising=False)
     multi_source._say_what_is_missing.cache_clear()
     yield
     multi_source._say_what_is_missing.cache_clear()
@@ -50,7 +52,8 @@ def test_they_draft_by_prompt_lookup_alone_and_say_so_once(
     make: type[Drafter], temperature: float
 ) -> None:
     with pytest.warns(
-        UserWarning, match=r"by prompt lookup alone.* install a wheel of draftwood"
+        UserWarning,
+        match=r"by prompt lookup alone.* library is missing: there is no C\+\+ compiler; install",
     ) as said:
         steps, again = (steps_of(make(), temperature) for _ in range(2))
     assert len(said) == 1

@@ -310,4 +310,4 @@ def test_heads_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert why_not(CONFIG) is None
     assert a_native(CONFIG).vocab_size == DRAFTED
     monkeypatch.setattr(library, "available", lambda: False)
-    assert "compiler" in (why_not(CONFIG) or "")
+    assert "C++ library" in (why_not(CONFIG) or "")

@@ -2,7 +2,6 @@
 
 import ctypes
 import math
-import os
 import platform
 import re
 import shutil
@@ -14,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from checkout import SOURCES
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.native import library, prebuilt
 from draftwood.native.compiler import FLAGS, CompilerError, compiler, processor
 from draftwood.testing import tiny_llama
 from native.test_dots import ARM_COMPILER, EMULATOR, differing, needs_arm, results_elsewhere
+from wheels import PIP, built_wheel
 
 LEVELS = prebuilt.LEVELS["x86_64"]
 needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
@@ -102,6 +101,25 @@ def test_without_compiler_and_prebuilt_library_the_error_names_the_cure(no_compi
     assert not library.available()
 
 
+@pytest.mark.parametrize(
+    ("system", "cure"),
+    [
+        ("linux", "there is no C++ compiler; install one: apt install g++, dnf install gcc-c++"),
+        ("darwin", "there is no C++ compiler; run: xcode-select --install"),
+        ("win32", "there is no C++ compiler; run draftwood in WSL (wsl --install)"),
+    ],
+)
+def test_each_system_is_told_its_own_cure(
+    system: str, cure: str, no_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    said = library.why_missing()
+    assert said.startswith(cure)
+    assert "\n" not in said
+    monkeypatch.setenv("CXX", "c--")
+    assert library.why_missing().startswith("$CXX names c--, and there is no such program")
+
+
 @needs_compiler
 def test_a_prebuilt_library_serves_without_a_compiler(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -154,22 +172,13 @@ def test_the_tag_names_the_oldest_glibc_that_will_do(
     assert prebuilt.platform_tag([second]) == "linux_x86_64"
 
 
-PIP = [sys.executable, "-m", "pip"]
 OLD = 28
 """Version 2.28 of glibc, which the distributions of 2019 have."""
 
 
-def built_wheel(folder: Path, levels: str, **settings: str) -> Path:
-    """A wheel of a copy of the core, with libraries for these levels that were quick to compile."""
-    copy = folder / "copy"
-    shutil.copytree(SOURCES["draftwood"], copy / "src")
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(SOURCES["draftwood"].parent / name, copy / name)
-    build = [*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    told = {**os.environ, "DRAFTWOOD_PREBUILT": levels, "CXXFLAGS": "-O0", **settings}
-    subprocess.run([*build, str(copy)], check=True, env=told)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+def prebuilt_wheel(folder: Path, levels: str, **settings: str) -> Path:
+    """A wheel of the core, with libraries for these levels that were quick to compile."""
+    return built_wheel("draftwood", folder, DRAFTWOOD_PREBUILT=levels, CXXFLAGS="-O0", **settings)
 
 
 def assert_old(wheel: Path, machine: str) -> None:
@@ -183,7 +192,7 @@ def assert_old(wheel: Path, machine: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [pytest.param("armv8.2-dotprod", marks=needs_arm)])
 def test_a_wheel_for_arm_multiplies_to_the_same_bits(level: str, tmp_path: Path) -> None:
-    wheel = built_wheel(tmp_path, level, DRAFTWOOD_MACHINE="aarch64", CXX=ARM_COMPILER)
+    wheel = prebuilt_wheel(tmp_path, level, DRAFTWOOD_MACHINE="aarch64", CXX=ARM_COMPILER)
     assert_old(wheel, "aarch64")
     held = zipfile.ZipFile(wheel).extract(f"draftwood/native/prebuilt/{level}.so", tmp_path)
     flags = ["-march=armv8.2-a+dotprod", f'-DLIBRARY="{held}"']
@@ -240,7 +249,7 @@ def test_a_wheel_holds_libraries_that_run_without_a_compiler(tmp_path: Path) -> 
     if not able:
         pytest.skip("this CPU runs none of the levels")
     some = f"{levels[0].name},{able[-1]}"  # all of them take minutes
-    wheel = built_wheel(tmp_path, some)
+    wheel = prebuilt_wheel(tmp_path, some)
     assert_old(wheel, platform.machine())
     names = zipfile.ZipFile(wheel).namelist()
     held = [level for level in levels if f"draftwood/native/prebuilt/{level.name}.so" in names]

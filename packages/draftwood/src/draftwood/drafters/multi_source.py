@@ -188,9 +188,8 @@ class WithInt4SelfDraft(MultiSource):
 @cache
 def _say_what_is_missing() -> None:
     warnings.warn(
-        "auto and suffix draft by prompt lookup alone, as draftwood's C++ library is missing;"
-        " install a wheel of draftwood that holds it, or a C++ compiler (for instance: apt install"
-        " g++)",
+        "auto and suffix draft by prompt lookup alone, as draftwood's C++ library is missing:"
+        f" {library.why_missing()}",
         stacklevel=2,
     )
 

@@ -13,7 +13,7 @@ from draftwood.loading.names import name_of_dtype, require_cache
 from draftwood.models.model import Cpu, Device, Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
-from draftwood.native.library import CompilerError, available, library
+from draftwood.native.library import CompilerError, available, library, why_missing
 from draftwood.native.threads import survive_forks
 from draftwood.optional import backend
 from draftwood.storage.progress import progress
@@ -107,7 +107,7 @@ def _why_not_native(folder: Path, floats: str | None, place: Device) -> str | No
     if place.type != "cpu":
         return f"it is to run on {place}"
     if not available():
-        return "there is no compiled library, and no compiler"
+        return f"draftwood's C++ library is missing: {why_missing()}"
     from draftwood.loading.native_folders import why_not
 
     return why_not(folder, floats)

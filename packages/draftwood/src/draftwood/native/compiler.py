@@ -8,6 +8,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,14 @@ LONGEST = ("drafting.cpp", "decoder.cpp", "products_of_bytes.cpp")
 POLL_SECONDS = 0.02
 
 
+CURES = {
+    "darwin": "run: xcode-select --install",
+    "win32": "run draftwood in WSL (wsl --install), where its wheel for Linux needs none",
+}
+CURE = "install one: apt install g++, dnf install gcc-c++ or apk add g++"
+"""How systems other than those of ``CURES`` get a compiler."""
+
+
 class CompilerError(ValueError):
     """The library cannot be compiled here; the message says why."""
 
@@ -42,6 +51,13 @@ def compiler() -> str | None:
     """The C++ compiler: ``$CXX``, else the usual names."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
     return next((path for path in map(shutil.which, names) if path), None)
+
+
+def no_compiler() -> str:
+    """Say in a clause that there is no compiler, and how one gets it on this system."""
+    if os.environ.get("CXX"):
+        return f"$CXX names {os.environ['CXX']}, and there is no such program; correct it"
+    return f"there is no C++ compiler; {CURES.get(sys.platform, CURE)}"
 
 
 def own_flags() -> list[str]:
@@ -76,7 +92,7 @@ def compile_library(
     """
     path = compiler()
     if path is None:
-        raise CompilerError("there is no C++ compiler; install one (for instance: apt install g++)")
+        raise CompilerError(no_compiler())
     command = [path, *FLAGS, *flags, *own_flags()]
     # a compiler that outlives this process writes where nobody else does
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".compiling-") as name:

@@ -311,7 +311,7 @@ def _most_bytes(weight: np.ndarray, products: Products) -> int:
 def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
     """Reason why the library cannot run such a head, as a clause; None where it can."""
     if not library.available():
-        return "the native head needs a C++ compiler (for instance: apt install g++)"
+        return f"the native head needs draftwood's C++ library: {library.why_missing()}"
     if products in ("int8", "int4") and not library.instructions(True):
         return f"{products} needs a CPU with fast 8-bit products; take bfloat16 or float32"
     if shape.head_dim % 2:

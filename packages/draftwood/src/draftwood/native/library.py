@@ -135,6 +135,15 @@ def available() -> bool:
     return True
 
 
+def why_missing() -> str:
+    """Say in a clause why there is no library where it is not ``available``, and the cure."""
+    try:
+        library()
+    except CompilerError as error:
+        return str(error)
+    return "it was missing until now; start again"
+
+
 def instructions(of_bytes: bool) -> str | None:
     """Instruction set for products of 8-bit integers, or of floats; None for plain loops."""
     found = library().draftwood_instructions(of_bytes)
