@@ -1,6 +1,12 @@
-"""OpenAI's own client reads every answer, its types checked."""
+"""OpenAI's own client reads every answer, its types checked; the program `llm` prints it."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import openai
 import pytest
@@ -117,3 +123,45 @@ def test_errors_are_the_clients_own(client: OpenAI) -> None:
         client.completions.create(model="other", prompt="a")
     assert missing.value.code == "model_not_found"
     assert [model.id for model in client.models.list()] == [NAME]
+
+
+EXTRA_MODELS = """
+- model_id: draftwood
+  model_name: tiny
+  api_base: "{address}/v1"
+- model_id: draftwood-raw
+  model_name: tiny
+  api_base: "{address}/v1"
+  completion: true
+"""
+"""extra-openai-models.yaml, as docs/serving.md says."""
+
+
+@pytest.mark.skipif(find_spec("llm") is None, reason="the client llm is not installed")
+def test_the_program_llm_prints_the_text_whole_and_in_pieces(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    (tmp_path / "extra-openai-models.yaml").write_text(EXTRA_MODELS.format(address=server.address))
+    told = {**os.environ, "LLM_USER_PATH": str(tmp_path), "OPENAI_API_KEY": "none"}
+
+    def llm(*words: str) -> str:
+        command = [sys.executable, "-m", "llm", *words]
+        done = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    options = ("-o", "seed", "3", "-o", "temperature", "0.8", "-o", "max_tokens", "40")
+    sent = {"seed": 3, "temperature": 0.8, "max_tokens": 40}
+    asked = [{"role": "system", "content": "be"}, {"role": "user", "content": "go"}]
+    wanted = server.post("/v1/chat/completions", messages=asked, **sent)
+    text = wanted["choices"][0]["message"]["content"]
+    for stream in ((), ("--no-stream",)):
+        found = llm("-m", "draftwood", "-s", "be", "go", *options, *stream)
+        assert found == f"{text}\n"
+    assert llm("-m", "draftwood-raw", "go", *options) == f"{server.text('go', **sent)}\n"
+    (logged,) = json.loads(llm("logs", "--json", "-n", "1", "-m", "draftwood"))
+    assert logged["response"] == text
+    assert logged["output_tokens"] == 40
+    refused = [sys.executable, "-m", "llm", "-m", "draftwood", "a" * 600]
+    error = subprocess.run(refused, env=told, capture_output=True, text=True, timeout=60).stderr
+    assert "context" in error

@@ -2,6 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import OpenAI
@@ -108,6 +112,50 @@ def test_what_llama_vim_sends_is_answered(coding: RunningServer, lm: LanguageMod
     assert whole["tokens_evaluated"] == whole["timings"]["prompt_n"] + whole["timings"]["cache_n"]
     assert whole["timings"]["predicted_ms"] > 0
     assert whole["generation_settings"]["n_predict"] == 24
+
+
+RECORDED = json.loads(Path(__file__).with_name("infill_requests.json").read_text("utf-8"))
+"""Requests as editors send them, whom they are of, and the fields that those read."""
+
+
+def answer(server: RunningServer, recorded: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """The body of an answer, and its JSON objects; sent as it is, as curl does, unlike httpx."""
+    body = json.dumps(recorded["body"], ensure_ascii=False).encode()
+    headers = {"Content-Type": "application/json", **recorded["headers"]}
+    with closing(HTTPConnection(server.address.removeprefix("http://"), timeout=60)) as connection:
+        connection.request("POST", "/infill", body, headers)
+        response = connection.getresponse()
+        text = response.read().decode()
+    assert response.status == 200, text
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line]
+    return text, [json.loads(line) for line in lines]
+
+
+def field(told: dict[str, Any], path: str) -> Any:
+    """The value at a path, which is a name of its own where ``response_fields`` asked for it."""
+    if path in told:
+        return told[path]
+    name, _, rest = path.partition("/")
+    return field(told[name], rest)
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: each["origin"].split(":")[0])
+def test_recorded_requests_of_editors_are_answered(
+    coding: RunningServer, lm: LanguageModel, recorded: dict[str, Any]
+) -> None:
+    body = recorded["body"]
+    text, told = answer(coding, recorded)
+    for path in recorded["reads"]:
+        assert field(told[-1], path) is not None
+    if not body["n_predict"]:
+        assert told[0].get("content", "") == ""
+        return
+    assert '"content":"' in text  # llama.vim looks for it before it reads JSON
+    files = [OtherFile(each["filename"], each["text"]) for each in body["input_extra"]]
+    gap = Gap(body["input_suffix"], files, 256 - body["n_predict"])
+    wanted = filled(lm, body["input_prefix"] + body["prompt"], gap, body["n_predict"])
+    assert wanted
+    assert "".join(each["content"] for each in told) == wanted
 
 
 def test_a_stream_of_pieces(coding: RunningServer) -> None:

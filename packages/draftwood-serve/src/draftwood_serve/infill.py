@@ -25,7 +25,8 @@ def add_infill(app: FastAPI, service: TextService) -> None:
     @app.post("/infill")
     async def fill(body: InfillBody, request: Request) -> Response:
         wanted = of_infill(body, service.target.plain.model.context_length)
-        answer = await begin(service, request, body.model, wanted, "infill")
+        named = body.model or None  # llama.vim sends an empty one where none is configured
+        answer = await begin(service, request, named, wanted, "infill")
         gap = wanted.gap
         assert gap is not None
         cut = gap.most is not None and answer.job.prompt_tokens >= gap.most
