@@ -2,8 +2,10 @@
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +26,22 @@ def test_all_packages_have_one_version() -> None:
             re.findall(r'\nversion = "([^"]+)"|draftwood[\w-]*(?:\[\w+\])?==([\d.]+)', text)
         )
         assert {version for pair in found for version in pair if version} <= {__version__}, name
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_one_command_sets_the_version_everywhere(tmp_path: Path) -> None:
+    places = [*ROOT.glob("packages/*/pyproject.toml"), ROOT / "CITATION.cff", ROOT / "Makefile"]
+    for place in (*places, SOURCES["draftwood"] / "draftwood" / "version.py"):
+        copy = tmp_path / place.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(place, copy)
+    command = ["make", "--silent", "version"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 2
+    subprocess.run([*command, "TO=8.7.6"], cwd=tmp_path, check=True)
+    own = r"(?:^version = |^version: |__version__ = |draftwood[\w-]*(?:\[\w+\])?==)\"?([\d.]+)"
+    for path in (path for path in tmp_path.rglob("*") if path.suffix in (".toml", ".cff", ".py")):
+        found = re.findall(own, path.read_text(), re.M)
+        assert set(found) == {"8.7.6"}, path
 
 
 def test_commands_of_packages_come_by_entry_point() -> None:

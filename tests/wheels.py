@@ -1,17 +1,31 @@
 """Wheels and source distributions of packages, made from copies of their sources."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from checkout import SOURCES
+from draftwood.native import prebuilt
+from draftwood.native.compiler import compiler, processor
 
 PIP = [sys.executable, "-m", "pip"]
 BUILT = ("build", "*.egg-info", "__pycache__", "tests", "benchmarks")
 """Folders of a package that no distribution is made from."""
 SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+
+
+def best_level() -> str:
+    """The best level of CPUs that this one is of; skips where no libraries are built."""
+    if sys.platform != "linux" or compiler() is None:
+        pytest.skip("wheels with libraries are made on Linux, with a compiler")
+    offered = set(processor().partition(":")[2].split())
+    able = [each for each in prebuilt.LEVELS.get(platform.machine(), ()) if each.needs <= offered]
+    return able[-1].name if able else pytest.skip("this CPU is of no level")
 
 
 def copied(package: str, folder: Path) -> Path:

@@ -1,14 +1,18 @@
 """Predicted outputs of OpenAI's chats: the same text, and what became of the prediction."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import OpenAI
 
-from local_server import NAME, RunningServer, running
+from local_server import NAME, RunningServer, running, save_tiny
 
 PATH = "/v1/chat/completions"
 SENT: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 60}
+
+NUMBER = {"name": "value", "schema": {"type": ["boolean", "number"]}}
 
 
 def content(text: Any) -> dict[str, Any]:
@@ -63,6 +67,36 @@ def test_openais_client_takes_and_tells_it(server: RunningServer) -> None:
         assert found.usage is not None
         assert found.usage.completion_tokens_details is not None
         assert (found.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 50
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_texts_in_one_batch_with_and_without_a_grammar(tmp_path: Path, temperature: float) -> None:
+    """Each request has a seed, a prediction and perhaps a schema of its own."""
+    sent = [
+        {**SENT, "temperature": temperature, "seed": seed, **more}
+        for seed in range(4)
+        for more in ({}, {"response_format": {"type": "json_schema", "json_schema": NUMBER}})
+    ]
+    with running(save_tiny(tmp_path / "tiny", end="_"), max_batch=16) as server:
+
+        def told(body: dict[str, Any]) -> tuple[str, int]:
+            found = server.post(PATH, **body)
+            details = found["usage"].get("completion_tokens_details", {})
+            text = found["choices"][0]["message"]["content"]
+            return text, details.get("accepted_prediction_tokens", 0)
+
+        wanted = [told(body)[0] for body in sent]
+        edited = [wanted, [text[:9] + "QQ" + text[9:] for text in wanted], wanted[1:] + wanted[:1]]
+        asked = [
+            {**body, "prediction": content(text)}
+            for texts in edited
+            for body, text in zip(sent, texts, strict=True)
+        ]
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(told, asked))
+    assert [text for text, _ in found] == wanted * len(edited)
+    assert all(2 * count > len(text) for text, count in found[: len(sent)])
+    assert temperature == 0 or len(set(wanted)) == len(wanted)  # a seed that is lost is seen
 
 
 def test_several_answers_have_one_each(server: RunningServer) -> None:

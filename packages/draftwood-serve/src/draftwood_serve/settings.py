@@ -88,7 +88,7 @@ class ServeSettings(ModelNames):
         if not self.api_keys and not is_own_address(self.host):
             raise ValueError(
                 f"a server at {self.host} can be reached from other machines; ask for a key with"
-                " --api-key, or listen at 127.0.0.1"
+                " --api-key or DRAFTWOOD_API_KEY, or listen at 127.0.0.1"
             )
 
         self._require_learning()

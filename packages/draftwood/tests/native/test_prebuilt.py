@@ -15,10 +15,10 @@ import torch
 
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.native import library, prebuilt
-from draftwood.native.compiler import FLAGS, CompilerError, compiler, processor
+from draftwood.native.compiler import FLAGS, CompilerError, compiler
 from draftwood.testing import tiny_llama
 from native.test_dots import ARM_COMPILER, EMULATOR, differing, needs_arm, results_elsewhere
-from wheels import PIP, built_wheel
+from wheels import PIP, best_level, built_wheel
 
 LEVELS = prebuilt.LEVELS["x86_64"]
 needs_compiler = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
@@ -181,11 +181,22 @@ def prebuilt_wheel(folder: Path, levels: str, **settings: str) -> Path:
     return built_wheel("draftwood", folder, DRAFTWOOD_PREBUILT=levels, CXXFLAGS="-O0", **settings)
 
 
-def assert_old(wheel: Path, machine: str) -> None:
-    """Old distributions take it."""
+def assert_old(wheel: Path, machine: str, objdump: str = "objdump") -> None:
+    """Old distributions take it, and have what its libraries ask for."""
     found = re.fullmatch(rf".*-py3-none-manylinux_2_(\d+)_{machine}\.whl", wheel.name)
     assert found, wheel.name
     assert int(found[1]) <= OLD, wheel.name
+    with zipfile.ZipFile(wheel) as opened:
+        libraries = [name for name in opened.namelist() if name.endswith(".so")]
+        assert libraries
+        for name in libraries:
+            command = [objdump, "-T", "-p", opened.extract(name, wheel.parent / "unpacked")]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            asked = {int(version) for version in re.findall(r"GLIBC_2\.(\d+)", said)}
+            assert max(asked) <= int(found[1])
+            assert not re.findall(r"GLIBCXX|CXXABI|GCC_", said)
+            needed = set(re.findall(r"NEEDED\s+(\S+)", said))
+            assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
 
 
 @pytest.mark.proof
@@ -193,7 +204,7 @@ def assert_old(wheel: Path, machine: str) -> None:
 @pytest.mark.parametrize("level", [pytest.param("armv8.2-dotprod", marks=needs_arm)])
 def test_a_wheel_for_arm_multiplies_to_the_same_bits(level: str, tmp_path: Path) -> None:
     wheel = prebuilt_wheel(tmp_path, level, DRAFTWOOD_MACHINE="aarch64", CXX=ARM_COMPILER)
-    assert_old(wheel, "aarch64")
+    assert_old(wheel, "aarch64", ARM_COMPILER.replace("g++", "objdump"))
     held = zipfile.ZipFile(wheel).extract(f"draftwood/native/prebuilt/{level}.so", tmp_path)
     flags = ["-march=armv8.2-a+dotprod", f'-DLIBRARY="{held}"']
     run = [str(EMULATOR), "-L", "/usr/aarch64-linux-gnu", "-cpu", "max"]
@@ -244,11 +255,8 @@ def test_older_functions_of_glibc_do_what_the_newest_do(tmp_path: Path) -> None:
 @pytest.mark.skipif(platform.machine() not in prebuilt.LEVELS, reason="no levels of this machine")
 def test_a_wheel_holds_libraries_that_run_without_a_compiler(tmp_path: Path) -> None:
     """It is installed beside the copy it is built from, and run with no compiler on the path."""
-    levels = prebuilt.LEVELS[platform.machine()]
-    able = [level.name for level in levels if level.needs <= set(processor().split())]
-    if not able:
-        pytest.skip("this CPU runs none of the levels")
-    some = f"{levels[0].name},{able[-1]}"  # all of them take minutes
+    levels, best = prebuilt.LEVELS[platform.machine()], best_level()
+    some = f"{levels[0].name},{best}"  # all of them take minutes
     wheel = prebuilt_wheel(tmp_path, some)
     assert_old(wheel, platform.machine())
     names = zipfile.ZipFile(wheel).namelist()
@@ -262,4 +270,4 @@ def test_a_wheel_holds_libraries_that_run_without_a_compiler(tmp_path: Path) -> 
     bare = {"PATH": "", "PYTHONPATH": str(site), "DRAFTWOOD_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", program]
     said = subprocess.run(command, check=True, env=bare, capture_output=True, text=True).stdout
-    assert Path(said.strip()) == site / "draftwood" / "native" / "prebuilt" / f"{able[-1]}.so"
+    assert Path(said.strip()) == site / "draftwood" / "native" / "prebuilt" / f"{best}.so"

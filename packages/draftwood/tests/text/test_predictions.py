@@ -117,6 +117,11 @@ def test_a_text_under_a_grammar_is_the_same(plain: LanguageModel, temperature: f
         found = auto.generate("Write.", prediction=prediction, **options)
         assert found.token_ids == wanted.token_ids, kind
         assert kind != "itself" or share(found) > 0.6
+    prompts = ["Write.", "Read"]
+    several = [plain.generate(prompt, **options).text for prompt in prompts]
+    batch = auto.generate(prompts, prediction=several[1], **options)
+    assert [each.text for each in batch] == several
+    assert share(batch[1]) > 0.6
 
 
 def test_whole_steps_of_the_library_draft_along_it(

@@ -34,7 +34,7 @@ CURES = {
     "win32": "run draftwood in WSL (wsl --install), where its wheel for Linux needs none",
 }
 CURE = "install one: apt install g++, dnf install gcc-c++ or apk add g++"
-"""How systems other than those of ``CURES`` get a compiler."""
+"""What other systems than those of ``CURES`` are told."""
 
 
 class CompilerError(ValueError):
