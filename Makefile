@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-DEMO := $(VENV)/demo
+LIGHT := $(VENV)/.light
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 ARM_CXX := aarch64-linux-gnu-g++
@@ -23,15 +23,15 @@ $(READY): requirements.txt constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements.txt --editable 'packages/draftwood[dev]'
 	touch $(READY)
 
-$(DEMO)/.ready: constraints.txt packages/draftwood/pyproject.toml
-	@echo "installing draftwood and draftwood-heads, without PyTorch, into $(DEMO), and what they need:"
+$(LIGHT): constraints.txt packages/draftwood/pyproject.toml
+	@echo "installing draftwood and draftwood-heads, without PyTorch, into $(VENV), and what they need:"
 	@sed -n '/^dependencies/,/^]/s/^  "\([^"]*\)",/  \1/p' packages/draftwood/pyproject.toml
-	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/draftwood --editable packages/draftwood-heads
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable packages/draftwood --editable packages/draftwood-heads
 	touch $@
 
-demo: $(if $(wildcard $(READY)),,$(DEMO)/.ready)  ## decode a prompt plainly and with a draft tree, and show both (installs the core alone)
-	$(if $(wildcard $(READY)),$(BIN),$(DEMO)/bin)/draftwood demo
+demo: $(if $(wildcard $(READY)),,$(LIGHT))  ## decode a prompt plainly and with a draft tree, and show both (installs the core alone)
+	$(BIN)/draftwood demo
 
 test: $(READY)  ## style, types and the tests, in nine minutes on two cores
 	$(BIN)/ruff check .

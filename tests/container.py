@@ -174,7 +174,7 @@ def prepare(stage: Stage, model: Path) -> None:
 
 
 def served(stage: Stage) -> dict[str, Any]:
-    """What came of the server, asked from beside it."""
+    """Answers of the server, asked from beside it, and how it ended."""
     subprocess.run([sys.executable, "-c", LOOPBACK], check=True)
     begin = [*stage.entry, *stage.command]
     keyless = stage.run(*begin)

@@ -34,7 +34,7 @@ CURES = {
     "win32": "run draftwood in WSL (wsl --install), where its wheel for Linux needs none",
 }
 CURE = "install one: apt install g++, dnf install gcc-c++ or apk add g++"
-"""What other systems than those of ``CURES`` are told."""
+"""Cure on other systems than those of ``CURES``."""
 
 
 class CompilerError(ValueError):
