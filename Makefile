@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIGHT := $(VENV)/.light
+LIGHT_PACKAGES := packages/draftwood packages/draftwood-heads packages/draftwood-serve
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 BENCH := packages/draftwood-bench
 ARM_CXX := aarch64-linux-gnu-g++
@@ -23,14 +24,14 @@ $(READY): requirements.txt constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement requirements.txt --editable 'packages/draftwood[dev]'
 	touch $(READY)
 
-$(LIGHT): constraints.txt packages/draftwood/pyproject.toml
-	@echo "installing draftwood and draftwood-heads, without PyTorch, into $(VENV), and what they need:"
-	@sed -n '/^dependencies/,/^]/s/^  "\([^"]*\)",/  \1/p' packages/draftwood/pyproject.toml
+$(LIGHT): constraints.txt $(LIGHT_PACKAGES:=/pyproject.toml)
+	@echo "installing $(notdir $(LIGHT_PACKAGES)), without PyTorch, into $(VENV), and what they need:"
+	@sed -n '/^dependencies/,/\]$$/p' $(LIGHT_PACKAGES:=/pyproject.toml) | grep -o '"[^"]*"' | grep -v draftwood
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable packages/draftwood --editable packages/draftwood-heads
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(addprefix --editable ,$(LIGHT_PACKAGES))
 	touch $@
 
-demo: $(if $(wildcard $(READY)),,$(LIGHT))  ## decode a prompt plainly and with a draft tree, and show both (installs the core alone)
+demo: $(if $(wildcard $(READY)),,$(LIGHT))  ## decode a prompt plainly and with a draft tree, and show both (installs core and server)
 	$(BIN)/draftwood demo
 
 test: $(READY)  ## style, types and the tests, in nine minutes on two cores
