@@ -26,7 +26,7 @@ $(READY): requirements.txt constraints.txt $(wildcard packages/*/pyproject.toml)
 
 $(LIGHT): constraints.txt $(LIGHT_PACKAGES:=/pyproject.toml)
 	@echo "installing $(notdir $(LIGHT_PACKAGES)), without PyTorch, into $(VENV), and what they need:"
-	@sed -n '/^dependencies/,/\]$$/p' $(LIGHT_PACKAGES:=/pyproject.toml) | grep -o '"[^"]*"' | grep -v draftwood
+	@sed -n '/^dependencies/,/\]$$/p' $(LIGHT_PACKAGES:=/pyproject.toml) | grep -o '"[^"]*"' | grep -v draftwood | tr -d '"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(addprefix --editable ,$(LIGHT_PACKAGES))
 	touch $@

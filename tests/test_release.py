@@ -20,11 +20,7 @@ from checkout import ROOT, SOURCES
 from draftwood.version import __version__
 from wheels import best_level, copied, sdist_of, wheel_of
 
-pytestmark = [
-    pytest.mark.proof,
-    pytest.mark.timeout(900),
-    pytest.mark.xdist_group("release"),
-]
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(900)]
 STRAY = (".DS_Store", "notes.orig", "decoder.so", "__pycache__/old.pyc")
 KEY = "a-key"
 
