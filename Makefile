@@ -12,7 +12,7 @@ ARM_CXX := aarch64-linux-gnu-g++
 WHEEL := $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist
 SDIST := from setuptools import build_meta; build_meta.build_sdist('../../dist')
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -54,6 +54,9 @@ test-speculators: $(READY)  ## exported heads give the same logits in the specul
 
 test-vllm: $(READY)  ## draftwood's proposers in vLLM leave its texts alone (installs it; minutes)
 	DRAFTWOOD_TEST_VLLM=1 $(BIN)/python -m pytest packages/draftwood-serve/tests/integrations/test_vllm_proposer.py
+
+test-container: $(READY)  ## the container file is carried out and serves (minutes; root on Linux, with apt)
+	DRAFTWOOD_TEST_CONTAINER=1 $(BIN)/python -m pytest tests/test_container.py
 
 check: $(READY)  ## prove greedy identity and output distributions on the built-in model
 	$(BIN)/draftwood check

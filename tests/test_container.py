@@ -32,6 +32,8 @@ def test_the_file_is_read_whole() -> None:
 
 
 def why_not() -> str | None:
+    if not os.environ.get("DRAFTWOOD_TEST_CONTAINER"):
+        return "it installs a compiler over this machine's files; 'make test-container' runs it"
     if sys.platform != "linux" or os.geteuid() != 0:
         return "layers over this machine's files are for root on Linux"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
