@@ -395,6 +395,7 @@ def load(
     dtype: Any = None,
     device: Any = None,
     cache: str | None = None,
+    adapter: str | Path | None = None,
     curve: Callable[[int], float] | None = None,
     tp: int = 1,
     tree: str | None = None,
@@ -419,6 +420,8 @@ def load(
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
         cache: ``int8`` rounds keys and values to 8 bits, on CPUs: less memory, and faster behind
             long texts. None keeps them in floats.
+        adapter: a LoRA adapter of PEFT, its folder or Hugging Face id, which is added to the
+            model's weights.
         curve: seconds of a forward pass by number of nodes, for methods that choose the size of
             their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the
             one that ``draftwood tune`` or an earlier load stored, or measures it, which takes at
@@ -432,12 +435,13 @@ def load(
     Raises:
         TypeError: for a curve that is no function, and for parts of another type.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies, two draft
-            models of one kind, a head or datastore that is not whole or belongs to another model,
-            and a tree that the method cannot draw.
+            models of one kind, a head, datastore or adapter that is not whole or belongs to another
+            model, and a tree that the method cannot draw.
     """
     drafts = Drafts.of(draft_model, drafter)
     given: Any = {"model": model, "draft_model": drafts, "datastore": datastore, "tp": tp}
     given |= {"dtype": dtype, "device": device, "cache": cache}
+    given["adapter"] = None if adapter is None else str(adapter)
     names = ModelNames(**given)
     wanted = method or drafts.method  # refused before anything is loaded
     methods.require([wanted], names.given, overlap_of(overlap) is not None)
