@@ -20,7 +20,7 @@ from thinning import thinned
 EXAMPLES = int(os.environ.get("DRAFTWOOD_CASES", "60"))
 PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses"),
-    *("/infill", "/api/chat", "/api/generate"),
+    *("/infill", "/api/chat", "/api/generate", "/v1/embeddings", "/api/embed"),
 )
 
 
