@@ -27,6 +27,7 @@ from draftwood.sampling_params import SamplingParams, sampling_params, takes_opt
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.stats import Step
 from draftwood.text.builder import StopStrings
+from draftwood.text.embeddings import TextEmbedder
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
@@ -42,14 +43,11 @@ from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from draftwood.engine.constraint import Constraint
     from draftwood.grammar.compiler import Compiler
     from draftwood.grammar.tools import Tool, ToolChoice
     from draftwood.learning.learning import Learning
     from draftwood.sources.stored_index import StoredIndex
-    from draftwood.text.embeddings import EmbeddingTask
 
 One = str | Path | TrainedHead | Model | ModelInMemory
 Drafting = One | Sequence[One] | None
@@ -58,7 +56,7 @@ Drafting = One | Sequence[One] | None
 WHOLE_WITHIN = 0.05  # seconds of steps in a row of texts that are told as a whole
 
 
-class LanguageModel(InProcess):
+class LanguageModel(TextEmbedder, InProcess):
     """A model that writes faster and says the same.
 
     Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may
@@ -343,44 +341,6 @@ class LanguageModel(InProcess):
                     texts[place][answer].take(step)
         found = [[stream.finish() for stream in streams] for streams in texts]
         return [replace(first, others=tuple(others)) for first, *others in found]
-
-    def embed(
-        self,
-        texts: str | Sequence[str] | Sequence[Sequence[int]],
-        pooling: str = "mean",
-        normalize: bool = True,
-    ) -> "np.ndarray":
-        """Embed texts: hidden states behind the final norm, in float32 [texts width].
-
-        Args:
-            texts: one, or several, or the token ids of several; no chat template is put around.
-            pooling: ``mean`` of a text's states, or the ``last`` one.
-            normalize: whether vectors have length 1.
-
-        Raises:
-            TypeError: for what is no text.
-            ValueError: for texts that are empty or too long, and for another pooling.
-        """
-        task = self.embedding_task(texts, pooling)
-        with closing(task):
-            while not task.done:
-                task.step()
-        return task.unit_vectors() if normalize else task.vectors
-
-    def embedding_task(
-        self,
-        texts: str | Sequence[str] | Sequence[Sequence[int]],
-        pooling: str = "mean",
-        truncate: bool = False,
-    ) -> "EmbeddingTask":
-        """Begin to embed texts, for who makes one pass at a time; see ``embed``.
-
-        Args:
-            truncate: cut texts that are longer than the model's context.
-        """
-        from draftwood.text.embeddings import EmbeddingTask
-
-        return EmbeddingTask.of(self.model, self.tokenizer, texts, pooling, truncate)
 
     def learn(self, folder: str | Path | None = None, **settings: Any) -> "Learning":
         """Let the head that drafts learn from its rejected drafts, while no text is written.
