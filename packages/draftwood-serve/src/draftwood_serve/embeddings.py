@@ -51,7 +51,7 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         await embedder.run(task, request)
         told = {
             "model": body.model,
-            "embeddings": task.unit_vectors(body.dimensions).tolist(),
+            "embeddings": [_sent(each) for each in task.unit_vectors(body.dimensions)],
             "total_duration": round(1e9 * (perf_counter() - since)),
             "load_duration": 0,
             "prompt_eval_count": task.tokens,
@@ -142,8 +142,8 @@ class Embedder:
                     ) from error
 
 
-def _sent(vector: np.ndarray, encoding: str) -> Any:
+def _sent(vector: np.ndarray, encoding: str = "float") -> Any:
     """A vector as JSON has it: numbers, or their bytes as float32 in base64."""
     if encoding == "float":
-        return vector.tolist()
+        return [float(f"{each:.9g}") for each in vector.tolist()]  # as many digits as float32 has
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
