@@ -20,7 +20,7 @@ from thinning import thinned
 EXAMPLES = int(os.environ.get("DRAFTWOOD_CASES", "60"))
 PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses"),
-    *("/infill", "/api/chat", "/api/generate"),
+    *("/infill", "/api/chat", "/api/generate", "/v1/embeddings", "/api/embed"),
 )
 
 
@@ -80,6 +80,7 @@ FIELDS = (
     *("logit_bias", "seed", "n", "stop", "stream_options", "speculative", "logprobs", "echo"),
     *("model", "prompt", "messages", "input", "tools", "response_format", "text", "best_of"),
     *("prediction", "suffix", "input_suffix", "input_extra", "response_fields", "format", "system"),
+    *("dimensions", "encoding_format", "pooling", "truncate", "options"),
 )
 
 
@@ -99,6 +100,8 @@ def test_no_value_of_any_field_fails_here(server: RunningServer, path: str) -> N
             "options": {"num_predict": 2},
         },
         "/api/generate": {"model": NAME, "prompt": "a", "options": {"num_predict": 2}},
+        "/v1/embeddings": {"input": "a"},
+        "/api/embed": {"model": NAME, "input": "a"},
     }
 
     @given(more=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3))

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 import draftwood
 from draftwood_serve.answering import begin, first, require_model, whole
+from draftwood_serve.embeddings import add_embeddings
 from draftwood_serve.errors import ApiError, broken, json_response, one_line, stopping
 from draftwood_serve.formats import chat, completions
 from draftwood_serve.formats.answers import DONE, ended_by_errors
@@ -37,6 +38,7 @@ def make_app(service: TextService) -> FastAPI:
     app = FastAPI(title="draftwood", version=draftwood.__version__, docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_texts(app, service)
+    add_embeddings(app, service)
     add_infill(app, service)
     add_ollama(app, service)
     add_page(app, service)

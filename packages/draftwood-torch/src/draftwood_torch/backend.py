@@ -61,6 +61,11 @@ class TorchBackend(Backend):
 
         return read_folder(folder, dtype, place, split, unpacked)
 
+    def adapt(self, hf_model: Any, changes_of: Callable[[Mapping[str, Any]], Any]) -> None:
+        from draftwood_torch.loading.adapters import adapt
+
+        adapt(hf_model, changes_of)
+
     def skeleton(self, folder: Path) -> Any:
         from draftwood_torch.loading.pretrained import skeleton_of_folder
 

@@ -104,6 +104,17 @@ class Backend(Protocol):
         """
         ...
 
+    def adapt(self, hf_model: Any, changes_of: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Add an adapter to the weights of a model.
+
+        Args:
+            changes_of: gives the changes by module, as ``LoraAdapter.placed`` does.
+
+        Raises:
+            ValueError: for an adapter of another model, and for weights that are no floats.
+        """
+        ...
+
     def skeleton(self, folder: Path) -> Any:
         """Make the model of a folder without weights.
 

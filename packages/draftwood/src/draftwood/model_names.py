@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MODELS = "A built-in name, a folder, a GGUF file or a Hugging Face id."
 _TEXTS = "Texts that auto and suffix copy from too, of 'draftwood datastore build'."
-_DTYPES = "int8, int4, bfloat16, float32, ...  [default: int8 for quantised weights on CPUs, else"
 _DRAFTS = (
     "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
     " follows; none leaves out the head that auto takes by itself. Repeatable where several methods"
@@ -47,6 +46,7 @@ class ModelNames:
         draft_model: a second language model, a trained head, or one of each.
         datastore: a file of texts.
         dtype: as ``draftwood.load`` takes it, as are the device and the cache.
+        adapter: of the target.
         tp: processes that hold the model in parts.
 
     Raises:
@@ -56,9 +56,10 @@ class ModelNames:
     model: str = _named(_MODELS, names.DEFAULT_MODEL, show_default=True)
     draft_model: tuple[str, ...] = _named(_DRAFTS, (), metavar="NAME|FOLDER|FILE", multiple=True)
     datastore: str | None = _named(_TEXTS, metavar="FILE")
-    dtype: str | None = _named(f"{_DTYPES} their own]")
+    dtype: str | None = _named("int8, int4, bfloat16, ...  [default: int8 on CPUs if quantised]")
     device: str | None = _named("For instance cuda.  [default: the first GPU, else the CPU]")
     cache: str | None = _named("int8 rounds keys and values to 8 bits, on CPUs.  [default: floats]")
+    adapter: str | None = _named("A LoRA adapter of PEFT, added to the model.", metavar="FOLDER|ID")
     tp: int = 1
 
     def __post_init__(self) -> None:
@@ -96,11 +97,10 @@ class ModelNames:
             ValueError: for a name that means nothing.
             FileNotFoundError: for a path where nothing is.
         """
-        names.require_dtype(self.dtype)
-        names.require_cache(self.cache)
-        names.require_device(self.device)
+        names.require_how(self.dtype, self.device, self.cache)
         if isinstance(self.model, str):
             names.require_model(self.model)
+        names.require_adapter(self.adapter, self.tp)
         if isinstance(self.drafts.model, str):
             names.require_model(self.drafts.model, shipped())
         if isinstance(self.drafts.head, str):
@@ -133,8 +133,9 @@ class ModelNames:
 
     def from_anywhere(self) -> "dict[str, Any]":
         """The fields that name what is here, with paths that hold in other folders too."""
-        found = {field_of(need): _absolute(file) for need, file in self.files.items()}
+        found: Any = {field_of(need): _absolute(file) for need, file in self.files.items()}
         drafts = tuple(_absolute(str(each)) for each in self.draft_model)
+        found["adapter"] = self.adapter and _absolute(self.adapter)
         return {"model": _absolute(self.model), "draft_model": drafts, **found}
 
 

@@ -78,7 +78,7 @@ class ModelSet:
         if isinstance(names.model, str) and isinstance(head := opened.drafts.head, StoredHead):
             head.require_name(names.model, BUILTIN_NAMES)
             head.require_sizes_in(folder_of_settings(names.model), names.model)
-        loaded = load_target(names.model, tokenizer, names.tp, **names.how)
+        loaded = load_target(names.model, tokenizer, names.tp, adapter=names.adapter, **names.how)
         costs = Calibration(loaded.model, loaded.folder, loaded.dtype, curve)
         prior = StoredPrior(loaded.model, usual_text(loaded.tokenizer), costs.folder)
         plain = cls(loaded.model, loaded.tokenizer, loaded.name, costs, prior, how=names.how)

@@ -167,9 +167,9 @@ def test_adapters_say_how_to_merge_them(folder: Path, monkeypatch: pytest.Monkey
     refused(folder, "PEFT is not installed", "pip install peft", "merge_and_unload")
     monkeypatch.setattr(find_spec, lambda name: object())
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    refused(folder, "a PEFT adapter without a model", "merge_and_unload")
+    refused(folder, "a PEFT adapter without a model", "--adapter")
     (folder / "config.json").unlink()
-    refused(folder, "a PEFT adapter without a model", "merge_and_unload")
+    refused(folder, "a PEFT adapter without a model", "--adapter")
 
 
 def flipped(content: bytes, seed: int, end: int | None = None) -> bytes:

@@ -8,7 +8,7 @@ from draftwood.model_names import ModelNames
 
 @dataclass(frozen=True)
 class Models(ModelNames):
-    """Target, draft model, head and datastore of a run, and the way they are run.
+    """Target, adapter, draft model, head and datastore of a run, and the way they are run.
 
     Attributes:
         threads: that PyTorch uses; None leaves it its own choice.
@@ -18,10 +18,11 @@ class Models(ModelNames):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Draft model, head and datastore under the names of ``RunInfo``."""
+        """Adapter, draft model, head and datastore under the names of ``RunInfo``."""
         drafts = self.drafts
         return {
             "draft_model": drafts.model,
             "drafter": drafts.head if drafts.takes_shipped else "none",
             "datastore": self.datastore,
+            "adapter": self.adapter,
         }

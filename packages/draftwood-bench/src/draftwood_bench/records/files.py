@@ -135,6 +135,7 @@ class RunInfo:
         draft_weights: likewise of the draft model.
         drafter_weights: likewise of the trained drafter.
         datastore: file of texts that methods copied from; None without one.
+        adapter: that was added to the model's weights; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.
         resumed: later starts: ``command``, ``commit``, ``started``, and ``records``: how many were
@@ -162,6 +163,7 @@ class RunInfo:
     drafter: str | None = None
     drafter_weights: str | None = None
     datastore: str | None = None
+    adapter: str | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
 

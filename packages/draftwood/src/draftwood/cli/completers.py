@@ -86,5 +86,6 @@ OF_NAMES = {
     "datastore": files,
     "dtype": dtypes,
     "cache": caches,
+    "adapter": files,
 }
 """Completers by the fields of ``ModelNames``."""

@@ -23,6 +23,7 @@ from draftwood.costs.budget import default_cost
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.disturbance import CpuShare, MeasuredCurve, is_disturbed, watched
 from draftwood.costs.following import Following
+from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
@@ -57,7 +58,7 @@ class Key:
     Attributes:
         model: folder of the weights.
         weights: how many bytes they have and when they were written.
-        dtype: of the weights in memory.
+        dtype: of the weights in memory, and the mark of the adapter in them.
         runner: the class that runs them, and how, where it can do so in several ways.
         device: name of the GPU or the CPU.
         threads: that passes use on the CPU.
@@ -78,7 +79,7 @@ class Key:
         return cls(
             model=str(folder.resolve()),
             weights=_weights(folder),
-            dtype=dtype,
+            dtype="+".join(filter(None, (dtype, adapter_of(model)))),
             runner=_runner(model),
             device=device_name(model.device),
             threads=threads() if isinstance(model, NativeModel) else allowed(),

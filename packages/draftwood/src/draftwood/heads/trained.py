@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from draftwood.arrays import as_array
-from draftwood.models.fingerprint import probe_text
+from draftwood.models.fingerprint import adapter_of, probe_text
 from draftwood.models.model import Model
 from draftwood.optional import backend
 
@@ -51,11 +51,13 @@ class TargetFingerprint:
     def require_model(self, model: Model, name: str = "this model", weights: bool = True) -> None:
         """Raise ValueError unless this is the fingerprint of a model, saying what differs.
 
+        The drafter of a model may draft for it with an adapter too.
+
         Args:
             weights: False for a model of this shape, whatever its weights.
         """
         other = self.of(model, name)
-        if weights:
+        if weights and not adapter_of(model):
             self.require(other)
         else:
             replace(self, probe=()).require(replace(other, probe=()))

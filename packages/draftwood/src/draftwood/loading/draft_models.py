@@ -46,6 +46,7 @@ def load_target(
     tokenizer: AnyTokenizer | None,
     processes: int = 1,
     cache: str | None = None,
+    adapter: str | None = None,
     **how: Any,
 ) -> ModelAtHand:
     """A target by its name, or around a model in memory.
@@ -54,15 +55,22 @@ def load_target(
         target: a name, or a model of Transformers.
         tokenizer: needed with a model in memory; None takes the one of the name.
         processes: that hold it in parts.
-        cache: as ``load_model`` takes it, as are ``how``: dtype and device.
+        cache: as ``load_model`` takes it, as are the adapter and ``how``: dtype and device.
 
     Raises:
-        ValueError: for a model in memory without a tokenizer or in several processes.
+        ValueError: for a model in memory without a tokenizer, with an adapter or in several
+            processes.
     """
     if isinstance(target, str):
-        loaded = load_model(target, cache=cache, processes=processes, **how)
+        how |= {"cache": cache, "processes": processes, "adapter": adapter}
+        loaded = load_model(target, **how)
         tokenizer = tokenizer or loaded.tokenizer
         return ModelAtHand(loaded.model, tokenizer, target, loaded.folder, loaded.dtype)
+    if adapter is not None:
+        raise ValueError(
+            "an adapter is added to a model that is loaded by its name; name the model, or merge"
+            " the adapter into it with PEFT"
+        )
     if processes > 1:
         raise ValueError("several processes load a model by its name; give one, or leave tp out")
     if tokenizer is None:

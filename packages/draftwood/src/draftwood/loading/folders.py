@@ -42,6 +42,7 @@ REST = "small.safetensors"
 """File of the small tensors of a model whose matrices lie elsewhere."""
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model."
+NAME_MODEL = "name its model, and this folder with --adapter (adapter= in Python)"
 MERGE = "merge it into its model (merge_and_unload of PEFT, then save_pretrained) and name that"
 
 
@@ -253,7 +254,7 @@ def require_no_adapter(folder: Path) -> None:
     own = [path for pattern in WEIGHTS for path in folder.glob(pattern)]
     own = [path for path in own if not path.name.startswith(ADAPTER_WEIGHTS)]
     if not own or not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} is a PEFT adapter without a model; {MERGE}")
+        raise ValueError(f"{folder} is a PEFT adapter without a model; {NAME_MODEL}")
     if importlib.util.find_spec("peft") is None:
         raise ValueError(
             f"{folder} has a PEFT adapter beside its model, and PEFT is not installed; install it"

@@ -6,7 +6,7 @@ path, which never makes floats of them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -26,7 +26,8 @@ from draftwood.models.configuration import ModelConfiguration, end_tokens_of, wh
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
-from draftwood.native.matrix import Blocks, Matrix, block_formats, kept_as
+from draftwood.native.formats import Products
+from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, kept_as
 from draftwood.storage.atomic import Facts, is_intact, publish
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
@@ -34,6 +35,7 @@ from draftwood.storage.safetensors import write_arrays
 from draftwood.storage.weights import read_settings
 
 if TYPE_CHECKING:
+    from draftwood.loading.adapters import LoraAdapter
     from draftwood.loading.gguf_reader import Content, PlacedTensor
 
 PLACES = "blocks.json"
@@ -162,10 +164,15 @@ def files_of(folder: Path) -> list[Path]:
     return _read_places(folder)[0]
 
 
-def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
+def open_blocks(
+    folder: Path, products: Products = "int8", adapter: "LoraAdapter | None" = None
+) -> DescribedModel:
     """Open the model that a folder describes.
 
     Its weights are blocks: the native path alone runs it, with these products.
+
+    Args:
+        adapter: added to its weights; matrices that it changes are packed for the products.
 
     Raises:
         ValueError: for a file that was cut short or changed since it was described, and for
@@ -183,15 +190,21 @@ def open_blocks(folder: Path, products: str = "int8") -> DescribedModel:
                 f" {each.module} goes to byte {each.end} of {len(files[each.part])}; fetch it again"
             )
     require_unchanged(folder)
+    config = ModelConfiguration(read_settings(folder / "config.json"))
+    changed = () if adapter is None else adapter.touches(config)
     sizes = [
-        Matrix.sizes(kept_as(each.format, products), each.rows, each.inputs) for each in matrices
+        Matrix.sizes(
+            FROM_FLOATS[products] if each.module in changed else kept_as(each.format, products),
+            *(each.rows, each.inputs),
+        )
+        for each in matrices
     ]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
     small = _small_tensors(folder)
     tensors = small | {
         f"{each.module}.weight": each.blocks(files[each.part], small) for each in matrices
     }
-    return _described(folder, tensors)
+    return _described(folder, tensors.get if adapter is None else adapter.over(tensors.get, config))
 
 
 def _small_tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -206,7 +219,7 @@ def _small_tensors(folder: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def _described(folder: Path, tensors: Mapping[str, Any]) -> DescribedModel:
+def _described(folder: Path, tensor: Callable[[str], Any]) -> DescribedModel:
     """The model of these tensors with the settings of a folder.
 
     Raises:
@@ -215,7 +228,7 @@ def _described(folder: Path, tensors: Mapping[str, Any]) -> DescribedModel:
     names = ("config.json", "generation_config.json")
     told, generation = (read_settings(folder / name) for name in names)
     return DescribedModel(
-        decoder=describe(told, tensors.get),
+        decoder=describe(told, tensor),
         config=ModelConfiguration(told),
         end_tokens=end_tokens_of(told, generation),
         dtype="float32",

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
 from draftwood.loading.devices import device_of
@@ -41,6 +41,9 @@ from draftwood.storage.atomic import explain_write_errors
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_downloads
 from draftwood.storage.weights import SETTINGS
+
+if TYPE_CHECKING:
+    from draftwood.loading.adapters import LoraAdapter
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,11 +194,17 @@ def load_pretrained(name: str, *, dtype: Any = None, device: Any = None) -> Pret
 
 
 def read_folder(
-    name: str, folder: Path, dtype: Any, place: Device, split: Mapping[str, Any] | None = None
+    name: str,
+    folder: Path,
+    dtype: Any,
+    place: Device,
+    split: Mapping[str, Any] | None = None,
+    adapter: "LoraAdapter | None" = None,
 ) -> Pretrained:
     """The same of a folder that was found already.
 
     Args:
+        adapter: added to its weights.
         split: what tells Transformers to load a part of the weights in each of several processes.
 
     Raises:
@@ -210,6 +219,8 @@ def read_folder(
     with progress(f"loading {name}"):
         unpacked = place.type == "cpu" and is_mxfp4(folder)
         model, tokenizer = reader.read(folder, wanted, place, split, unpacked)
+        if adapter is not None:
+            reader.adapt(model, adapter.placed)
     return Pretrained(model, tokenizer, name, folder)
 
 
@@ -238,20 +249,44 @@ def _snapshot(repository: str, weights: bool = True) -> Path | None:
 
     None when neither is there. Without weights nothing but settings is fetched.
     """
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
     names = listing(repository)
     safetensors = names is None or any(_is_weights(name) for name in names)
     files = ["*.safetensors" if safetensors else "pytorch_model*.bin"] if weights else []
+    folder = _download(repository, [*files, *SETTINGS], names is None)
+    if folder is None:
+        return None
+    if weights:
+        check_folder(folder)
+    elif not (folder / "config.json").is_file():
+        raise ValueError(f"{repository} has no config.json; name a model of Transformers")
+    return folder
+
+
+def files_of(repository: str, names: list[str]) -> Path:
+    """Folder in the Hugging Face cache with some files of a repository, as far as it has them.
+
+    Raises:
+        FileNotFoundError: where neither the hub nor the cache has it.
+    """
+    folder = _download(repository, names, listing(repository) is None)
+    if folder is None:
+        raise not_there(repository)
+    return folder
+
+
+def _download(repository: str, patterns: list[str], offline: bool) -> Path | None:
+    """Files of a repository in the cache, fetched first unless offline; None without any."""
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
     try:
         with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
             folder = snapshot_download(
                 repository,
-                allow_patterns=[*files, *SETTINGS],
+                allow_patterns=patterns,
                 ignore_patterns=["*/*", "consolidated*"],  # copies of the weights in other formats
                 etag_timeout=FIRST_ANSWER_SECONDS,
-                local_files_only=names is None,
+                local_files_only=offline,
             )
     except LocalEntryNotFoundError:
         return None
@@ -260,10 +295,6 @@ def _snapshot(repository: str, weights: bool = True) -> Path | None:
         raise OSError(
             f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
         ) from error
-    if weights:
-        check_folder(Path(folder))
-    elif not Path(folder, "config.json").is_file():
-        raise ValueError(f"{repository} has no config.json; name a model of Transformers")
     return Path(folder)
 
 

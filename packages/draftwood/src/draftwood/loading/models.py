@@ -20,6 +20,7 @@ from draftwood.storage.progress import progress
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
 if TYPE_CHECKING:
+    from draftwood.loading.adapters import LoraAdapter
     from draftwood.loading.native_folders import NativeFolder
 
 SLOWER = 4
@@ -51,6 +52,7 @@ def load_model(
     device: Any = None,
     cache: str | None = None,
     processes: int = 1,
+    adapter: str | None = None,
 ) -> LoadedModel:
     """The model of this name, lean where it can be.
 
@@ -67,20 +69,37 @@ def load_model(
         device: None takes CUDA where there is one, else the CPU.
         cache: ``int8`` stores keys and values in 8 bits, see ``NativeModel``; None in floats.
         processes: of torchrun that hold the model in parts; see ``models.parallel``.
+        adapter: folder or Hugging Face id of one of PEFT, added to the weights. Matrices in the
+            blocks of a GGUF file that it changes are packed again, in ``int8`` or ``float32``.
 
     Raises:
-        ValueError: for unknown names and types, and for int8 and int4 where they cannot be had; the
-            message says why.
+        ValueError: for unknown names and types, for another model's adapter, and for int8 and int4
+            where they cannot be had; the message says why.
         MemoryError: where the weights certainly do not fit into memory.
     """
     survive_forks()  # loading wakes threads already
     if processes > 1:
         return _in_parts(name, processes, dtype, device, cache)
+    changes = None
+    if adapter is not None:
+        from draftwood.loading.adapters import LoraAdapter
+
+        changes = LoraAdapter.read(adapter)
+    loaded = _loaded(name, dtype, device, cache, changes)
+    if changes is not None:
+        vars(loaded.model)["adapter"] = changes.mark
+    return loaded
+
+
+def _loaded(
+    name: str, dtype: Any, device: Any, cache: str | None, adapter: "LoraAdapter | None"
+) -> LoadedModel:
+    """The model in this process."""
     place, integers = hub.device_of(device), hub.integers_of(dtype)
     stored = _cache_of(cache, place)
     if integers is not None:
         require_int8(place, integers)
-    in_place = _in_place(name, dtype, place, stored)
+    in_place = _in_place(name, dtype, place, stored, adapter)
     if in_place is not None:
         return in_place
     folder = hub.folder_of(name, dtype)
@@ -88,14 +107,14 @@ def load_model(
     floats = None if products else hub.floats_of(dtype)
     reason = _why_not_native(folder, floats, place)
     if products is None and reason is None:
-        return _in_floats(name, folder, floats, stored)
+        return _in_floats(name, folder, floats, stored, adapter)
     if products is None:
-        return _in_pytorch(name, folder, floats, place, stored, reason)
+        return _in_pytorch(name, folder, floats, place, stored, reason, adapter)
     if reason is not None and (other := _why_other_model(name, folder)) is not None:
         if integers is not None:
             raise ValueError(_on_native_path(integers, other))
-        return _in_pytorch(name, folder, None, place, stored, other)
-    return _packed(name, folder, products, stored, reason)
+        return _in_pytorch(name, folder, None, place, stored, other, adapter)
+    return _packed(name, folder, products, stored, reason, adapter)
 
 
 def _why_not_native(folder: Path, floats: str | None, place: Device) -> str | None:
@@ -127,12 +146,18 @@ def _usual_products(folder: Path, dtype: object, place: Device) -> Products | No
     return "int8" if dtype is None and has_int8(place) and quantised else None
 
 
-def _in_floats(name: str, folder: Path, floats: str | None, cache: CacheType | None) -> LoadedModel:
+def _in_floats(
+    name: str,
+    folder: Path,
+    floats: str | None,
+    cache: CacheType | None,
+    adapter: "LoraAdapter | None",
+) -> LoadedModel:
     """A model that runs natively, as floats."""
     from draftwood.loading.native_folders import read_folder
 
     def run() -> NativeModel:
-        return NativeModel(read_folder(folder, floats).model, cache=cache)
+        return NativeModel(read_folder(folder, floats, adapter).model, cache=cache)
 
     loaded = _opened(name, folder, folder, "", run)
     assert isinstance(loaded.model, NativeModel)
@@ -146,12 +171,13 @@ def _in_pytorch(
     place: Device,
     cache: CacheType | None,
     reason: str | None,
+    adapter: "LoraAdapter | None",
 ) -> LoadedModel:
     """A model that Transformers reads."""
     if cache is not None and (other := _why_other_model(name, folder)) is not None:
         raise ValueError(_cache_on_native_path(cache, other))
     backend(f"the model {name} ({reason})")
-    read = hub.read_folder(name, folder, floats, place)
+    read = hub.read_folder(name, folder, floats, place, adapter=adapter)
     label = name_of_dtype(read.model.dtype)
     return LoadedModel(
         model_for(read.model, cache=cache), read.tokenizer, folder, _label(label, cache)
@@ -200,7 +226,9 @@ def _label(dtype: str, cache: CacheType | None) -> str:
     return dtype if cache is None else f"{dtype}+{cache}{CACHE_MARK}"
 
 
-def _in_place(name: str, dtype: Any, place: Device, cache: CacheType | None) -> LoadedModel | None:
+def _in_place(
+    name: str, dtype: Any, place: Device, cache: CacheType | None, adapter: "LoraAdapter | None"
+) -> LoadedModel | None:
     """The model of a GGUF file with the blocks that the file has; None where that cannot be."""
     is_float = hub.floats_of(dtype) == "float32"
     if place.type != "cpu" or not hub.as_stored(dtype):
@@ -213,7 +241,7 @@ def _in_place(name: str, dtype: Any, place: Device, cache: CacheType | None) -> 
     label, halves = ("float32", None) if is_float else ("int8", "bfloat16")
 
     def run() -> NativeModel:
-        model = NativeModel(open_blocks(folder, label), label, halves, cache=cache)
+        model = NativeModel(open_blocks(folder, label, adapter), label, halves, cache=cache)
         require_unchanged(folder)
         return model
 
@@ -221,7 +249,12 @@ def _in_place(name: str, dtype: Any, place: Device, cache: CacheType | None) -> 
 
 
 def _packed(
-    name: str, folder: Path, products: Products, cache: CacheType | None, reason: str | None
+    name: str,
+    folder: Path,
+    products: Products,
+    cache: CacheType | None,
+    reason: str | None,
+    adapter: "LoraAdapter | None",
 ) -> LoadedModel:
     """The model in a folder with matrices that are packed once, if there is room for them.
 
@@ -234,8 +267,8 @@ def _packed(
     def load() -> "tuple[NativeFolder, AnyTokenizer]":
         if reason is None:
             with progress(f"loading {name}"):
-                return read_folder(folder), open_tokenizer(folder)
-        read = hub.read_folder(name, folder, None, Cpu())
+                return read_folder(folder, None, adapter), open_tokenizer(folder)
+        read = hub.read_folder(name, folder, None, Cpu(), adapter=adapter)
         return of_transformers(read), read.tokenizer
 
     label, packing = _label(products, cache), packed.packing(folder)
@@ -243,7 +276,8 @@ def _packed(
         loaded, tokenizer = load()
         model = NativeModel(loaded.model, products, cache=cache)
         return LoadedModel(model, tokenizer, folder, label)
-    kept = packed.packed_folder(folder, products, load)
+    mark = "" if adapter is None else adapter.mark
+    kept = packed.packed_folder(folder, products, load, mark)
     return _opened(name, folder, kept, label, lambda: packed.open_packed(kept, cache))
 
 

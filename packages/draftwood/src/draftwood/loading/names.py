@@ -44,6 +44,32 @@ def require_model(name: str, others: Sequence[str] = ()) -> None:
     require_repository(name)
 
 
+def require_how(dtype: object, device: object, cache: str | None) -> None:
+    """Refuse names of types and devices that mean nothing; raises ValueError."""
+    require_dtype(dtype)
+    require_cache(cache)
+    require_device(device)
+
+
+def require_adapter(name: str | None, processes: int = 1) -> None:
+    """Refuse an adapter that cannot be read, and one of a model in several processes.
+
+    Raises:
+        FileNotFoundError: where there is none.
+        ValueError: for another kind of adapter, and damaged files.
+    """
+    if name is None:
+        return
+    if processes > 1:
+        raise ValueError(
+            "an adapter is added to a model in one process; leave out --tp, or merge the adapter"
+            " into its model with PEFT"
+        )
+    from draftwood.loading.adapters import adapter_folder
+
+    adapter_folder(name)
+
+
 def require_dtype(dtype: object) -> None:
     """Refuse the name of a type that weights cannot have.
 

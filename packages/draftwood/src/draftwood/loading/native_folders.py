@@ -32,6 +32,7 @@ from draftwood.storage.memory import require_memory
 from draftwood.storage.weights import settings_or_none
 
 if TYPE_CHECKING:
+    from draftwood.loading.adapters import LoraAdapter
     from draftwood.loading.hub import Pretrained
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -100,11 +101,14 @@ def why_not(folder: Path, dtype: str | None = None) -> str | None:
     return None
 
 
-def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
+def read_folder(
+    folder: Path, dtype: str | None = None, adapter: "LoraAdapter | None" = None
+) -> NativeFolder:
     """Read the model in a folder; its matrices stay mapped until they are packed.
 
     Args:
         dtype: as ``why_not``.
+        adapter: added to its weights.
 
     Raises:
         UnknownConfigurationError: where ``why_not`` says why, and for tensors that are no floats.
@@ -118,8 +122,9 @@ def read_folder(folder: Path, dtype: str | None = None) -> NativeFolder:
     told = _untied(stored)
     tensors = StoredTensors(stored.arrays, config := ModelConfiguration(told), stored.dtype)
     _require_all(folder, tensors, tensor_shapes(config))
+    given = tensors if adapter is None else adapter.over(tensors, config)
     try:
-        decoder = describe(told, tensors)
+        decoder = describe(told, given)
     except UnknownConfigurationError:
         raise
     except ValueError as error:

@@ -127,18 +127,20 @@ def packed_folder(
     folder: Path,
     products: Products,
     load: Callable[[], tuple[NativeFolder, AnyTokenizer]],
+    adapter: str = "",
 ) -> Path:
     """The packed matrices of the model in a folder, made by the first call.
 
     Args:
         folder: of the original weights; where one of its files changes, they are packed again.
         load: loads model and tokenizer when they are needed.
+        adapter: mark of the one that was added to the weights; empty for none.
 
     Raises:
         ValueError: for a model that the native path does not run.
         OSError: where the disk refuses.
     """
-    made_from = _made_from(folder, products)
+    made_from = _made_from(folder, products) | ({"adapter": adapter} if adapter else {})
     mark = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:12]
     kept = home() / "packed" / f"{_name_of(folder)}-{products}-{mark}"
     if not kept.is_dir():
@@ -324,11 +326,11 @@ def packed_from(folders: Collection[Path]) -> list[Path]:
     return [each for each in _all_kept() if (_same(each) or ("",))[0] in names]
 
 
-def _same(kept: Path) -> tuple[object, object] | None:
-    """The folder that packed matrices come from, and how they are multiplied."""
+def _same(kept: Path) -> tuple[object, ...] | None:
+    """The folder that packed matrices come from, how they are multiplied, and their adapter."""
     try:
         made_from = json.loads((kept / PLACES).read_text(encoding="utf-8"))["made_from"]
-        return made_from["folder"], made_from["products"]
+        return made_from["folder"], made_from["products"], made_from.get("adapter")
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -38,7 +38,12 @@ class CachedModel(InProcess, ABC, Generic[P]):
         layers: decoder layers.
         hidden_size: entries of a hidden state.
         device: of the weights and the cache.
+
+    Attributes:
+        adapter: mark of the adapter that was added to the weights; empty for none.
     """
+
+    adapter: str = ""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 
 from draftwood.arrays import as_floats
 from draftwood.models.families import Routing, Scales
-from draftwood.native.matrix import Blocks, Weights
+from draftwood.native.matrix import Adapted, Blocks, Weights
 
 Numbers = Any
 """An array, whose uint16 are the bits of bfloat16, or a tensor; shapes are told with each."""
@@ -67,7 +67,7 @@ class Projection:
     @property
     def floats(self) -> Numbers:
         """The weights as floats, which those of a file's blocks are made for this."""
-        if isinstance(self.weight, Blocks):
+        if isinstance(self.weight, (Blocks, Adapted)):
             return self.weight.floats()
         return as_floats(self.weight) if isinstance(self.weight, np.ndarray) else self.weight
 

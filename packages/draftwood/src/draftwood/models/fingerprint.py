@@ -45,6 +45,11 @@ class Fingerprint:
         )
 
 
+def adapter_of(model: Model) -> str:
+    """Mark of the adapter in a model's weights; empty for none."""
+    return getattr(model, "adapter", "")
+
+
 _FOUND: WeakKeyDictionary[Model, Fingerprint] = WeakKeyDictionary()
 
 

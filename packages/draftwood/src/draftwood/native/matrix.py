@@ -111,8 +111,38 @@ class Blocks:
 
 Weights = Any
 """Weights of a linear layer: [outputs inputs] numbers in an array, whose uint16 are the bits of
-bfloat16, or in a tensor, or ``Blocks``.
+bfloat16, or in a tensor, or ``Blocks``, or ``Adapted`` ones.
 """
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """A matrix with what an adapter adds to it, which is computed when it is packed.
+
+    Attributes:
+        base: as it is stored.
+        down: [rank inputs].
+        up: [outputs rank]; the product of both is added.
+    """
+
+    base: Weights
+    down: Float[np.ndarray, "rank inputs"]
+    up: Float[np.ndarray, "outputs rank"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.up), self.down.shape[1]
+
+    def __getitem__(self, outputs: Any) -> "Adapted":
+        """Some of the outputs, by their range or their numbers."""
+        return Adapted(self.base[outputs], self.down, self.up[outputs])
+
+    def floats(self) -> Float[np.ndarray, "outputs inputs"]:
+        """The sum, in float32."""
+        base = self.base
+        if isinstance(base, Blocks):
+            base = Matrix.pack(base, None, "float32").floats()
+        return as_floats(base) + self.up @ self.down
 
 
 class Matrix:
@@ -184,6 +214,8 @@ class Matrix:
             products: ``int8`` rounds rows to 8 bits, and floats likewise unless they lie on 16 even
                 steps; ``int4`` puts floats on 16 even steps; else the type of both.
         """
+        if isinstance(weights, Adapted):
+            weights = weights.floats()
         if isinstance(weights, Blocks):
             matrix, unfilled = cls.of_blocks(weights, bias, products)
             fill(unfilled)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import Model
 from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
 from draftwood.storage.atomic import write_file
@@ -78,7 +79,8 @@ class StoredPrior:
         """
         if self.folder is None:
             return None
-        return kept_for(kind, self.folder, self.before, *further)
+        own = filter(None, (adapter_of(self.model),))
+        return kept_for(kind, self.folder, self.before, *further, *own)
 
     def measure(self, seconds: float = float("inf")) -> BigramPrior:
         """Take the prior from the model, the first tokens first, and store it.

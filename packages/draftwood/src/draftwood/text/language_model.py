@@ -27,6 +27,7 @@ from draftwood.sampling_params import SamplingParams, sampling_params, takes_opt
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.stats import Step
 from draftwood.text.builder import StopStrings
+from draftwood.text.embeddings import TextEmbedder
 from draftwood.text.prompts import (
     Prompt,
     Tokens,
@@ -55,7 +56,7 @@ Drafting = One | Sequence[One] | None
 WHOLE_WITHIN = 0.05  # seconds of steps in a row of texts that are told as a whole
 
 
-class LanguageModel(InProcess):
+class LanguageModel(TextEmbedder, InProcess):
     """A model that writes faster and says the same.
 
     Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may
@@ -395,6 +396,7 @@ def load(
     dtype: Any = None,
     device: Any = None,
     cache: str | None = None,
+    adapter: str | Path | None = None,
     curve: Callable[[int], float] | None = None,
     tp: int = 1,
     tree: str | None = None,
@@ -419,6 +421,8 @@ def load(
         device: for instance ``cuda``; None takes CUDA where there is one, else the CPU.
         cache: ``int8`` rounds keys and values to 8 bits, on CPUs: less memory, and faster behind
             long texts. None keeps them in floats.
+        adapter: a LoRA adapter of PEFT, its folder or Hugging Face id, which is added to the
+            model's weights.
         curve: seconds of a forward pass by number of nodes, for methods that choose the size of
             their trees by it, for instance a ``Curve`` of ``draftwood.costs.curve``. None takes the
             one that ``draftwood tune`` or an earlier load stored, or measures it, which takes at
@@ -432,12 +436,13 @@ def load(
     Raises:
         TypeError: for a curve that is no function, and for parts of another type.
         ValueError: for unknown names, unsupported architectures, mismatched vocabularies, two draft
-            models of one kind, a head or datastore that is not whole or belongs to another model,
-            and a tree that the method cannot draw.
+            models of one kind, a head, datastore or adapter that is not whole or belongs to another
+            model, and a tree that the method cannot draw.
     """
     drafts = Drafts.of(draft_model, drafter)
     given: Any = {"model": model, "draft_model": drafts, "datastore": datastore, "tp": tp}
     given |= {"dtype": dtype, "device": device, "cache": cache}
+    given["adapter"] = None if adapter is None else str(adapter)
     names = ModelNames(**given)
     wanted = method or drafts.method  # refused before anything is loaded
     methods.require([wanted], names.given, overlap_of(overlap) is not None)

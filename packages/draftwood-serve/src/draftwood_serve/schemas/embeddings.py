@@ -1,0 +1,41 @@
+"""OpenAI's `/v1/embeddings` and Ollama's `/api/embed`."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from draftwood_serve.schemas.common import RequestBody
+from draftwood_serve.schemas.completions import TokenIds
+from draftwood_serve.schemas.ollama import OllamaOptions
+from draftwood_serve.settings import PROMPTS
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=PROMPTS)]
+Dimensions = Annotated[int, Field(ge=1)]
+
+
+class EmbeddingBody(RequestBody):
+    """Texts, or their token ids."""
+
+    input: (
+        Text
+        | Texts
+        | Annotated[TokenIds, Field(min_length=1)]
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=PROMPTS)]
+    )
+    model: Annotated[str, Field(max_length=1024)] | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Dimensions | None = None
+    pooling: Literal["mean", "last"] = "mean"
+
+
+class OllamaEmbedBody(RequestBody):
+    """Texts, cut to the model's context unless ``truncate`` is false."""
+
+    ignored: ClassVar[frozenset[str]] = frozenset({"keep_alive"})
+
+    model: Annotated[str, Field(max_length=1024)]
+    input: Text | Texts
+    truncate: bool = True
+    dimensions: Dimensions | None = None
+    options: OllamaOptions = Field(default_factory=OllamaOptions)

@@ -1,0 +1,163 @@
+"""Embeddings by OpenAI's and Ollama's endpoints, beside texts that are written."""
+
+import base64
+import threading
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import draftwood
+from draftwood.text.language_model import LanguageModel
+from local_server import NAME, RunningServer, running, wait_for
+
+PATH = "/v1/embeddings"
+TEXTS = ["why is the sky blue", "a", "because"]
+
+
+@pytest.fixture(scope="module")
+def lm(tiny: str) -> LanguageModel:
+    return draftwood.load(tiny, method="plain")
+
+
+def vectors(told: Any) -> np.ndarray:
+    assert told["object"] == "list"
+    assert told["model"] == NAME
+    assert [each["index"] for each in told["data"]] == list(range(len(told["data"])))
+    assert {each["object"] for each in told["data"]} == {"embedding"}
+    return np.array([each["embedding"] for each in told["data"]], np.float32)
+
+
+def test_a_text_a_list_and_token_ids_give_the_vectors_of_the_library(
+    server: RunningServer, lm: LanguageModel
+) -> None:
+    wanted = lm.embed(TEXTS)
+    told = server.post(PATH, model=NAME, input=TEXTS, user="someone")
+    assert np.allclose(vectors(told), wanted, atol=1e-6)
+    tokens = [lm.encode(each, raw=True) for each in TEXTS]
+    count = sum(map(len, tokens))
+    assert told["usage"] == {"prompt_tokens": count, "total_tokens": count}
+    assert np.allclose(vectors(server.post(PATH, input=TEXTS[0])), wanted[:1], atol=1e-6)
+    assert np.allclose(vectors(server.post(PATH, input=tokens)), wanted, atol=1e-6)
+    assert np.allclose(vectors(server.post(PATH, input=tokens[2])), wanted[2:], atol=1e-6)
+    last = vectors(server.post(PATH, input=TEXTS, pooling="last"))
+    assert np.allclose(last, lm.embed(TEXTS, pooling="last"), atol=1e-6)
+    assert np.abs(last - wanted)[0].max() > 0.01
+
+
+def test_numbers_in_base64_are_the_same_and_fewer_dimensions_have_length_1(
+    server: RunningServer, lm: LanguageModel
+) -> None:
+    told = server.post(PATH, input=TEXTS, encoding_format="base64")
+    sent = [base64.b64decode(each["embedding"]) for each in told["data"]]
+    assert np.allclose([np.frombuffer(each, "<f4") for each in sent], lm.embed(TEXTS), atol=1e-6)
+    short = vectors(server.post(PATH, input=TEXTS, dimensions=5))
+    part = lm.embed(TEXTS)[:, :5]
+    assert np.allclose(short, part / np.linalg.norm(part, axis=1, keepdims=True), atol=1e-5)
+
+
+def test_ollama_gets_them_in_its_form_and_cuts_long_texts(
+    server: RunningServer, lm: LanguageModel
+) -> None:
+    long = "abc" * 300
+    told = server.post("/api/embed", model=NAME, input=[*TEXTS, long], keep_alive="5m")
+    cut = lm.encode(long, raw=True)[: lm.model.context_length]
+    wanted = np.concatenate([lm.embed(TEXTS), lm.embed([cut])])
+    assert np.allclose(np.array(told["embeddings"]), wanted, atol=1e-6)
+    assert told["prompt_eval_count"] == sum(len(lm.encode(e, raw=True)) for e in TEXTS) + len(cut)
+    assert told["total_duration"] > 0
+    one = server.post("/api/embed", model=NAME, input="a", dimensions=4)["embeddings"]
+    assert np.array(one).shape == (1, 4)
+    response = server.client.post(
+        "/api/embed", json={"model": NAME, "input": long, "truncate": False}
+    )
+    assert response.status_code == 400
+    assert "shorten it" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ({"input": ""}, 400, "input"),
+        ({"input": []}, 400, "input"),
+        ({"input": ["a", ""]}, 400, "input"),
+        ({"input": [[]]}, 400, "text 0 is empty"),
+        ({"input": [10**6]}, 400, "token ids must be"),
+        ({"input": "a" * 600}, 400, "text 0 has 600 tokens, and the model takes 512"),
+        ({"input": "\ud800"}, 400, "unable to parse"),
+        ({"input": "a", "dimensions": 10**4}, 400, "dimensions is at most"),
+        ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format"),
+        ({"input": "a", "pooling": "max"}, 400, "pooling"),
+        ({"input": "a", "inputs": "b"}, 400, "there is no field inputs"),
+        ({"input": "a", "model": "other"}, 404, "is not served"),
+        ({"model": NAME}, 400, "input"),
+    ],
+)
+def test_wrong_requests_are_refused_in_one_line(
+    server: RunningServer, body: dict[str, Any], status: int, told: str
+) -> None:
+    message = server.refused(PATH, status, **body)["message"]
+    assert told in message
+    assert "\n" not in message
+    assert server.service.thread.call(lambda target: True).result(5)
+
+
+def test_texts_stay_the_same_while_others_are_embedded(tiny: str, lm: LanguageModel) -> None:
+    how: dict[str, Any] = {"max_tokens": 120, "temperature": 1.0, "seed": 3}
+    with running(tiny) as server:
+        wanted = server.text("hello", **how)
+        embedded, over = list[np.ndarray](), threading.Event()
+
+        def embed() -> None:
+            while not over.is_set():
+                embedded.append(vectors(server.post(PATH, input=TEXTS * 20)))
+
+        threads = [threading.Thread(target=embed) for _ in range(3)]
+        for each in threads:
+            each.start()
+        try:
+            texts = [server.text("hello", **how) for _ in range(3)]
+        finally:
+            over.set()
+            for each in threads:
+                each.join()
+        assert texts == [wanted] * 3
+        assert len(embedded) >= 3
+        assert all(np.allclose(each[:3], lm.embed(TEXTS), atol=1e-6) for each in embedded)
+        wait_for(server.idle)
+
+
+def test_of_too_many_one_is_sent_away(tiny: str) -> None:
+    with running(tiny, max_queue=0) as server:
+        hold, statuses = threading.Event(), list[int]()
+        server.service.thread.call(lambda target: hold.wait(20))
+
+        def ask() -> None:
+            statuses.append(server.client.post(PATH, json={"input": "a"}).status_code)
+            hold.set()
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert statuses == [429, 200]
+
+
+@pytest.mark.skipif(find_spec("openai") is None, reason="OpenAI's client is not installed")
+def test_openais_client_reads_them(server: RunningServer, lm: LanguageModel) -> None:
+    import openai
+
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none") as client:
+        told = client.embeddings.create(model=NAME, input=TEXTS)  # asks for base64 by itself
+    assert np.allclose([each.embedding for each in told.data], lm.embed(TEXTS), atol=1e-6)
+    assert told.usage.prompt_tokens > 0
+
+
+@pytest.mark.skipif(find_spec("ollama") is None, reason="Ollama's client is not installed")
+def test_ollamas_client_reads_them(server: RunningServer, lm: LanguageModel) -> None:
+    import ollama
+
+    told = ollama.Client(host=server.address).embed(model=NAME, input=TEXTS)
+    assert np.allclose(told.embeddings, lm.embed(TEXTS), atol=1e-6)
