@@ -226,7 +226,7 @@ def test_a_tag_may_be_left_out(server: RunningServer) -> None:
         ({"options": {"temperature": "warm"}}, "options.temperature"),
         ({"options": {"top_p": 0}}, "options.top_p"),
         ({"nonsense": 1}, "there is no field nonsense"),
-        ({"images": ["aGk="]}, "images are not supported"),
+        ({"images": ["aGk="]}, "does not support images"),
         ({"think": True}, "leave think out"),
         ({"format": "xml"}, "format"),
     ],

@@ -69,7 +69,7 @@ def test_a_bad_field_is_named(
         (
             "/v1/chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages.0.content",
+            "does not support images",
         ),
         ("/v1/chat/completions", {**CHAT, "tools": [TOOL], "tool_choice": "later"}, "tool_choice"),
         ("/v1/chat/completions", {**CHAT, "tools": [TOOL, TOOL]}, "different names"),

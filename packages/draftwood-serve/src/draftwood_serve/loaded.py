@@ -1,6 +1,6 @@
 """The model of a server, and the methods that its requests ask for."""
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,26 +26,37 @@ class LoadedTarget:
 
     Loaded and used by the thread that runs the model, as building a method may measure it.
 
+    Args:
+        settings: of the model.
+        turns: held while something is measured.
+
     Raises:
         ValueError: for unknown names and for methods that cannot be had.
     """
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, turns: AbstractContextManager[Any]) -> None:
         self.settings = settings
         self._require(settings.first_method)
         methods.require_tree([settings.first_method], settings.tree, settings.drafts.levels)
         self.plain = LanguageModel.of(settings.load(), "plain")
-        named = settings.first_method if settings.tree else settings.method
-        self.method = named or self.plain.models.default_method()
         self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
         self._with_trees: dict[tuple[str, str, str], LanguageModel] = {}  # the newest last
-        self.curve = self.plain.calibration.followed()
         self.learning: Learning | None = None
         self.idle_reason: str | None = None  # why it does not learn, though it was asked to
-        self.using("", Speculation())
+        with turns:
+            named = settings.first_method if settings.tree else settings.method
+            self.method = named or self.plain.models.default_method()
+            self.curve = self.plain.calibration.followed()
+            self.using("", Speculation())
         if settings.learn:
             self._start_learning()
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and answer: the model's, or fewer by ``--context``."""
+        known = (self.plain.model.context_length, self.settings.context)
+        return min((each for each in known if each is not None), default=None)
 
     def _start_learning(self) -> None:
         """Let the head of the server's method learn; where it cannot, texts are served as ever."""
@@ -98,16 +109,6 @@ class LoadedTarget:
         self._with_trees[key] = found
         while len(self._with_trees) > MOST_TREES:
             del self._with_trees[next(iter(self._with_trees))]
-        return found
-
-    @property
-    def recipes(self) -> list[methods.MethodSpec]:
-        """The methods that requests may ask for."""
-        found = []
-        for recipe in methods.known().values():
-            with suppress(ValueError):
-                self._require(recipe.name)
-                found.append(recipe)
         return found
 
     @property
@@ -173,6 +174,16 @@ def require_method(name: str, settings: ServeSettings) -> None:
             f"method {name!r} changes what the model would say; start the server with --inexact"
             " to allow that"
         )
+
+
+def known_methods(settings: ServeSettings) -> list[methods.MethodSpec]:
+    """The methods that requests may ask for."""
+    found = []
+    for recipe in methods.known().values():
+        with suppress(ValueError):
+            require_method(recipe.name, settings)
+            found.append(recipe)
+    return found
 
 
 def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:
