@@ -153,6 +153,8 @@ def _of_validation(error: RequestValidationError) -> ApiError:
         return ApiError(400, str(first["msg"]), context.get("name", param), "unsupported_parameter")
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"there is no field {param}", param, "unknown_parameter")
+    if first["type"] == "json_invalid":
+        return ApiError(400, "the body is not JSON; send one JSON object", None, "invalid_value")
     what = "the body" if param is None else param
     return ApiError(400, f"{what}: {one_line(ValueError(first['msg']))}", param, "invalid_value")
 

@@ -34,8 +34,9 @@ class SharedCache(Protocol):
         """Most tokens of prompt and answer; None for no limit."""
         ...
 
-    def curve(self, nodes: int, /) -> float:
-        """Seconds of a pass over so many tokens."""
+    @property
+    def curve(self) -> Callable[[int], float]:
+        """Seconds of a pass by its tokens."""
         ...
 
     def require_room(self, tokens: int) -> None:
@@ -117,7 +118,7 @@ class TextJob:
         choices: its texts in order, prompt by prompt.
         prompt_tokens: of all prompts, each counted once however many texts follow it.
         seed: of the first text.
-        plain_pass: seconds of a pass over one token.
+        curve: seconds of a pass by its tokens, as far as they are known.
         alone: whether no other text shared its passes, or ran between them.
         end: how it ended: finished, cancelled or failed; empty before.
         arrived, started, first_token, ended: seconds of ``time.perf_counter``; 0 before.
@@ -131,7 +132,7 @@ class TextJob:
     loop: asyncio.AbstractEventLoop
     speculation: Speculation
     arrived: float
-    plain_pass: float
+    curve: Callable[[int], float]
     alone: bool = True
     end: str = ""
     mailbox: Mailbox = field(default_factory=Mailbox)
@@ -223,7 +224,7 @@ def make_job(
         tasks += _tasks(lm, texts, most_texts)
     return TextJob(
         *(tasks, choices, prompt_tokens, seed, lm.method.name, loop, wanted.speculation, arrived),
-        plain_pass=cache.curve(1),
+        curve=cache.curve,
     )
 
 

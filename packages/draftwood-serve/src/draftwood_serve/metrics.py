@@ -185,7 +185,7 @@ def step_costs(job: TextJob, stats: Stats) -> StepCosts:
     """
     if not (job.alone and job.ended):
         return StepCosts.of(stats)
-    return StepCosts.of(stats, job.ended - job.first_token, job.plain_pass)
+    return StepCosts.of(stats, job.ended - job.first_token, job.curve(1))
 
 
 def _speculative(job: TextJob, stats: Stats) -> dict[str, Any]:

@@ -102,12 +102,13 @@ class ServedModel:
         """End its thread, and give its memory back."""
         if self.thread is None:
             return
-        await asyncio.get_running_loop().run_in_executor(None, self.thread.close)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.thread.close)
         self.thread = None
         del self.target, self.token_texts
         self.metrics.set_loaded(False)
-        gc.collect()  # models and their caches refer to each other
-        return_free_memory()
+        await loop.run_in_executor(None, gc.collect)  # a model and its caches refer to each other
+        await loop.run_in_executor(None, return_free_memory)
 
 
 class ServedModels:
