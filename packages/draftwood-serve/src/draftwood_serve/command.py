@@ -190,7 +190,6 @@ def serve(
       draftwood serve --model smollm2-135m --model qwen2.5-coder-0.5b --max-models 1
     """
     with _needing("serve"):
-        from draftwood_serve.access_log import ServerLog
         from draftwood_serve.settings import ServeSettings
         from draftwood_serve.settings import speculative_config as config_of
     if speculative_config is not None:
@@ -202,20 +201,11 @@ def serve(
         given |= config_of(speculative_config)
     settings = ServeSettings(**{**asdict(names), **given})
     every = [settings, *(replace(settings, **other) for other in others)]
-    if len(every) > 1 and (replicas is not None or settings.tp > 1 or settings.learn):
-        raise ValueError(
-            "--replicas, --tp and --learn are for a server of one model; leave out the others, or"
-            " start a server for each"
-        )
-    if replicas is not None and settings.learn:
-        raise ValueError("--learn is for one process; leave out --replicas")
-    if replicas is not None and settings.tp > 1:
-        raise ValueError("--replicas and --tp do not go together; leave one of them out")
-    if ray_address is not None and replicas is None:
-        raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
+    _check_processes(every, replicas, ray_address)
     for each in every:
         _check(each)
     with _needing("serve"):
+        from draftwood_serve.access_log import ServerLog
         from draftwood_serve.run import serve as run
     options.in_processes(settings)
     log = ServerLog(log_level, as_json, notes().color_system is not None, _line)
@@ -259,6 +249,24 @@ def _asked(model: str, models: tuple[str, ...]) -> list[str]:
 
 def _line(text: str) -> None:
     click.echo(text, err=True, color=True)  # whether there is colour was decided before
+
+
+def _check_processes(
+    every: "list[ServeSettings]", replicas: int | None, ray_address: str | None
+) -> None:
+    """Refuse options of several processes that do not go together."""
+    settings = every[0]
+    if len(every) > 1 and (replicas is not None or settings.tp > 1 or settings.learn):
+        raise ValueError(
+            "--replicas, --tp and --learn are for a server of one model; leave out the others, or"
+            " start a server for each"
+        )
+    if replicas is not None and settings.learn:
+        raise ValueError("--learn is for one process; leave out --replicas")
+    if replicas is not None and settings.tp > 1:
+        raise ValueError("--replicas and --tp do not go together; leave one of them out")
+    if ray_address is not None and replicas is None:
+        raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
 
 
 def _check(settings: "ServeSettings") -> None:

@@ -4,8 +4,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
-from draftwood import methods
-from draftwood.engine import Limits
+from draftwood import engine, methods
 from draftwood.learning.learning import Learning
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -118,10 +117,10 @@ class LoadedTarget:
         return model.instructions if isinstance(model, NativeModel) else None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> engine.Limits:
         """Limits of the batch, by the costs of passes here."""
         settings = self.settings
-        return Limits(settings.max_batch).paced(self.curve, settings.max_step_ms / 1e3)
+        return engine.Limits(settings.max_batch).paced(self.curve, settings.max_step_ms / 1e3)
 
     def _limit_cache(self, model: Model) -> Prefixes | None:
         """Bound the cache, which then keeps prefixes too; None for a cache without blocks."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from draftwood.cli.step_view import StepCosts
 from draftwood.learning.learning import Learning
-from draftwood.stats import Stats, Step
+from draftwood.stats import Stats, Step, StepCosts
 from draftwood_serve.jobs import TextJob
 
 POSITIONS = 16  # with acceptance counts of their own; the last one holds all further ones
@@ -184,8 +183,8 @@ def step_costs(job: TextJob, stats: Stats) -> StepCosts:
         stats: of all its texts.
     """
     if not (job.alone and job.ended):
-        return StepCosts.of(stats)
-    return StepCosts.of(stats, job.ended - job.first_token, job.curve(1))
+        return stats.costs()
+    return stats.costs(job.ended - job.first_token, job.curve(1))
 
 
 def _speculative(job: TextJob, stats: Stats) -> dict[str, Any]:

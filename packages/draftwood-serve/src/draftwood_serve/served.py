@@ -20,7 +20,7 @@ POLL_SECONDS = 0.02
 """Between looks at a model that is to leave, and still runs texts."""
 
 
-class Asking(Protocol):
+class ModelHolder(Protocol):
     """A request for a model.
 
     Attributes:
@@ -126,7 +126,7 @@ class ServedModels:
     def __init__(
         self,
         settings: Sequence[ServeSettings],
-        open: Collection[Asking],
+        open: Collection[ModelHolder],
         say: Callable[[str], None],
     ) -> None:
         self.families, self.open, self.say = MetricFamilies(), open, say
@@ -165,7 +165,7 @@ class ServedModels:
         """True if a request needs the model in memory."""
         return any(each.holds and each.model is model for each in self.open)
 
-    async def hold(self, request: Asking) -> None:
+    async def hold(self, request: ModelHolder) -> None:
         """Wait until a request's model is in memory, where it stays for the request.
 
         Raises:

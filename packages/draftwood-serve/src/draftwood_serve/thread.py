@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from time import perf_counter
 from typing import Any, TypeVar
 
-from draftwood.engine import Scheduler
+from draftwood import engine
 from draftwood.learning.learning import Learning
 from draftwood.stats import Step
 from draftwood_serve.errors import ApiError, broken
@@ -96,7 +96,7 @@ class ModelThread:
     def _put(self, call: Callable[[], None]) -> None:
         """Have the thread make a call as soon as the pass under way ends."""
         self._inbox.put(call)
-        Scheduler.interrupt()
+        engine.Scheduler.interrupt()
 
     # for the thread itself
 
@@ -109,7 +109,7 @@ class ModelThread:
             return
         self._loaded.set_result(target)
         self._learn_by(target.learning)
-        with closing(Scheduler(limits)) as self._batch:
+        with closing(engine.Scheduler(limits)) as self._batch:
             while not self._ending:
                 self._hear()
                 self._admit()

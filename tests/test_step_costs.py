@@ -1,9 +1,8 @@
-"""Time of steps by part, in words."""
+"""Costs of steps by part, in words."""
 
 import pytest
 
-from draftwood.cli.step_view import CURES, StepCosts
-from draftwood.stats import Stats
+from draftwood.stats import CURES, Stats
 
 
 def stats_of(tokens: int, drafted: int, draft: float, target: float) -> Stats:
@@ -12,7 +11,7 @@ def stats_of(tokens: int, drafted: int, draft: float, target: float) -> Stats:
 
 
 def test_a_step_is_told_by_part() -> None:
-    (line,) = StepCosts.of(stats_of(11, 0, 0.0, 0.9), wall=1.25).lines
+    (line,) = stats_of(11, 0, 0.0, 0.9).costs(wall=1.25).lines
     assert line == (
         "a step: model 90.00 ms (72%), drafting 0.00 ms (0%), verifying 10.00 ms (8%),"
         " the rest 25.00 ms (20%)"
@@ -20,7 +19,7 @@ def test_a_step_is_told_by_part() -> None:
 
 
 def test_without_a_clock_the_rest_is_left_out() -> None:
-    (line,) = StepCosts.of(stats_of(11, 0, 0.0, 0.9), plain_pass=0.1).lines
+    (line,) = stats_of(11, 0, 0.0, 0.9).costs(plain_pass=0.1).lines
     assert "the rest" not in line
 
 
@@ -32,14 +31,14 @@ def test_without_a_clock_the_rest_is_left_out() -> None:
     ],
 )
 def test_drafts_are_weighed_against_plain_passes(tokens: int, verdict: str) -> None:
-    lines = StepCosts.of(stats_of(tokens, 30, 0.2, 1.2), plain_pass=0.1).lines
+    lines = stats_of(tokens, 30, 0.2, 1.2).costs(plain_pass=0.1).lines
     assert lines[1].startswith(verdict)
     assert "1.20, drafting 0.20, verifying 0.10)" in lines[1]
     assert f": {(tokens - 1) / 15:.2f} times plain decoding" in lines[1]
 
 
 def test_a_text_of_its_prompts_token_alone_has_no_steps() -> None:
-    assert StepCosts.of(Stats(tokens=1, prefills=1)).lines == []
+    assert Stats(tokens=1, prefills=1).costs().lines == []
 
 
 @pytest.mark.parametrize(
@@ -57,10 +56,10 @@ def test_what_would_make_drafts_pay_is_told(
 ) -> None:
     stats = Stats(13, 1, 10, 30, accepted, seconds={"prefill": 9.0, **seconds})
     wall = stats.decode_seconds + (0.9 if cause == "rest" else 0.0)
-    told = StepCosts.of(stats, wall, plain_pass=0.1).lines[1]
+    told = stats.costs(wall, plain_pass=0.1).lines[1]
     assert told.endswith(f"; {CURES[cause]}")
 
 
 def test_drafts_that_pay_need_no_cure() -> None:
     stats = stats_of(31, 30, 0.2, 1.2)
-    assert StepCosts.of(stats, plain_pass=0.1).lines[1].endswith("times plain decoding")
+    assert stats.costs(plain_pass=0.1).lines[1].endswith("times plain decoding")
