@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from draftwood_serve.access_log import ServerLog
 from draftwood_serve.affinity import ReplicaLoad
 from draftwood_serve.replica import ReplicaFacts
 from draftwood_serve.router import Router, RunningReplica
@@ -53,7 +54,7 @@ def front(*addresses: str, drain_seconds: float = 0.5, **settings: Any) -> Itera
     told = ServeSettings(port=0, **settings)
     replicas = FewReplicas.at(*addresses)
     router = Router(replicas, told)
-    server = server_of(router, router, told, lambda line: None, drain_seconds)
+    server = server_of(router, router, told, ServerLog(), drain_seconds)
     bound = bind("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()

@@ -3,14 +3,17 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from draftwood.testing import tiny_llama
+from draftwood_serve.access_log import ServerLog
+from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.run import DrainingServer, address_of, bind, make_server
 from draftwood_serve.service import TextService
 from draftwood_serve.settings import ServeSettings
@@ -71,14 +74,25 @@ class RunningServer:
             assert lines.pop() == "data: [DONE]"
         return [json.loads(line.removeprefix("data: ")) for line in lines]
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, model: str = NAME) -> float:
         """A number of /metrics."""
         lines = self.client.get("/metrics").text.splitlines()
-        (line,) = [line for line in lines if line.startswith(f"draftwood:{name} ")]
+        found = f'draftwood:{name}{{model="{model}"}} '
+        (line,) = [line for line in lines if line.startswith(found)]
         return float(line.split()[-1])
 
+    @property
+    def target(self) -> LoadedTarget:
+        """The first model."""
+        return self.service.models.first.target
+
+    @property
+    def running_texts(self) -> int:
+        """Texts that the first model writes."""
+        return self.service.models.first.running.running_texts
+
     def idle(self) -> bool:
-        return not self.service.open and not self.service.thread.running_texts
+        return not self.service.open and not self.running_texts
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -90,13 +104,21 @@ def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 @contextmanager
-def running(model: str, drain_seconds: float = 0.5, **settings: Any) -> Iterator[RunningServer]:
+def running(
+    model: str,
+    drain_seconds: float = 0.5,
+    others: Sequence[str] = (),
+    log: ServerLog | None = None,
+    **settings: Any,
+) -> Iterator[RunningServer]:
     """A server that takes requests."""
     settings = {"method": "auto", "served_names": (NAME,), **settings}
-    service = TextService(ServeSettings(model=model, port=0, **settings))
+    made = ServeSettings(model=model, port=0, **settings)
+    several = [replace(made, model=each, served_names=(Path(each).name,)) for each in others]
+    service = TextService(made, several, (log or ServerLog()).note)
     service.load()
     bound = bind("127.0.0.1", 0)
-    server = make_server(service, lambda line: None, drain_seconds)
+    server = make_server(service, log or ServerLog(), drain_seconds)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
     try:

@@ -4,15 +4,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from draftwood_serve.aggregate import AggregatedMetrics
-from draftwood_serve.metrics import Metrics
+from draftwood_serve.metrics import MetricFamilies, Metrics
 
 
 def page(tokens: int, running: int, seconds: float) -> str:
-    metrics = Metrics()
-    metrics.count(cast(Any, SimpleNamespace(tokens=[1] * tokens, drafted=3, accepted=2)))
+    families = MetricFamilies()
+    metrics = Metrics(families, "m")
+    metrics.count(
+        cast(Any, SimpleNamespace(tokens=[1] * tokens, drafted=3, accepted=2, seconds={}))
+    )
     metrics.load(running, 0)
     metrics.step(seconds)
-    return metrics.page().decode()
+    return families.page().decode()
 
 
 def values(told: bytes) -> dict[str, float]:
@@ -22,13 +25,15 @@ def values(told: bytes) -> dict[str, float]:
 
 def test_everything_is_summed() -> None:
     told = values(AggregatedMetrics().page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 4))
-    assert told["draftwood:generation_tokens_total"] == 12
-    assert told["draftwood:texts_running"] == 3
-    assert told['draftwood:spec_decode_num_accepted_tokens_per_pos_total{position="1"}'] == 2
-    assert told["draftwood:step_seconds_count"] == 2
-    assert told['draftwood:step_seconds_bucket{le="0.001"}'] == 1
-    assert told['draftwood:step_seconds_bucket{le="+Inf"}'] == 2
-    assert round(told["draftwood:step_seconds_sum"], 6) == 0.011
+    assert told['draftwood:generation_tokens_total{model="m"}'] == 12
+    assert told['draftwood:texts_running{model="m"}'] == 3
+    assert (
+        told['draftwood:spec_decode_num_accepted_tokens_per_pos_total{model="m",position="1"}'] == 2
+    )
+    assert told['draftwood:step_seconds_count{model="m"}'] == 2
+    assert told['draftwood:step_seconds_bucket{le="0.001",model="m"}'] == 1
+    assert told['draftwood:step_seconds_bucket{le="+Inf",model="m"}'] == 2
+    assert round(told['draftwood:step_seconds_sum{model="m"}'], 6) == 0.011
     assert told["draftwood:replicas"] == 2
     assert told["draftwood:replica_restarts_total"] == 4
     assert not [name for name in told if "_created" in name]
@@ -50,15 +55,15 @@ def test_counters_of_a_replica_that_ended_stay() -> None:
     metrics.page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 0)
     for _ in range(2):
         told = values(metrics.page({1: page(8, 1, 0.01), 2: page(1, 1, 0.5)}, [1, 2], 1))
-        assert told["draftwood:generation_tokens_total"] == 5 + 8 + 1
-        assert told["draftwood:texts_running"] == 2
-        assert told["draftwood:step_seconds_count"] == 3
-    assert values(metrics.page({}, [], 3))["draftwood:generation_tokens_total"] == 14
+        assert told['draftwood:generation_tokens_total{model="m"}'] == 5 + 8 + 1
+        assert told['draftwood:texts_running{model="m"}'] == 2
+        assert told['draftwood:step_seconds_count{model="m"}'] == 3
+    assert values(metrics.page({}, [], 3))['draftwood:generation_tokens_total{model="m"}'] == 14
 
 
 def test_a_replica_that_does_not_answer_counts_as_before() -> None:
     metrics = AggregatedMetrics()
     metrics.page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 0)
     told = values(metrics.page({1: page(9, 1, 0.01)}, [0, 1], 0))
-    assert told["draftwood:generation_tokens_total"] == 14
+    assert told['draftwood:generation_tokens_total{model="m"}'] == 14
     assert told["draftwood:replicas"] == 2

@@ -215,7 +215,7 @@ def test_a_request_chooses_its_tree(server: RunningServer) -> None:
 
 
 def test_trees_of_requests_do_not_pile_up(server: RunningServer) -> None:
-    target = server.service.target
+    target = server.target
     for length in range(1, MOST_TREES + 5):
         target.using("", Speculation("recycling", tree=str(length)))
     assert len(target._with_trees) == MOST_TREES

@@ -100,7 +100,7 @@ def test_wrong_requests_are_refused_in_one_line(
     message = server.refused(PATH, status, **body)["message"]
     assert told in message
     assert "\n" not in message
-    assert server.service.thread.call(lambda target: True).result(5)
+    assert server.service.models.first.running.call(lambda target: True).result(5)
 
 
 def test_texts_stay_the_same_while_others_are_embedded(tiny: str, lm: LanguageModel) -> None:
@@ -129,9 +129,9 @@ def test_texts_stay_the_same_while_others_are_embedded(tiny: str, lm: LanguageMo
 
 
 def test_of_too_many_one_is_sent_away(tiny: str) -> None:
-    with running(tiny, max_queue=0) as server:
+    with running(tiny, max_queue=0, max_batch=1) as server:
         hold, statuses = threading.Event(), list[int]()
-        server.service.thread.call(lambda target: hold.wait(20))
+        server.service.models.first.running.call(lambda target: hold.wait(20))
 
         def ask() -> None:
             statuses.append(server.client.post(PATH, json={"input": "a"}).status_code)

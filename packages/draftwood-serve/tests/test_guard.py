@@ -111,6 +111,50 @@ def test_bodies_are_json_and_not_too_large() -> None:
     assert ask(guard, headers=long).status_code == 431
 
 
+CURL = {"content-type": "application/x-www-form-urlencoded", "user-agent": "curl/8.5.0"}
+
+
+@pytest.mark.parametrize("kind", [CURL["content-type"], "text/plain", ""])
+def test_ollamas_paths_take_what_curl_sends(kind: str) -> None:
+    guard = Guard(echo, ServeSettings())
+    headers = {**CURL, "content-type": kind}
+    assert ask(guard, "POST", "/api/chat", headers=headers, content=b"{}").text == ":2"
+    assert ask(guard, "POST", "/v1/chat/completions", headers=headers, content=b"{}").is_error
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:8000"},  # the page itself sends JSON
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "none"},
+        {"sec-fetch-mode": "no-cors"},
+        {"sec-ch-ua": '"Chromium"'},
+        {"referer": "https://evil.example/"},
+        {"cookie": "a=b"},
+        {"user-agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/60.0"},
+    ],
+)
+def test_a_page_cannot_send_what_curl_may(trace: dict[str, str]) -> None:
+    guard = Guard(echo, ServeSettings())
+    for path in ("/api/chat", "/api/generate"):
+        response = ask(guard, "POST", path, headers={**CURL, **trace}, content=b"{}")
+        assert response.status_code in (403, 415)
+
+
+def test_the_body_of_curl_is_told_as_json() -> None:
+    kinds: list[Any] = []
+
+    async def heard(scope: Any, receive: Any, send: Any) -> None:
+        kinds.extend(value for name, value in scope["headers"] if name == b"content-type")
+        await echo(scope, receive, send)
+
+    ask(Guard(heard, ServeSettings()), "POST", "/api/chat", headers=CURL, content=b"{}")
+    assert kinds == [b"application/json"]
+
+
 def run_with(guard: Guard, receive: Callable[[], Awaitable[Any]]) -> list[Any]:
     sent: list[Any] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from draftwood_serve import thread as serve_thread
-from draftwood_serve.metrics import Metrics
+from draftwood_serve.metrics import MetricFamilies, Metrics
 from draftwood_serve.settings import ServeSettings
 from draftwood_serve.thread import ModelThread
 
@@ -27,7 +27,7 @@ class Doubted:
 
 
 def idle_thread(is_doubtful: bool, done: list[str]) -> tuple[ModelThread, Doubted]:
-    made = ModelThread(ServeSettings(model="none"), Metrics())
+    made = ModelThread(ServeSettings(model="none"), Metrics(MetricFamilies(), "none"))
     found = Doubted(is_doubtful, lambda: made._inbox.put(lambda: done.append("request")))
     loaded: Any = SimpleNamespace(plain=SimpleNamespace(calibration=found))
     made._loaded.set_result(loaded)

@@ -47,7 +47,7 @@ def test_who_leaves_gives_the_place_back_within_two_steps(
     slow: RunningServer, stream: bool, killed: bool
 ) -> None:
     connections = [send(slow, **LONG, stream=stream) for _ in range(2)]
-    wait_for(lambda: slow.service.thread.running_texts == 2)
+    wait_for(lambda: slow.running_texts == 2)
     for connection in connections:
         kill(connection) if killed else connection.close()
     wait_for(slow.idle, 5)
@@ -58,7 +58,7 @@ def test_who_leaves_gives_the_place_back_within_two_steps(
 
 def test_who_leaves_while_waiting_is_never_run(slow: RunningServer) -> None:
     connections = [send(slow, **LONG) for _ in range(2)]
-    wait_for(lambda: slow.service.thread.running_texts == 2)
+    wait_for(lambda: slow.running_texts == 2)
     third = send(slow, **LONG)
     wait_for(lambda: len(slow.service.open) == 3)
     kill(third)
@@ -72,7 +72,7 @@ def test_too_many_are_sent_away_and_told_when_to_come_back(slow: RunningServer) 
     for _ in range(3):
         slow.text("go", max_tokens=4)
     connections = [send(slow, **LONG) for _ in range(3)]
-    wait_for(lambda: len(slow.service.open) == 3 and slow.service.thread.running_texts == 2)
+    wait_for(lambda: len(slow.service.open) == 3 and slow.running_texts == 2)
     response = slow.client.post("/v1/completions", json=LONG)
     assert response.status_code == 429
     assert response.json()["error"]["code"] == "rate_limit_exceeded"
@@ -88,7 +88,7 @@ def test_first_come_is_first_served(slow: RunningServer) -> None:
     order: list[int] = []
     with ThreadPoolExecutor(3) as pool:
         blockers = [send(slow, **LONG) for _ in range(2)]
-        wait_for(lambda: slow.service.thread.running_texts == 2)
+        wait_for(lambda: slow.running_texts == 2)
 
         def ask(number: int) -> None:
             slow.text("go", max_tokens=800)
@@ -156,7 +156,7 @@ MESSAGE = {"role": "user", "content": "go"}
 def test_a_server_that_stops_lets_short_requests_end(tiny: str) -> None:
     with running(tiny, drain_seconds=20.0) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.text, "go", max_tokens=400)
-        wait_for(lambda: server.service.thread.running_texts == 1)
+        wait_for(lambda: server.running_texts == 1)
         server.server.handle_exit(15, None)
         assert len(asked.result(20)) == 400
         wait_for(lambda: server.server.should_exit, 5)

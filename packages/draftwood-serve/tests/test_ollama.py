@@ -226,7 +226,7 @@ def test_a_tag_may_be_left_out(server: RunningServer) -> None:
         ({"options": {"temperature": "warm"}}, "options.temperature"),
         ({"options": {"top_p": 0}}, "options.top_p"),
         ({"nonsense": 1}, "there is no field nonsense"),
-        ({"images": ["aGk="]}, "images are not supported"),
+        ({"images": ["aGk="]}, "does not support images"),
         ({"think": True}, "leave think out"),
         ({"format": "xml"}, "format"),
     ],
@@ -247,8 +247,8 @@ def test_other_faults_are_told_in_one_line(server: RunningServer) -> None:
     assert "fill" in refused(server, "/api/generate", 400, suffix="b", **ask)
     assert "there is no POST /api/push" in refused(server, "/api/push", 404)
     response = server.client.post("/api/chat", content=b"model=a")
-    assert response.status_code == 415
-    assert "send JSON" in response.json()["error"]
+    assert response.status_code == 400
+    assert "not JSON" in response.json()["error"]
 
 
 @pytest.fixture(scope="module")

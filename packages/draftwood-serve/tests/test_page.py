@@ -5,11 +5,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local_server import RunningServer, running, wait_for
+from local_server import RunningServer, running, save_tiny, wait_for
 from streamed import EVIL, streamed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -448,3 +449,38 @@ def test_the_key_is_asked_for_and_kept_in_memory_alone(visit: Open, tiny: str) -
         assert kept[1:] == [{}, ""]
         page.reload()
         expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def test_a_model_is_chosen_and_loaded_when_it_is_asked(
+    visit: Open, tiny: str, tmp_path: Path
+) -> None:
+    other = save_tiny(tmp_path / "other", layers=1)
+    with running(tiny, others=[other]) as several:
+        page = visit(several.address)
+        options = page.locator("#model option")
+        expect(options).to_have_text(["tiny", "other (not loaded yet)"])
+        page.locator("#model").select_option("other")
+        with page.expect_request(COMPLETIONS) as heard:
+            ask(page, "abcabc", tokens=9)
+        assert heard.value.post_data_json["model"] == "other"
+        expect(page.locator(".turn .measures")).to_contain_text("seed")
+        expect(options).to_have_text(["tiny", "other"])
+        assert several.metric("generation_tokens_total", "other") == 9
+
+
+def test_one_model_needs_no_choice(visit: Open) -> None:
+    page = visit()
+    expect(page.locator("#serving")).to_contain_text("tiny on ")
+    expect(page.locator("#model")).to_be_hidden()
+
+
+def test_a_turn_says_where_its_time_went(visit: Open) -> None:
+    page = visit()
+    ask(page, "abcabcabcabc")
+    costs = page.locator(".turn .costs")
+    costs.locator("summary").click()
+    expect(costs.locator("p")).to_have_text(
+        re.compile(r"^A pass took: model \d+\.\d ms, drafting ")
+    )
+    page.reload()
+    expect(page.locator(".turn .costs summary")).to_be_visible()  # it is kept with the turn

@@ -69,7 +69,7 @@ def test_a_bad_field_is_named(
         (
             "/v1/chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages.0.content",
+            "does not support images",
         ),
         ("/v1/chat/completions", {**CHAT, "tools": [TOOL], "tool_choice": "later"}, "tool_choice"),
         ("/v1/chat/completions", {**CHAT, "tools": [TOOL, TOOL]}, "different names"),
@@ -161,3 +161,23 @@ def test_models_and_health_are_told(server: RunningServer) -> None:
     assert card["max_model_len"] == 512
     assert server.client.get("/v1/models/tiny").json() == card
     assert server.client.get("/health").json() == {"status": "ok"}
+
+
+PARTS = [("image_url", "images"), ("input_audio", "sounds"), ("file", "files")]
+
+
+@pytest.mark.parametrize(("kind", "what"), PARTS)
+def test_parts_that_are_no_text_are_refused_in_words(
+    server: RunningServer, kind: str, what: str
+) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": kind, kind: {"url": "data:"}}]
+    body = {"messages": [{"role": "user", "content": parts}]}
+    error = server.refused("/v1/chat/completions", 400, **body)
+    assert error["message"].startswith(f"this server does not support {what}, ")
+    assert (error["code"], error["param"]) == ("unsupported_parameter", "messages.0.content")
+
+
+def test_images_of_responses_are_refused_in_words(server: RunningServer) -> None:
+    item = {"role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}
+    error = server.refused("/v1/responses", 400, input=[item])
+    assert "does not support images" in error["message"]

@@ -326,7 +326,9 @@ def test_nothing_is_lost_or_mixed_when_a_replica_is_killed(
         counted = metrics(client)
         assert counted["draftwood:replica_restarts_total"] == 1
         assert counted["draftwood:replicas"] == 2
-        wait_for(lambda: metrics(client)["draftwood:texts_running"] == 0, 10)  # it left
+        wait_for(
+            lambda: metrics(client)['draftwood:texts_running{model="smollm2-135m"}'] == 0, 10
+        )  # it left
 
 
 def metrics(client: httpx.Client) -> dict[str, float]:

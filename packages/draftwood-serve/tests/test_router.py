@@ -82,7 +82,7 @@ def test_who_leaves_is_forgotten_by_the_replica_too(endless: str) -> None:
         with found.client.stream("POST", "/v1/completions", json=body) as answer:
             line = next(answer.iter_lines())
             assert '"choices"' in line, line
-            wait_for(lambda: one.service.thread.running_texts == 1, 5)
+            wait_for(lambda: one.running_texts == 1, 5)
         wait_for(one.idle, 10)
         wait_for(lambda: not found.router.open)
         body["stream"] = False
@@ -141,7 +141,11 @@ def test_metrics_are_summed(two: Two) -> None:
     found, one, other = two
     completion(found.client, prompt="a", max_tokens=3)
     lines = found.client.get("/metrics").text.splitlines()
-    (summed,) = [line for line in lines if line.startswith("draftwood:generation_tokens_total ")]
+    (summed,) = [
+        line
+        for line in lines
+        if line.startswith('draftwood:generation_tokens_total{model="tiny"} ')
+    ]
     assert float(summed.split()[1]) == sum(
         server.metric("generation_tokens_total") for server in (one, other)
     )

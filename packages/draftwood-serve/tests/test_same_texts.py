@@ -63,7 +63,7 @@ def test_texts_are_the_same_in_any_company(tmp_path: Path, dtype: str) -> None:
             neighbours = beside_leavers(server, pool, wanted)
         assert neighbours == alone
         wait_for(server.idle)
-        block = server.service.target.plain.model.pool.block_bytes
+        block = server.target.plain.model.pool.block_bytes
     # a cache that holds the longest text and little more: most texts give way on their way
     with running(
         target, draft_model=draft, dtype=dtype, max_batch=16, cache_memory=20 * block

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,8 +15,10 @@ from openai import OpenAI
 
 from checkout import PYTHONPATH
 from draftwood.cli.main import main
-from draftwood_serve import command
+from draftwood_serve import command, run
 from draftwood_serve.settings import ServeSettings
+
+TWO = ["--model", "smollm2-135m", "--model", "stories-15m"]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,13 @@ from draftwood_serve.settings import ServeSettings
         (["--speculative-config", "{"], "not JSON"),
         (["--speculative-config", "{}", "--method", "plain"], "one or the other"),
         (["--host", "no.such.host.invalid", "--api-key", "k"], "there is no address"),
+        (["--model", "nosuchmodel"], "no model is named 'nosuchmodel'"),
+        (["smollm2-135m", "--model", "nosuchmodel"], "no model is named 'nosuchmodel'"),
+        ([*TWO, "--replicas", "2"], "are for a server of one model"),
+        ([*TWO, "--learn"], "are for a server of one model"),
+        ([*TWO, "--draft-model", "third=x"], "no model is named 'third=x'"),
+        ([*TWO, "--draft-model", "smollm2-135m-eagle", "--method", "rsd-s"], "--draft-model"),
+        ([*TWO, "--served-model-name", "stories-15m"], "two models have one name"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(arguments: list[str], what: str) -> None:
@@ -35,6 +45,36 @@ def test_what_cannot_be_served_is_said_in_a_line(arguments: list[str], what: str
     assert result.exit_code == 2
     assert what in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "configured", "served"),
+    [
+        ([], None, ["smollm2-135m"]),
+        (["a"], None, ["a"]),
+        (["a", "--model", "b", "--model", "a"], None, ["a", "b"]),
+        (["--model", "b", "--model", "c"], None, ["b", "c"]),
+        ([], "x", ["x"]),
+        (["a"], "x", ["a"]),  # what is typed wins
+        (["--model", "b"], "x", ["b"]),
+    ],
+)
+def test_models_are_the_positional_one_and_further_ones(
+    typed: list[str],
+    configured: str | None,
+    served: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("" if configured is None else f'model = "{configured}"\n')
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(path))
+    found: list[str] = []
+    monkeypatch.setattr(command, "_check", lambda settings: found.append(settings.model))
+    monkeypatch.setattr(run, "serve", lambda *given: None)
+    result = CliRunner().invoke(main, ["serve", *typed])
+    assert result.exit_code == 0, result.stderr
+    assert found == served
 
 
 def test_a_head_that_the_method_leaves_aside_is_named(capsys: pytest.CaptureFixture[str]) -> None:

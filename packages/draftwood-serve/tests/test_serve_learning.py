@@ -66,7 +66,7 @@ def test_texts_stay_and_metrics_tell_what_is_learnt(
         assert "learning" not in plain.client.get("/metrics").text
     folder = tmp_path / "learnt"
     with running(model, draft_model=(head,), learn=True, learn_to=folder) as server:
-        learning = server.service.target.learning
+        learning = server.target.learning
         assert learning is not None
         learning.round_rows, learning.least_judged = 60, 1
         assert texts_of(server) == wanted
@@ -85,7 +85,7 @@ def test_a_missing_trainer_leaves_the_server_as_it_is(
 ) -> None:
     monkeypatch.setattr(learners, "entry_points", lambda group: ())
     with running(model, draft_model=(head,), learn=True) as server:
-        target = server.service.target
+        target = server.target
         assert target.learning is None
         assert "pip install 'draftwood[train]'" in (target.idle_reason or "")
         assert "\n" not in (target.idle_reason or "")
@@ -95,10 +95,10 @@ def test_a_missing_trainer_leaves_the_server_as_it_is(
 def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: None) -> None:
     keys: dict[str, Any] = {"api_keys": ("one", "two")}
     with running(model, draft_model=(head,), learn=True, **keys) as server:
-        assert server.service.target.learning is None
-        assert "--learn-key" in (server.service.target.idle_reason or "")
+        assert server.target.learning is None
+        assert "--learn-key" in (server.target.idle_reason or "")
     with running(model, draft_model=(head,), learn=True, learn_key="two", **keys) as server:
-        learning = server.service.target.learning
+        learning = server.target.learning
         assert learning is not None
         learning.least_judged = 1
         for key, count in (("one", 0), ("two", 1), ("two", 2)):
@@ -107,7 +107,7 @@ def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: 
             wait_for(server.idle)
             wait_for(lambda count=count: learning.status.texts == count)
         learning.catch_up()
-        learnt, known = learning.trained, server.service.target._known
+        learnt, known = learning.trained, server.target._known
         heads = {owner: lm.method.drafter.learnable for (owner, _), lm in known.items()}
         assert heads["1"] is learnt
         assert heads["0"] is not learnt

@@ -1,5 +1,6 @@
 """Prefixes, and a cache that is full, as clients see them."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -59,4 +60,4 @@ def test_a_cache_of_nothing_is_refused(tiny: str) -> None:
     from draftwood_serve.settings import ServeSettings
 
     with pytest.raises(ValueError, match="holds next to nothing"):
-        LoadedTarget(ServeSettings(model=tiny, cache_memory=100))
+        LoadedTarget(ServeSettings(model=tiny, cache_memory=100), nullcontext())

@@ -120,3 +120,30 @@ def test_who_does_not_ask_for_trees_gets_none(server: RunningServer, trace: bool
 def test_other_values_are_refused(server: RunningServer, trace: Any) -> None:
     refused = server.refused(CHAT, 400, **ASKED, speculative={"trace": trace})
     assert "speculative" in refused["param"]
+
+
+def test_answers_say_where_time_went_and_whether_drafts_paid(server: RunningServer) -> None:
+    metrics = server.post("/v1/completions", prompt="abab" * 9, max_tokens=40)["metrics"]
+    parts, steps = metrics["step_ms"], metrics["speculative_decoding"]["num_spec_steps"]
+    assert set(parts) == {"target", "draft", "verify", "rest"}
+    assert min(parts.values()) >= 0
+    assert sum(parts.values()) * steps >= 0.5 * metrics["generation_time_ms"]
+    drafted = metrics["speculative_decoding"]["num_draft_tokens"]
+    assert (metrics["drafts"] is None) is not bool(drafted)
+    plain = {"prompt": "a", "max_tokens": 8, "speculative": False}
+    assert server.post("/v1/completions", **plain)["metrics"]["drafts"] is None
+    (last,) = server.stream("/v1/completions", prompt="abab", max_tokens=9)[-1:]
+    assert last["metrics"]["step_ms"]["target"] > 0
+
+
+def test_texts_that_shared_passes_leave_the_verdict_out(server: RunningServer) -> None:
+    body = {"prompt": "abab" * 9, "max_tokens": 40, "n": 3}
+    metrics = server.post("/v1/completions", **body)["metrics"]
+    assert set(metrics["step_ms"]) == {"target", "draft", "verify"}
+    assert metrics["drafts"] is None
+
+
+def test_a_text_without_steps_has_no_costs(server: RunningServer) -> None:
+    metrics = server.post("/v1/completions", prompt="ab", max_tokens=1)["metrics"]
+    assert metrics["step_ms"] is None
+    assert metrics["drafts"] is None

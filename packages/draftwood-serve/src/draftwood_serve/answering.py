@@ -8,27 +8,28 @@ from starlette.responses import Response
 
 from draftwood_serve.errors import ApiError, json_response
 from draftwood_serve.formats.answers import AnswerTo
-from draftwood_serve.jobs import TextRequest
-from draftwood_serve.service import TextService
+from draftwood_serve.served import ServedModel
+from draftwood_serve.service import TextService, Wanted
 from draftwood_serve.texts import TextUpdate
 
 
 async def begin(
-    service: TextService, request: Request, name: str | None, wanted: TextRequest, word: str
+    service: TextService, request: Request, name: str | None, wanted: Wanted, word: str
 ) -> AnswerTo:
     """Queue a request; returns the answer that is on its way.
 
     Args:
-        name: of the model; None takes the server's.
+        name: of the model; None takes the server's first.
         word: kind of answer, of which its name is made.
 
     Raises:
         ApiError: as ``TextService.start``, and for a model that is not served.
     """
-    model = service.settings.names[0] if name is None else name
-    require_model(service, model)
-    opened = await service.start(wanted, request.state.owner, request.receive)
-    return AnswerTo(opened, service.token_texts, model, word)
+    model = model_named(service, name)
+    request.state.model = model.name if name is None else name
+    opened = await service.start(model, wanted, request.state.owner, request.receive)
+    request.state.job = opened.job
+    return AnswerTo(opened, model.token_texts, request.state.model, word)
 
 
 async def whole(answer: AnswerTo, make: Callable[[], Any]) -> Response:
@@ -48,13 +49,11 @@ async def first(answer: AnswerTo) -> list[TextUpdate]:
         raise
 
 
-def require_model(service: TextService, name: str) -> None:
-    """Raise 404 for a model that is not served."""
-    if name not in service.settings.names:
-        known = ", ".join(service.settings.names)
-        raise ApiError(
-            404,
-            f"the model {name!r} is not served here; there is: {known}",
-            "model",
-            "model_not_found",
-        )
+def model_named(service: TextService, name: str | None) -> ServedModel:
+    """A served model by its name; raises 404 where there is none."""
+    try:
+        return service.models.named(name)
+    except KeyError:
+        known = ", ".join(service.models.names)
+        told = f"the model {name!r} is not served here; there is: {known}"
+        raise ApiError(404, told, "model", "model_not_found") from None

@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import draftwood
-from draftwood_serve.answering import begin, first, require_model, whole
+from draftwood_serve.access_log import LEFT
+from draftwood_serve.answering import begin, first, model_named, whole
 from draftwood_serve.embeddings import add_embeddings
 from draftwood_serve.errors import ApiError, broken, json_response, one_line, stopping
 from draftwood_serve.formats import chat, completions
@@ -30,7 +31,6 @@ ENDPOINTS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The request is at fault."},
     429: {"description": "Too many requests wait."},
 }
-LEFT = 499  # as other servers log a client that left; nobody reads it
 
 
 def make_app(service: TextService) -> FastAPI:
@@ -42,39 +42,40 @@ def make_app(service: TextService) -> FastAPI:
     add_infill(app, service)
     add_ollama(app, service)
     add_page(app, service)
-    names = service.settings.names
     created = int(time.time())
 
     def card(name: str) -> dict[str, Any]:
-        limit = service.target.plain.model.context_length
+        model = model_named(service, name)
         return {
             "id": name,
             "object": "model",
             "created": created,
             "owned_by": "draftwood",
-            "max_model_len": limit,
+            "max_model_len": model.context_length,
+            "loaded": model.is_loaded,
         }
 
     @app.get("/v1/models")
     async def models() -> Response:
-        return json_response({"object": "list", "data": [card(name) for name in names]})
+        data = [card(name) for name in service.models.names]
+        return json_response({"object": "list", "data": data})
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
-        require_model(service, name)
         return json_response(card(name))
 
     @app.get("/health")
     async def health() -> Response:
         if service.stopping:
             raise stopping()
-        if not service.thread.alive:
-            raise broken(RuntimeError("the thread that runs the model has ended"))
+        for model in service.models.loaded:
+            if not model.running.alive:
+                raise broken(RuntimeError(f"the thread that runs {model.name} has ended"))
         return json_response({"status": "ok"})
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(service.metrics.page(), media_type="text/plain; version=0.0.4")
+        return Response(service.models.families.page(), media_type="text/plain; version=0.0.4")
 
     return app
 
@@ -110,9 +111,13 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
+    def answered(request: Request, error: ApiError) -> Response:
+        request.state.error = error.code  # for the log
+        return error.response(request.url.path)
+
     @app.exception_handler(ApiError)
     async def told(request: Request, error: ApiError) -> Response:
-        return error.response(request.url.path)
+        return answered(request, error)
 
     @app.exception_handler(ClientLeftError)
     async def left(request: Request, error: ClientLeftError) -> Response:
@@ -120,7 +125,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return _of_validation(error).response(request.url.path)
+        return answered(request, _of_validation(error))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -129,11 +134,11 @@ def _add_errors(app: FastAPI) -> None:
             told = f"there is no {request.method} {request.url.path}"
         else:
             told = str(error.detail)
-        return ApiError(error.status_code, told, headers=headers).response(request.url.path)
+        return answered(request, ApiError(error.status_code, told, headers=headers))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
-        return broken(error).response(request.url.path)
+        return answered(request, broken(error))
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
@@ -147,9 +152,11 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     param = ".".join(place)[:200] or None
     if first["type"] == "unsupported_parameter":
         context: dict[str, Any] = first.get("ctx") or {}
-        return ApiError(400, str(first["msg"]), context.get("name"), "unsupported_parameter")
+        return ApiError(400, str(first["msg"]), context.get("name", param), "unsupported_parameter")
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"there is no field {param}", param, "unknown_parameter")
+    if first["type"] == "json_invalid":
+        return ApiError(400, "the body is not JSON; send one JSON object", None, "invalid_value")
     what = "the body" if param is None else param
     return ApiError(400, f"{what}: {one_line(ValueError(first['msg']))}", param, "invalid_value")
 

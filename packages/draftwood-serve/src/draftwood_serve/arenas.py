@@ -1,4 +1,4 @@
-"""Share the memory that threads free."""
+"""Share the memory that threads free, and give it back."""
 
 import ctypes
 import sys
@@ -14,3 +14,10 @@ def share_free_memory(arenas: int = 2) -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     return mallopt is not None and mallopt(_MOST_ARENAS, arenas) == 1
+
+
+def return_free_memory() -> None:
+    """Give memory that was freed back to the system, where the C library keeps it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

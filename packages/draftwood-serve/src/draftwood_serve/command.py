@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from draftwood_serve.settings import ServeSettings
 
 
+LEVELS = ("error", "warning", "info", "debug")
+"""Levels of the log."""
 BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
@@ -34,8 +37,34 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     return round(float(found[1]) * BYTES[found[2]])
 
 
+def _of_several(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its models one by one: ``others`` holds settings of those behind the first."""
+
+    @wraps(command)
+    def run(model: str, models: tuple[str, ...], **given: Any) -> None:
+        with _needing("serve"):
+            from draftwood_serve.settings import OF_ONE, of_each
+        first, *others = of_each({name: given[name] for name in OF_ONE}, _asked(model, models))
+        command(**{**given, **first}, others=others)
+
+    return run
+
+
 @click.command()
 @click.argument("model", default=options.DEFAULT_MODEL, shell_complete=options.completers.models)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    shell_complete=options.completers.models,
+    help="A model that requests may ask for, loaded when one first does. Repeatable.",
+)
+@click.option(
+    "--max-models",
+    type=click.IntRange(min=1),
+    help="Models in memory at the same time.  [default: as many as fit]",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Other hosts need --api-key.")
 @click.option(
     "--port",
@@ -51,6 +80,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     metavar="JSON",
     help=('--method and --draft-model as one, for instance {"method": "rsd-s", "model": "..."}.'),
 )
+@_of_several
 @options.drafting_options
 @click.option(
     "--max-batch",
@@ -78,6 +108,7 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     callback=size_of,
     help="Bytes of keys and values, such as 2g or 512m.  [default: a quarter of the free memory]",
 )
+@options.text_option("context")
 @click.option(
     "--request-timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -119,16 +150,33 @@ def size_of(context: click.Context, parameter: click.Parameter, value: str | Non
     help="Serve with so many processes, by Ray; each gets its share of the CPU, or a GPU.",
 )
 @click.option("--ray-address", metavar="HOST:PORT", help="Start the replicas on this Ray cluster.")
-@click.option("--json", "as_json", is_flag=True, help="Print where it listens as a JSON object.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="info",
+    show_default=True,
+    help="info writes a line for each request, debug also where its time went.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print where it listens as a JSON object; log lines are objects too.",
+)
 def serve(
     names: "ModelNames",
+    others: list[dict[str, Any]],
+    log_level: str,
     speculative_config: str | None,
     replicas: int | None,
     ray_address: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Serve MODEL to OpenAI's clients: chat completions, completions and responses.
+    """Serve MODEL, the first one, and each --model to OpenAI's clients: chat completions,
+    completions and responses.
+
+    What drafts, and other names, are of the first model, or NAME=VALUE says of which.
 
     Requests share each pass of the model, and every text is the one it would be alone. Ctrl-C
     stops: requests under way may end, once more ends them at once.
@@ -139,6 +187,7 @@ def serve(
       draftwood serve smollm2-135m --port 8080 --method suffix
       draftwood serve --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood serve smollm2-135m --replicas 4
+      draftwood serve --model smollm2-135m --model qwen2.5-coder-0.5b --max-models 1
     """
     with _needing("serve"):
         from draftwood_serve.settings import ServeSettings
@@ -151,41 +200,73 @@ def serve(
             )
         given |= config_of(speculative_config)
     settings = ServeSettings(**{**asdict(names), **given})
+    every = [settings, *(replace(settings, **other) for other in others)]
+    _check_processes(every, replicas, ray_address)
+    for each in every:
+        _check(each)
+    with _needing("serve"):
+        from draftwood_serve.access_log import ServerLog
+        from draftwood_serve.run import serve as run
+    options.in_processes(settings)
+    log = ServerLog(log_level, as_json, notes().color_system is not None, _line)
+    tell = _tell if as_json else partial(_welcome, settings)
+    served = [name for each in every for name in each.names]
 
+    def ready(service: "TextService", address: str) -> None:
+        target = service.models.first.target
+        length = target.context_length
+        tell(_facts(settings, served, target.method, address, length, target.instructions))
+        if target.idle_reason is not None:
+            log.note(f"the head does not learn: {target.idle_reason}")
+        if target.learning is not None:
+            target.learning.say = log.note
+
+    def replicas_ready(started: "ReplicaSet", address: str) -> None:
+        first = started.facts
+        more = {"replicas": replicas, "threads": started.needs["CPU"]}
+        about = first.method, address, first.context_length, first.instructions
+        tell(_facts(settings, served, *about) | more)
+
+    if replicas is not None:
+        with _needing("serve,ray"):
+            from draftwood_serve.replicas import serve_replicas
+        serve_replicas(settings, replicas, ray_address, replicas_ready, log)
+    else:
+        run(every, ready, log)
+
+
+def _asked(model: str, models: tuple[str, ...]) -> list[str]:
+    """Names of the models to serve, the positional one first.
+
+    What is typed wins over the configuration, of which both may come.
+    """
+    source = click.get_current_context().get_parameter_source
+    typed = {name for name in ("model", "models") if source(name) is ParameterSource.COMMANDLINE}
+    positional = [model] if "model" in typed or not models else []
+    several = () if typed == {"model"} else models
+    return list(dict.fromkeys([*positional, *several]))
+
+
+def _line(text: str) -> None:
+    click.echo(text, err=True, color=True)  # whether there is colour was decided before
+
+
+def _check_processes(
+    every: "list[ServeSettings]", replicas: int | None, ray_address: str | None
+) -> None:
+    """Refuse options of several processes that do not go together."""
+    settings = every[0]
+    if len(every) > 1 and (replicas is not None or settings.tp > 1 or settings.learn):
+        raise ValueError(
+            "--replicas, --tp and --learn are for a server of one model; leave out the others, or"
+            " start a server for each"
+        )
     if replicas is not None and settings.learn:
         raise ValueError("--learn is for one process; leave out --replicas")
     if replicas is not None and settings.tp > 1:
         raise ValueError("--replicas and --tp do not go together; leave one of them out")
     if ray_address is not None and replicas is None:
         raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
-    _check(settings)
-    with _needing("serve"):
-        from draftwood_serve.run import serve as run
-    options.in_processes(settings)
-    say = partial(notes().print, style="dim", markup=False)
-    tell = _tell if as_json else partial(_welcome, settings)
-
-    def ready(service: "TextService", address: str) -> None:
-        target = service.target
-        length = target.plain.model.context_length
-        tell(_facts(settings, target.method, address, length, target.instructions))
-        if target.idle_reason is not None:
-            say(f"the head does not learn: {target.idle_reason}", soft_wrap=True)
-        if target.learning is not None:
-            target.learning.say = say
-
-    def replicas_ready(started: "ReplicaSet", address: str) -> None:
-        first = started.facts
-        more = {"replicas": replicas, "threads": started.needs["CPU"]}
-        about = first.method, address, first.context_length, first.instructions
-        tell(_facts(settings, *about) | more)
-
-    if replicas is not None:
-        with _needing("serve,ray"):
-            from draftwood_serve.replicas import serve_replicas
-        serve_replicas(settings, replicas, ray_address, replicas_ready, say)
-    else:
-        run(settings, ready, say)
 
 
 def _check(settings: "ServeSettings") -> None:
@@ -220,6 +301,7 @@ def _needing(extra: str) -> Iterator[None]:
 
 def _facts(
     settings: "ServeSettings",
+    served: list[str],
     method: str,
     address: str,
     length: int | None,
@@ -228,7 +310,8 @@ def _facts(
     return {
         "address": address,
         "api": f"{address}/v1",
-        "models": list(settings.names),
+        "page": f"{address}/",
+        "models": served,
         "method": method,
         "context_length": length,
         "max_batch": settings.max_batch,
@@ -248,8 +331,10 @@ def _welcome(settings: "ServeSettings", told: dict[str, object]) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
-    facts.add_row("address", f"{address}/v1")
-    facts.add_row("model", ", ".join(settings.names))
+    facts.add_row("page", str(told["page"]))
+    facts.add_row("API", f"{address}/v1")
+    models = list[str](told["models"])  # type: ignore[call-overload]
+    facts.add_row("models" if len(models) > 1 else "model", ", ".join(models))
     facts.add_row("method", str(told["method"]))
     if "replicas" in told:
         count, threads = told["replicas"], told["threads"]

@@ -54,6 +54,11 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param, code)
 
 
+def no_support(what: str) -> str:
+    """Say that messages may not hold something, such as images."""
+    return f"this server does not support {what}, its models read text alone; leave them out"
+
+
 def unsupported(param: str, why: str = "") -> ApiError:
     """400: a field that others know and this server does not."""
     return bad_request(

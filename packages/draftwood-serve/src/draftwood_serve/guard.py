@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from draftwood_serve.errors import ApiError
+from draftwood_serve.errors import OLLAMA, ApiError
 from draftwood_serve.page import PAGE_FILES
 from draftwood_serve.settings import (
     BODY_BYTES,
@@ -45,13 +45,15 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        state = scope.setdefault("state", {})
         try:
             headers = _headers(scope)
             self._require_host(headers)
-            scope.setdefault("state", {})["owner"] = self._owner(scope["path"], headers)
-            self._require_json(scope["method"], headers)
+            state["owner"] = self._owner(scope["path"], headers)
+            scope = self._as_json(scope, headers)
             body = await self._body(headers, receive)
         except ApiError as error:
+            scope["state"]["error"] = error.code  # for the log
             await error.response(scope["path"])(scope, receive, send)
         except _LeftError:
             return
@@ -96,14 +98,23 @@ class Guard:
             )
         return str(found[0])
 
-    def _require_json(self, method: str, headers: dict[str, str]) -> None:
+    def _as_json(self, scope: Message, headers: dict[str, str]) -> Message:
+        """Require a body to be JSON; return the request with a header that says so.
+
+        A page may send any other type to any site without asking. So those of Ollama's clients,
+        which name none or curl's own, are read as JSON only where no browser has sent them.
+        """
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
-        if method == "POST" and kind != "application/json" and not kind.endswith("+json"):
+        if scope["method"] != "POST" or kind == "application/json" or kind.endswith("+json"):
+            return scope
+        if not scope["path"].startswith(OLLAMA) or is_of_browser(headers):
             raise ApiError(
                 415,
                 f"send JSON with the header Content-Type: application/json, got {kind or 'none'}",
                 code="unsupported_media_type",
             )
+        others = [pair for pair in scope["headers"] if pair[0].lower() != b"content-type"]
+        return {**scope, "headers": [*others, (b"content-type", b"application/json")]}
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
         told = headers.get("content-length", "0")
@@ -118,6 +129,13 @@ class Guard:
                 code="request_timeout",
                 headers={"connection": "close"},
             ) from None
+
+
+def is_of_browser(headers: dict[str, str]) -> bool:
+    """True if a request may come from a page: any trace that browsers leave counts."""
+    traces = {"origin", "referer", "cookie"} & headers.keys()
+    names = any(name.startswith("sec-") for name in headers)
+    return bool(traces) or names or headers.get("user-agent", "").startswith("Mozilla/")
 
 
 class _LeftError(Exception):

@@ -10,6 +10,7 @@ from draftwood_serve.answering import begin, first, whole
 from draftwood_serve.formats import infill
 from draftwood_serve.formats.answers import ended_by_errors
 from draftwood_serve.jobs import UNLIMITED, TextRequest
+from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.mapping import speculation
 from draftwood_serve.schemas.infill import InfillBody
 from draftwood_serve.schemas.sampling import read_options
@@ -24,12 +25,13 @@ def add_infill(app: FastAPI, service: TextService) -> None:
 
     @app.post("/infill")
     async def fill(body: InfillBody, request: Request) -> Response:
-        wanted = of_infill(body, service.target.plain.model.context_length)
+        def wanted(target: LoadedTarget) -> TextRequest:
+            return of_infill(body, target.context_length)
+
         named = body.model or None  # llama.vim sends an empty one where none is configured
         answer = await begin(service, request, named, wanted, "infill")
-        gap = wanted.gap
-        assert gap is not None
-        cut = gap.most is not None and answer.job.prompt_tokens >= gap.most
+        most = most_tokens(body, answer.request.model.context_length)
+        cut = most is not None and answer.job.prompt_tokens >= most
         if not body.stream:
             return await whole(answer, lambda: infill.whole(answer, body, cut))
         events = infill.pieces(answer, body, cut, await first(answer))
@@ -42,9 +44,8 @@ def of_infill(body: InfillBody, context: int | None) -> TextRequest:
     Args:
         context: most tokens of a text; what is farthest from the gap is left out beyond them.
     """
-    length = None if body.n_predict is None or body.n_predict < 0 else max(1, body.n_predict)
+    length, most = length_of(body), most_tokens(body, context)
     files = [gaps.OtherFile(each.filename, each.text) for each in body.input_extra or ()]
-    most = None if context is None else context - min(length or LEAST_TO_WRITE, context // 2)
     options: dict[str, Any] = {**read_options(body), "temperature": body.temperature or 0.0}
     if body.repeat_penalty is not None:
         options["repetition_penalty"] = body.repeat_penalty
@@ -57,3 +58,15 @@ def of_infill(body: InfillBody, context: int | None) -> TextRequest:
         gap=gaps.Gap(body.input_suffix, files, most),
         speculation=speculation(body.speculative),
     )
+
+
+def length_of(body: InfillBody) -> int | None:
+    """Most tokens to write; None where the request does not say."""
+    return None if body.n_predict is None or body.n_predict < 0 else max(1, body.n_predict)
+
+
+def most_tokens(body: InfillBody, context: int | None) -> int | None:
+    """Most tokens of a prompt, for whose answer room is left; None for no limit."""
+    if context is None:
+        return None
+    return context - min(length_of(body) or LEAST_TO_WRITE, context // 2)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from draftwood import engine
 from draftwood.grammar import Tool, ToolChoice
 from draftwood.models.native.prefixes import Prefixes
+from draftwood.stats import Stats
 from draftwood.text import infill
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.errors import bad_request, one_line
@@ -27,6 +28,16 @@ class SharedCache(Protocol):
 
     @property
     def prefixes(self) -> Prefixes | None: ...
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and answer; None for no limit."""
+        ...
+
+    @property
+    def curve(self) -> Callable[[int], float]:
+        """Seconds of a pass by its tokens."""
+        ...
 
     def require_room(self, tokens: int) -> None:
         """Raise ValueError for a prompt that can never be held."""
@@ -107,6 +118,9 @@ class TextJob:
         choices: its texts in order, prompt by prompt.
         prompt_tokens: of all prompts, each counted once however many texts follow it.
         seed: of the first text.
+        curve: seconds of a pass by its tokens, as far as they are known.
+        alone: whether no other text shared its passes, or ran between them.
+        end: how it ended: finished, cancelled or failed; empty before.
         arrived, started, first_token, ended: seconds of ``time.perf_counter``; 0 before.
     """
 
@@ -118,6 +132,9 @@ class TextJob:
     loop: asyncio.AbstractEventLoop
     speculation: Speculation
     arrived: float
+    curve: Callable[[int], float]
+    alone: bool = True
+    end: str = ""
     mailbox: Mailbox = field(default_factory=Mailbox)
     started: float = 0.0
     first_token: float = 0.0
@@ -132,6 +149,11 @@ class TextJob:
         if not found:
             return None
         return sum(len(each.tokens) for each in found), sum(each.followed for each in found)
+
+    @property
+    def stats(self) -> Stats:
+        """Stats of all its texts."""
+        return sum((each.stats for each in self.choices), Stats())
 
     @property
     def cached_tokens(self) -> int:
@@ -173,7 +195,8 @@ def make_job(
         ),
         "response_format",
     )
-    options = {**wanted.options, "grammar": grammar, "salt": owner}
+    limit = cache.context_length
+    options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
     if wanted.gap is not None:
         options["ends"] = blaming_the_request(lambda: _marks(lm), "suffix").ends
     if wanted.prompt_logprobs is None:
@@ -188,7 +211,7 @@ def make_job(
         texts = [
             blaming_the_request(
                 lambda place=place, tokens=tokens: _choice(
-                    lm, {**options, "seed": seed + place}, wanted, tokens
+                    lm, {**options, "seed": seed + place}, wanted, tokens, limit
                 )
             )
             for place in range(wanted.n)
@@ -200,7 +223,8 @@ def make_job(
         choices += texts
         tasks += _tasks(lm, texts, most_texts)
     return TextJob(
-        tasks, choices, prompt_tokens, seed, lm.method.name, loop, wanted.speculation, arrived
+        *(tasks, choices, prompt_tokens, seed, lm.method.name, loop, wanted.speculation, arrived),
+        curve=cache.curve,
     )
 
 
@@ -236,7 +260,7 @@ def _require_room(lm: LanguageModel, tokens: Sequence[int], cache: SharedCache) 
         cache.require_room(len(tokens))
     except ValueError as error:
         raise bad_request(one_line(error), "messages", "context_length_exceeded") from error
-    limit = lm.model.context_length
+    limit = cache.context_length
     if limit is not None and len(tokens) >= limit:
         raise bad_request(
             f"This model's maximum context length is {limit} tokens. However, your prompt has"
@@ -260,8 +284,8 @@ def _choice(
     options: Mapping[str, Any],
     wanted: TextRequest,
     tokens: list[int],
+    limit: int | None,
 ) -> Choice:
-    limit = lm.model.context_length
     room = UNLIMITED if limit is None else limit - len(tokens)
     length = room if wanted.max_tokens is None else wanted.max_tokens
     if limit is not None:

@@ -1,11 +1,10 @@
 """The model of a server, and the methods that its requests ask for."""
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
-from draftwood import methods
-from draftwood.engine import Limits
+from draftwood import engine, methods
 from draftwood.learning.learning import Learning
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -26,26 +25,37 @@ class LoadedTarget:
 
     Loaded and used by the thread that runs the model, as building a method may measure it.
 
+    Args:
+        settings: of the model.
+        turns: held while something is measured.
+
     Raises:
         ValueError: for unknown names and for methods that cannot be had.
     """
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, turns: AbstractContextManager[Any]) -> None:
         self.settings = settings
         self._require(settings.first_method)
         methods.require_tree([settings.first_method], settings.tree, settings.drafts.levels)
         self.plain = LanguageModel.of(settings.load(), "plain")
-        named = settings.first_method if settings.tree else settings.method
-        self.method = named or self.plain.models.default_method()
         self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
         self._with_trees: dict[tuple[str, str, str], LanguageModel] = {}  # the newest last
-        self.curve = self.plain.calibration.followed()
         self.learning: Learning | None = None
         self.idle_reason: str | None = None  # why it does not learn, though it was asked to
-        self.using("", Speculation())
+        with turns:
+            named = settings.first_method if settings.tree else settings.method
+            self.method = named or self.plain.models.default_method()
+            self.curve = self.plain.calibration.followed()
+            self.using("", Speculation())
         if settings.learn:
             self._start_learning()
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and answer: the model's, or fewer by ``--context``."""
+        known = (self.plain.model.context_length, self.settings.context)
+        return min((each for each in known if each is not None), default=None)
 
     def _start_learning(self) -> None:
         """Let the head of the server's method learn; where it cannot, texts are served as ever."""
@@ -101,26 +111,16 @@ class LoadedTarget:
         return found
 
     @property
-    def recipes(self) -> list[methods.MethodSpec]:
-        """The methods that requests may ask for."""
-        found = []
-        for recipe in methods.known().values():
-            with suppress(ValueError):
-                self._require(recipe.name)
-                found.append(recipe)
-        return found
-
-    @property
     def instructions(self) -> str | None:
         """Instructions that multiply matrices; None where PyTorch does."""
         model = self.plain.model
         return model.instructions if isinstance(model, NativeModel) else None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> engine.Limits:
         """Limits of the batch, by the costs of passes here."""
         settings = self.settings
-        return Limits(settings.max_batch).paced(self.curve, settings.max_step_ms / 1e3)
+        return engine.Limits(settings.max_batch).paced(self.curve, settings.max_step_ms / 1e3)
 
     def _limit_cache(self, model: Model) -> Prefixes | None:
         """Bound the cache, which then keeps prefixes too; None for a cache without blocks."""
@@ -173,6 +173,16 @@ def require_method(name: str, settings: ServeSettings) -> None:
             f"method {name!r} changes what the model would say; start the server with --inexact"
             " to allow that"
         )
+
+
+def known_methods(settings: ServeSettings) -> list[methods.MethodSpec]:
+    """The methods that requests may ask for."""
+    found = []
+    for recipe in methods.known().values():
+        with suppress(ValueError):
+            require_method(recipe.name, settings)
+            found.append(recipe)
+    return found
 
 
 def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:

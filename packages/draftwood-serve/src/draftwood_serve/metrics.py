@@ -9,10 +9,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from draftwood.learning.learning import Learning
-from draftwood.stats import Stats, Step
+from draftwood.stats import Stats, Step, StepCosts
 from draftwood_serve.jobs import TextJob
 
 POSITIONS = 16  # with acceptance counts of their own; the last one holds all further ones
+BUCKETS = 16  # of times, each twice as long as the one before
 RECENT = 32  # newest requests, by which waiting times are estimated
 
 LEARNING = {
@@ -25,38 +26,79 @@ LEARNING = {
 """Gauges of a head that learns: field of ``LearningStatus``, and meaning."""
 
 
-class Metrics:
-    """Counters of one server. Written by the thread that runs the model, read by any."""
+class MetricFamilies:
+    """Metrics of a server, each with the name of a model as its first label."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-
-        def counter(name: str, what: str, *labels: str) -> Counter:
-            return Counter(f"draftwood:{name}", what, labels, registry=registry)
-
-        self._drafts = counter("spec_decode_num_drafts", "Steps that ran draft tokens.")
-        self._drafted = counter("spec_decode_num_draft_tokens", "Draft tokens run.")
-        self._accepted = counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.")
-        self._by_place = counter(
+        self.registry = CollectorRegistry()
+        self.drafts = self._counter("spec_decode_num_drafts", "Steps that ran draft tokens.")
+        self.drafted = self._counter("spec_decode_num_draft_tokens", "Draft tokens run.")
+        self.accepted = self._counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.")
+        self.by_place = self._counter(
             "spec_decode_num_accepted_tokens_per_pos",
             "Steps that accepted a draft token at this position.",
             "position",
         )
-        self._steps = counter("steps", "Forward passes' rounds of the batch.")
-        self._tokens = counter("generation_tokens", "Tokens written.")
-        self._prompt_tokens = counter("prompt_tokens", "Tokens of prompts of ended requests.")
-        self._requests = counter("requests", "Requests by their end.", "end")
-        self._running = Gauge("draftwood:texts_running", "Texts being written.", registry=registry)
-        self._waiting = Gauge("draftwood:texts_waiting", "Texts that wait.", registry=registry)
-        self._step_seconds = self._histogram("step_seconds", "Seconds of a step.", 0.0005, 16)
-        self._first = self._histogram("time_to_first_token_seconds", "From arrival on.", 0.005, 16)
-        self._whole = self._histogram("request_seconds", "From arrival to the end.", 0.01, 16)
+        self.steps = self._counter("steps", "Forward passes' rounds of the batch.")
+        self.phases = self._counter("step_phase_seconds", "Seconds of texts' steps.", "phase")
+        self.tokens = self._counter("generation_tokens", "Tokens written.")
+        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts of ended requests.")
+        self.requests = self._counter("requests", "Requests by their end.", "end")
+        self.loads = self._counter("model_loads", "Times that the model was loaded.")
+        self.loaded = self.gauge("model_loaded", "1 while the model is in memory.")
+        self.running = self.gauge("texts_running", "Texts being written.")
+        self.waiting = self.gauge("texts_waiting", "Texts that wait.")
+        self.step_seconds = self._histogram("step_seconds", "Seconds of a step.", 0.0005)
+        self.first = self._histogram("time_to_first_token_seconds", "From arrival on.", 0.005)
+        self.whole = self._histogram("request_seconds", "From arrival to the end.", 0.01)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"draftwood:{name}", what, ("model", *labels), registry=self.registry)
+
+    def gauge(self, name: str, what: str) -> Gauge:
+        """Add a gauge."""
+        return Gauge(f"draftwood:{name}", what, ("model",), registry=self.registry)
+
+    def _histogram(self, name: str, what: str, least: float) -> Histogram:
+        buckets = tuple(least * 2**place for place in range(BUCKETS))
+        name = f"draftwood:{name}"
+        return Histogram(name, what, ("model",), registry=self.registry, buckets=buckets)
+
+    def page(self) -> bytes:
+        """Metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Metrics:
+    """Counters of one model. Written by the thread that runs it, read by any.
+
+    Args:
+        families: of the server.
+        model: name of the model.
+    """
+
+    def __init__(self, families: MetricFamilies, model: str) -> None:
+        self.families, self.model = families, model
+        self._drafts, self._drafted = families.drafts.labels(model), families.drafted.labels(model)
+        self._accepted, self._steps = families.accepted.labels(model), families.steps.labels(model)
+        self._phases = {name: families.phases.labels(model, name) for name in Stats().seconds}
+        self._tokens = families.tokens.labels(model)
+        self._prompt_tokens = families.prompt_tokens.labels(model)
+        self._running, self._waiting = (
+            families.running.labels(model),
+            families.waiting.labels(model),
+        )
+        self._step_seconds = families.step_seconds.labels(model)
+        self._first, self._whole = families.first.labels(model), families.whole.labels(model)
+        self._loads, self._loaded = families.loads.labels(model), families.loaded.labels(model)
         self._lock = threading.Lock()
         self._ends: deque[float] = deque(maxlen=RECENT)
 
-    def _histogram(self, name: str, what: str, least: float, count: int) -> Histogram:
-        buckets = tuple(least * 2**place for place in range(count))
-        return Histogram(f"draftwood:{name}", what, registry=self.registry, buckets=buckets)
+    def set_loaded(self, is_loaded: bool) -> None:
+        """Record that the model came into memory, or left it."""
+        self._loads.inc(is_loaded)
+        self._loaded.set(is_loaded)
+        self.load(0, 0)
 
     def count(self, step: Step) -> None:
         """Count what a step did for one text."""
@@ -66,7 +108,9 @@ class Metrics:
             self._drafted.inc(step.drafted)
             self._accepted.inc(step.accepted)
         for place in range(min(step.accepted, POSITIONS)):
-            self._by_place.labels(str(place)).inc()
+            self.families.by_place.labels(self.model, str(place)).inc()
+        for phase, seconds in step.seconds.items():
+            self._phases["prefill" if step.is_prefill else phase].inc(seconds)
 
     def step(self, seconds: float) -> None:
         """Count a step of the batch."""
@@ -76,7 +120,7 @@ class Metrics:
     def follow(self, learning: Learning) -> None:
         """Tell the counts of a head that learns."""
         for name, (field, what) in LEARNING.items():
-            gauge = Gauge(f"draftwood:learning_{name}", what, registry=self.registry)
+            gauge = self.families.gauge(f"learning_{name}", what).labels(self.model)
             gauge.set_function(lambda field=field: getattr(learning.status, field))
 
     def load(self, running: int, waiting: int) -> None:
@@ -86,7 +130,7 @@ class Metrics:
 
     def ended(self, job: TextJob, how: str) -> None:
         """Count the end of a request: finished, cancelled or failed."""
-        self._requests.labels(how).inc()
+        self.families.requests.labels(self.model, how).inc()
         self._prompt_tokens.inc(job.prompt_tokens)
         self._whole.observe(job.ended - job.arrived)
         if job.first_token:
@@ -96,7 +140,7 @@ class Metrics:
 
     def refused(self) -> None:
         """Count a request that was sent away."""
-        self._requests.labels("refused").inc()
+        self.families.requests.labels(self.model, "refused").inc()
 
     def seconds_to_place(self) -> float | None:
         """Estimate the seconds until a place comes free, by how fast the newest requests ended.
@@ -107,14 +151,11 @@ class Metrics:
             ends = list(self._ends)
         return (perf_counter() - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
 
-    def page(self) -> bytes:
-        """Metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
-
 
 def block(job: TextJob) -> dict[str, Any]:
     """Metrics of one answer; milliseconds and vLLM's names."""
-    stats = sum((each.stats for each in job.choices), Stats())
+    stats = job.stats
+    costs = step_costs(job, stats)
     now = job.ended or perf_counter()
     writing = max(now - job.first_token, 0.0) if job.first_token else 0.0
     later = stats.tokens - stats.prefills
@@ -126,8 +167,24 @@ def block(job: TextJob) -> dict[str, Any]:
         "generation_time_ms": _ms(writing),
         "mean_itl_ms": _ms(writing / later) if later else None,
         "tokens_per_second": round(later / writing, 3) if writing and later else None,
+        "step_ms": {name: _ms(seconds) for name, seconds in costs.parts.items()} or None,
+        "drafts": costs.worth,
         "speculative_decoding": _speculative(job, stats),
     }
+
+
+def step_costs(job: TextJob, stats: Stats) -> StepCosts:
+    """Costs of an average step of a request.
+
+    Those of a text that shared passes are its part of them: they say nothing of what is between
+    passes, nor whether its drafts paid.
+
+    Args:
+        stats: of all its texts.
+    """
+    if not (job.alone and job.ended):
+        return stats.costs()
+    return stats.costs(job.ended - job.first_token, job.curve(1))
 
 
 def _speculative(job: TextJob, stats: Stats) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Ollama's endpoints, for clients that speak no other."""
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -10,7 +11,7 @@ from starlette.responses import Response
 import draftwood
 from draftwood.text import infill
 from draftwood_serve.answering import begin, first, whole
-from draftwood_serve.errors import ApiError, bad_request, json_response, unsupported
+from draftwood_serve.errors import ApiError, bad_request, json_response, no_support, unsupported
 from draftwood_serve.formats.answers import ended_by
 from draftwood_serve.formats.ollama import (
     OllamaAnswer,
@@ -29,6 +30,7 @@ from draftwood_serve.schemas.ollama import (
     OllamaMessage,
     OllamaShowBody,
 )
+from draftwood_serve.served import ServedModel
 from draftwood_serve.service import TextService
 from draftwood_serve.stream import LINES, EventStream
 
@@ -44,7 +46,7 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
     async def answered(
         body: OllamaBody, request: Request, wanted: TextRequest, say: Say
     ) -> Response:
-        name = known_name(service, body.model)
+        name = named(service, body.model)[0]
         answer = await begin(service, request, name, wanted, "ollama")
         answer.model = body.model
         told = OllamaAnswer(answer, say, wanted.calls)
@@ -53,37 +55,50 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
         lines = told.lines(await first(answer))
         return EventStream(ended_by(lines, error_line), answer.request, LINES)
 
+    async def loaded(body: OllamaBody, request: Request, say: Say) -> Response:
+        """Answer a request without a prompt, which asks for the model to be loaded."""
+        request.state.model, model = named(service, body.model)
+        (await service.hold(model, request.receive)).close()
+        head = {"model": body.model, "created_at": now()}
+        return json_response({**head, **say("", []), "done": True, "done_reason": "load"})
+
     @app.post("/api/chat")
     async def chat(body: OllamaChatBody, request: Request) -> Response:
         if not body.messages:
-            return _nothing(service, body, as_message)
+            return await loaded(body, request, as_message)
         return await answered(body, request, of_chat(body), as_message)
 
     @app.post("/api/generate")
     async def generate(body: OllamaGenerateBody, request: Request) -> Response:
         if not body.prompt and not body.suffix:
-            return _nothing(service, body, as_response)
+            return await loaded(body, request, as_response)
         return await answered(body, request, of_generate(body), as_response)
 
     _add_facts(app, service)
 
 
 def _add_facts(app: FastAPI, service: TextService) -> None:
-    loaded = now()
+    started = now()
 
-    def cards(**more: Any) -> dict[str, Any]:
-        names = service.settings.names
-        found = [{**card(service, name), "modified_at": loaded, **more} for name in names]
-        return {"models": found}
+    def cards(models: Iterable[ServedModel]) -> list[tuple[dict[str, Any], ServedModel]]:
+        return [
+            ({**card(model, name), "modified_at": started}, model)
+            for model in models
+            for name in model.settings.names
+        ]
 
     @app.get("/api/tags")
     async def tags() -> Response:
-        return json_response(cards())
+        return json_response({"models": [found for found, _ in cards(service.models.all)]})
 
     @app.get("/api/ps")
     async def running() -> Response:
-        limit = service.target.plain.model.context_length
-        return json_response(cards(expires_at=NEVER, size_vram=0, context_length=limit))
+        more = {"expires_at": NEVER, "size_vram": 0}
+        found = [
+            {**found, **more, "context_length": model.context_length}
+            for found, model in cards(service.models.loaded)
+        ]
+        return json_response({"models": found})
 
     @app.get("/api/version")
     async def version() -> Response:
@@ -91,27 +106,20 @@ def _add_facts(app: FastAPI, service: TextService) -> None:
 
     @app.post("/api/show")
     async def show(body: OllamaShowBody) -> Response:
-        return json_response(description(service, known_name(service, body.model or body.name)))
+        return json_response(description(*named(service, body.model or body.name)))
 
 
-def known_name(service: TextService, name: str) -> str:
-    """A served name, with the tag that Ollama's clients add or without.
+def named(service: TextService, name: str) -> tuple[str, ServedModel]:
+    """A served name, with the tag that Ollama's clients add or without, and its model.
 
     Raises:
         ApiError: where there is none.
     """
     for each in (name, name.removesuffix(LATEST), name + LATEST):
-        if each in service.settings.names:
-            return each
-    known = ", ".join(service.settings.names)
+        if each in service.models.names:
+            return each, service.models.named(each)
+    known = ", ".join(service.models.names)
     raise ApiError(404, f"model '{name}' not found; there is: {known}", "model", "model_not_found")
-
-
-def _nothing(service: TextService, body: OllamaBody, say: Say) -> Response:
-    """Answer to a request without a prompt, which asks for the model to be loaded."""
-    known_name(service, body.model)
-    head = {"model": body.model, "created_at": now()}
-    return json_response({**head, **say("", []), "done": True, "done_reason": "load"})
 
 
 def of_chat(body: OllamaChatBody) -> TextRequest:
@@ -161,7 +169,7 @@ def _schema(body: OllamaBody) -> dict[str, Any] | None:
 
 def _require_no_images(images: list[Any] | None) -> None:
     if images:
-        raise bad_request("images are not supported by this server; leave them out", "images")
+        raise bad_request(no_support("images"), "images", "unsupported_parameter")
 
 
 def _message(message: OllamaMessage, place: int) -> dict[str, Any]:
@@ -181,39 +189,41 @@ def _message(message: OllamaMessage, place: int) -> dict[str, Any]:
     return found
 
 
-def card(service: TextService, name: str) -> dict[str, Any]:
-    """The model as lists have it; its digest is that of its name."""
-    model = service.target.plain.model
+def card(model: ServedModel, name: str) -> dict[str, Any]:
+    """The model as lists have it; its digest is that of its name, its size 0 until it is loaded."""
     tagged = name if ":" in name else name + LATEST
     return {
         "name": tagged,
         "model": tagged,
-        "size": getattr(model, "weight_bytes", 0),
-        "digest": sha256(service.settings.model.encode()).hexdigest(),
-        "details": details(service),
+        "size": model.weight_bytes,
+        "digest": sha256(model.settings.model.encode()).hexdigest(),
+        "details": details(model),
     }
 
 
-def details(service: TextService) -> dict[str, Any]:
+def details(model: ServedModel) -> dict[str, Any]:
     """Form of the weights."""
-    stored = str(getattr(service.target.plain.model, "products", ""))
+    stored = str(getattr(model.target.plain.model, "products", "")) if model.is_loaded else ""
     return {"format": "draftwood", "quantization_level": stored}
 
 
-def description(service: TextService, name: str) -> dict[str, Any]:
-    """The model as `/api/show` has it."""
-    lm = service.target.plain
+def description(name: str, model: ServedModel) -> dict[str, Any]:
+    """The model as `/api/show` has it: less of one that is not loaded."""
+    told = {"modelfile": f"FROM {name}", "parameters": "", "details": details(model)}
+    known: dict[str, Any] = {"general.architecture": "draftwood"}
+    if model.context_length is not None:
+        known["draftwood.context_length"] = model.context_length
+    if not model.is_loaded:
+        return {**told, "template": "", "model_info": known, "capabilities": ["completion"]}
+    lm = model.target.plain
     template = lm.tokenizer.chat_template
     abilities = ["completion", *(["tools"] if template else [])]
     abilities += [] if infill.InfillTokens.of(lm.tokenizer) is None else ["insert"]
     return {
-        "modelfile": f"FROM {name}",
-        "parameters": "",
+        **told,
         "template": template if isinstance(template, str) else "",
-        "details": details(service),
         "model_info": {
-            "general.architecture": "draftwood",
-            "draftwood.context_length": lm.model.context_length,
+            **known,
             "draftwood.embedding_length": lm.model.hidden_size,
             "draftwood.block_count": lm.model.layers,
         },

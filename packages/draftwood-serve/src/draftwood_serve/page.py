@@ -9,7 +9,10 @@ from starlette.responses import Response
 
 from draftwood.storage.machine import device_name
 from draftwood.verifiers import Match
+from draftwood_serve.answering import model_named
 from draftwood_serve.errors import json_response
+from draftwood_serve.loaded import known_methods
+from draftwood_serve.served import ServedModel
 from draftwood_serve.service import TextService
 
 FOLDER = Path(__file__).with_name("static")
@@ -45,8 +48,9 @@ def add_page(app: FastAPI, service: TextService) -> None:
         app.get(path, include_in_schema=False)(answer)
 
     @app.get("/page.json", include_in_schema=False)
-    async def facts() -> Response:
-        return json_response(page_facts(service), headers={"cache-control": "no-store"})
+    async def facts(model: str | None = None) -> Response:
+        told = page_facts(service, model_named(service, model))
+        return json_response(told, headers={"cache-control": "no-store"})
 
 
 def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
@@ -56,9 +60,8 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     return answer
 
 
-def page_facts(service: TextService) -> dict[str, Any]:
-    """The model, and the methods that the page may ask for."""
-    model = service.target.plain.model
+def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
+    """A model, the methods that the page may ask for, and all models that there are."""
     methods = [
         {
             "name": recipe.name,
@@ -66,12 +69,14 @@ def page_facts(service: TextService) -> dict[str, Any]:
             # token by token, at every temperature, not in distribution alone
             "same_text": recipe.lossless and isinstance(recipe.verifier, Match),
         }
-        for recipe in service.target.recipes
+        for recipe in known_methods(model.settings)
     ]
+    device = service.models.loaded[-1].target.plain.model.device if service.models.loaded else None
     return {
-        "model": service.settings.names[0],
-        "machine": device_name(model.device),
+        "model": model.name,
+        "models": [{"name": each.name, "loaded": each.is_loaded} for each in service.models.all],
+        "machine": None if device is None else device_name(device),
         "context_length": model.context_length,
-        "method": service.target.method,
+        "method": model.target.method if model.is_loaded else model.settings.first_method,
         "methods": methods,
     }

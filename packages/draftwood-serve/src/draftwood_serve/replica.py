@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 
+from draftwood_serve.access_log import ServerLog
 from draftwood_serve.run import DrainingServer, address_of, bind, make_server, prepare_process
 from draftwood_serve.service import TextService
 from draftwood_serve.settings import ServeSettings
@@ -49,21 +50,21 @@ class Replica:
         bound = bind(host, 0)
         self.service = TextService(replace(self.settings, host=host, port=0))
         target = self.service.load()
-        self.server: DrainingServer = make_server(self.service, lambda line: None)
+        self.server: DrainingServer = make_server(self.service, ServerLog())
         self.thread = threading.Thread(
             target=self.server.run, kwargs={"sockets": [bound]}, daemon=True
         )
         self.thread.start()
         while not self.server.started and self.thread.is_alive():
             time.sleep(0.01)
-        length = target.plain.model.context_length
+        length = target.context_length
         return ReplicaFacts(
             address_of(bound), os.getpid(), length, target.instructions, target.method
         )
 
     def run(self) -> None:
         """Block until the replica can answer no more; raises the reason."""
-        while self.thread.is_alive() and self.service.thread.alive:
+        while self.thread.is_alive() and self.service.models.first.running.alive:
             time.sleep(CHECK_SECONDS)
         raise RuntimeError("the server of this replica has ended")
 

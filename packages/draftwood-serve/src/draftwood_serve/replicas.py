@@ -18,6 +18,7 @@ from typing import Any
 
 from draftwood.cluster import Cluster
 from draftwood.loading.hub import described
+from draftwood_serve.access_log import ServerLog
 from draftwood_serve.affinity import ReplicaLoad
 from draftwood_serve.errors import one_line
 from draftwood_serve.loaded import require_method
@@ -250,7 +251,7 @@ def serve_replicas(
     count: int,
     address: str | None,
     ready: Callable[[ReplicaSet, str], None],
-    say: Callable[[str], None],
+    log: ServerLog,
 ) -> None:
     """Start replicas of a server and forward requests to them until a signal says to stop.
 
@@ -259,7 +260,7 @@ def serve_replicas(
         count: of replicas.
         address: of a Ray cluster; None for this machine alone.
         ready: called once, when requests are taken, with the server's address.
-        say: takes lines for the user.
+        log: takes lines for the user.
 
     Raises:
         ImportError: without Ray.
@@ -273,11 +274,11 @@ def serve_replicas(
             described(name)
     bound = bind(settings.host, settings.port)
     try:
-        with closing(ReplicaSet(settings, count, address, say)) as replicas:
+        with closing(ReplicaSet(settings, count, address, log.note)) as replicas:
             with _ended_by_sigterm():
                 replicas.start()
             router = Router(replicas, settings)
-            server = server_of(router, router, settings, say)
+            server = server_of(router, router, settings, log)
             replicas.when_lost = lambda: server.handle_exit(signal.SIGTERM, None)
             call_when_started(server, lambda: ready(replicas, address_of(bound)))
             server.run(sockets=[bound])

@@ -4,13 +4,14 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from types import FrameType
 from typing import Any, Protocol
 
 import uvicorn
 
 from draftwood.native import threads
+from draftwood_serve.access_log import Logged, ServerLog
 from draftwood_serve.app import make_app
 from draftwood_serve.arenas import share_free_memory
 from draftwood_serve.guard import App, Guard
@@ -117,23 +118,23 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(
-    service: TextService, say: Callable[[str], None], drain_seconds: float = DRAIN_SECONDS
+    service: TextService, log: ServerLog, drain_seconds: float = DRAIN_SECONDS
 ) -> DrainingServer:
-    """Make the server of a service that has loaded its model."""
-    return server_of(make_app(service), service, service.settings, say, drain_seconds)
+    """Make the server of a service that has loaded its first model."""
+    return server_of(make_app(service), service, service.settings, log, drain_seconds)
 
 
 def server_of(
     app: App,
     service: Drained,
     settings: ServeSettings,
-    say: Callable[[str], None],
+    log: ServerLog,
     drain_seconds: float = DRAIN_SECONDS,
 ) -> DrainingServer:
-    """Make the server of an application, guarded; the service stops with it."""
-    guarded: Any = Guard(app, settings)
+    """Make the server of an application, guarded and logged; the service stops with it."""
+    logged: Any = Logged(Guard(app, settings), log)
     config = uvicorn.Config(
-        guarded,
+        logged,
         http=LimitedHttp,
         ws="none",
         lifespan="off",
@@ -145,31 +146,36 @@ def server_of(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
-    return DrainingServer(config, service, say, drain_seconds)
+    return DrainingServer(config, service, log.note, drain_seconds)
 
 
 def serve(
-    settings: ServeSettings,
+    settings: Sequence[ServeSettings],
     ready: Callable[[TextService, str], None],
-    say: Callable[[str], None],
+    log: ServerLog,
 ) -> None:
-    """Load a model and serve it until a signal says to stop.
+    """Load a model, and serve it and the others until a signal says to stop.
 
     Args:
+        settings: of each model; of the first, the address too.
         ready: called once, when requests are taken, with the server's address.
-        say: takes lines for the user.
+        log: takes lines for the user.
 
     Raises:
         OSError: where the address cannot be had.
         ValueError: as ``draftwood.load``.
         KeyboardInterrupt: after Ctrl-C, once all is closed.
     """
-    bound = bind(settings.host, settings.port)
-    prepare_process(settings)
-    service = TextService(settings)
+    bound = bind(settings[0].host, settings[0].port)
+    prepare_process(settings[0])
+    try:
+        service = TextService(settings[0], settings[1:], log.note)
+    except BaseException:
+        bound.close()
+        raise
     try:
         service.load()
-        server = make_server(service, say)
+        server = make_server(service, log)
         call_when_started(server, lambda: ready(service, address_of(bound)))
         server.run(sockets=[bound])
     finally:

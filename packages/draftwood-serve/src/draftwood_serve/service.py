@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
@@ -14,13 +14,12 @@ from draftwood_serve.errors import ApiError, bad_request, no_retry, one_line, st
 from draftwood_serve.jobs import Speculation, TextJob, TextRequest, make_job
 from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.mailbox import Told
-from draftwood_serve.metrics import Metrics
+from draftwood_serve.served import ServedModel, ServedModels
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
 from draftwood_serve.texts import TextUpdate
-from draftwood_serve.thread import ModelThread
-from draftwood_serve.token_texts import TokenTexts
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Wanted = TextRequest | Callable[[LoadedTarget], TextRequest]
 
 
 class ClientLeftError(Exception):
@@ -31,39 +30,47 @@ class TextService:
     """Entry point of all endpoints to text generation.
 
     Args:
-        settings: of the server.
+        settings: of the server, and its first model.
+        others: settings of further models.
+        say: takes lines about models that are loaded and leave.
     """
 
-    def __init__(self, settings: ServeSettings) -> None:
-        self.settings, self.metrics = settings, Metrics()
-        self.thread = ModelThread(settings, self.metrics)
-        self.stopping = False
+    def __init__(
+        self,
+        settings: ServeSettings,
+        others: Sequence[ServeSettings] = (),
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.settings, self.stopping = settings, False
         self.open: set[OpenRequest] = set()
+        self.models = ServedModels((settings, *others), self.open, say)
         self._preparing = ThreadPoolExecutor(2, "draftwood-prepare")
 
     def load(self) -> LoadedTarget:
-        """Load the model in its thread and wait for it; raises the thread's error."""
-        self.target = self.thread.start().result()
-        self.token_texts = TokenTexts(self.target.plain.tokenizer)
-        return self.target
+        """Load the first model in its thread and wait for it; raises the thread's error."""
+        return self.models.first.load()
 
-    async def start(self, wanted: TextRequest, owner: str, receive: Receive) -> "OpenRequest":
-        """Accept a request and queue it.
+    async def start(
+        self, model: ServedModel, wanted: Wanted, owner: str, receive: Receive
+    ) -> "OpenRequest":
+        """Accept a request, load its model where that is not in memory, and queue it.
 
         Args:
+            wanted: what it asks for, or how to read that once its model is there.
             owner: of the API key it came with.
             receive: receives the client's messages, by which it is seen to leave.
 
         Raises:
-            ApiError: where the request is at fault, too many wait, or the server stops.
+            ApiError: where the request is at fault, too many wait, its model cannot be loaded, or
+                the server stops.
         """
-        self._require_place()
-        request = OpenRequest(self, receive)
-        self.open.add(request)
+        request = await self.hold(model, receive)
         try:
-            lm = await self._language_model(owner, wanted.speculation)
-            loop = asyncio.get_running_loop()
-            make = partial(make_job, lm, wanted, self.settings.max_batch, loop, self.target, owner)
+            if callable(wanted):
+                wanted = wanted(model.target)
+            lm = await self._language_model(model, owner, wanted.speculation)
+            loop, most = asyncio.get_running_loop(), self.settings.max_batch
+            make = partial(make_job, lm, wanted, most, loop, model.target, owner)
             job = await loop.run_in_executor(self._preparing, make)
             job.arrived = request.arrived
             request.begin(job)
@@ -72,15 +79,32 @@ class TextService:
             raise
         return request
 
-    def _require_place(self) -> None:
+    async def hold(self, model: ServedModel, receive: Receive) -> "OpenRequest":
+        """Accept a request for a model, which stays in memory until the request is closed.
+
+        Raises:
+            ApiError: as ``start``.
+        """
+        self._require_place(model)
+        request = OpenRequest(self, model, receive)
+        self.open.add(request)
+        try:
+            await request.wait_for_model()
+        except BaseException:
+            request.close()
+            raise
+        return request
+
+    def _require_place(self, model: ServedModel) -> None:
         if self.stopping:
             raise stopping()
-        settings, running = self.settings, [each for each in self.open if each.started]
+        own = [each for each in self.open if each.model is model]
+        settings, running = self.settings, [each for each in own if each.started]
         free = settings.max_batch - sum(len(each.job.choices) for each in running)
-        if len(self.open) - len(running) < settings.max_queue + max(0, free):
+        if len(own) - len(running) < settings.max_queue + max(0, free):
             return
-        self.metrics.refused()
-        seconds = min(max(self.metrics.seconds_to_place() or 1.0, 0.05), 120.0)
+        model.metrics.refused()
+        seconds = min(max(model.metrics.seconds_to_place() or 1.0, 0.05), 120.0)
         raise ApiError(
             429,
             f"{settings.max_queue} requests wait already; try again in {seconds:.1f} s",
@@ -92,11 +116,13 @@ class TextService:
             },
         )
 
-    async def _language_model(self, owner: str, wanted: Speculation) -> LanguageModel:
+    async def _language_model(
+        self, model: ServedModel, owner: str, wanted: Speculation
+    ) -> LanguageModel:
         try:
-            if self.target.knows(owner, wanted):
-                return self.target.using(owner, wanted)
-            made = self.thread.call(lambda target: target.using(owner, wanted))
+            if model.target.knows(owner, wanted):
+                return model.target.using(owner, wanted)
+            made = model.running.call(lambda target: target.using(owner, wanted))
             return await asyncio.wrap_future(made)
         except (ValueError, TypeError) as error:
             raise bad_request(one_line(error), "speculative") from error
@@ -108,7 +134,7 @@ class TextService:
 
     def close(self) -> None:
         """End the threads."""
-        self.thread.close()
+        self.models.close()
         self._preparing.shutdown(wait=False, cancel_futures=True)
 
 
@@ -116,13 +142,17 @@ class OpenRequest:
     """Accepted request, until its answer is complete or its client leaves.
 
     Attributes:
+        model: that it asks for.
+        holds: whether the model must stay in memory for it.
         job: once it is prepared.
     """
 
     job: TextJob
 
-    def __init__(self, service: TextService, receive: Receive) -> None:
-        self.service, self.arrived = service, perf_counter()
+    def __init__(self, service: TextService, model: ServedModel, receive: Receive) -> None:
+        self.service, self.model, self.arrived = service, model, perf_counter()
+        self.holds = False
+        self._loading: asyncio.Future[None] | None = None
         self._begun = self._gone = self._closed = self._cut = False
         self._unheard: list[Told] = []
         self._left = 0  # texts that go on
@@ -133,21 +163,49 @@ class OpenRequest:
         """True if it has a place in the batch."""
         return self._begun and self.job.started > 0.0
 
+    async def wait_for_model(self) -> None:
+        """Wait until the model is in memory, for as long as a request may take."""
+        seconds = self.service.settings.request_timeout
+        self._loading = asyncio.ensure_future(self.service.models.hold(self))
+        try:
+            await asyncio.wait_for(asyncio.shield(self._loading), seconds)
+        except asyncio.TimeoutError:
+            raise self._late(f"{self.model.name!r} found no room beside the others") from None
+        except asyncio.CancelledError:
+            self.require_wanted()
+            raise
+        finally:
+            self._loading.cancel()
+
     def begin(self, job: TextJob) -> None:
         """Queue the prepared job if the client is still there."""
+        self.require_wanted()
+        self.job, self._left, self._begun = job, len(job.choices), True
+        self.model.running.add(job)
+
+    def require_wanted(self) -> None:
+        """Raise where its client has left, or the server stops."""
         if self._gone:
             raise ClientLeftError
         if self._cut:
             raise stopping()
-        self.job, self._left, self._begun = job, len(job.choices), True
-        self.service.thread.add(job)
 
     async def _watch_client(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._gone = True
+        self._end()
+
+    def _end(self, why: ApiError | None = None) -> None:
+        """End what goes on for it: the wait for its model, or its texts."""
+        if self._loading is not None:
+            self._loading.cancel()
         if self._begun:
-            self.service.thread.cancel(self.job)
+            self.model.running.cancel(self.job, why)
+
+    def _late(self, what: str) -> ApiError:
+        seconds = self.service.settings.request_timeout
+        return no_retry(504, f"{what} within {seconds:g} s", "timeout", "server_error")
 
     async def updates(self) -> list[TextUpdate]:
         """Wait for updates since the last call; empty once there are none left.
@@ -163,12 +221,7 @@ class OpenRequest:
             try:
                 self._unheard = await self.job.mailbox.get(max(left, 0.001))
             except asyncio.TimeoutError:
-                raise no_retry(
-                    504,
-                    f"the answer took longer than {self.service.settings.request_timeout:g} s",
-                    "timeout",
-                    "server_error",
-                ) from None
+                raise self._late("the answer was not written") from None
         found: list[TextUpdate] = []
         while self._unheard and not isinstance(self._unheard[0], ApiError | None):
             found += self._unheard.pop(0)  # type: ignore[arg-type]
@@ -186,8 +239,7 @@ class OpenRequest:
     def cut(self) -> None:
         """End it with an error, as the server stops."""
         self._cut = True
-        if self._begun:
-            self.service.thread.cancel(self.job, stopping())
+        self._end(stopping())
 
     def close(self) -> None:
         """Close the request, and end its running texts."""
@@ -197,4 +249,5 @@ class OpenRequest:
         self._watch.cancel()
         self.service.open.discard(self)
         if self._left and self._begun:
-            self.service.thread.cancel(self.job)
+            self.model.running.cancel(self.job)
+        self.model.used = perf_counter()

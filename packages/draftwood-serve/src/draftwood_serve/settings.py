@@ -2,7 +2,7 @@
 
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -42,6 +42,8 @@ class ServeSettings(ModelNames):
         inexact: allow methods that change what the model says.
         threads: of the CPU; None takes one for each core.
         replicas: servers among which memory is shared out where ``cache_memory`` is None.
+        context: most tokens of prompt and answer; None for as many as the model reads.
+        max_models: models in memory at the same time; None takes as many as fit.
         learn: let the head that drafts learn from texts while nothing waits.
         learn_to: folder that keeps what it learns from, and the head; None writes nothing.
         learn_key: API key whose texts it learns from, where there are several.
@@ -65,6 +67,8 @@ class ServeSettings(ModelNames):
     inexact: bool = False
     threads: int | None = None
     replicas: int = 1
+    context: int | None = None
+    max_models: int | None = None
     learn: bool = False
     learn_to: Path | None = None
     learn_key: str | None = None
@@ -72,8 +76,9 @@ class ServeSettings(ModelNames):
     def __post_init__(self) -> None:
         super().__post_init__()
         least_of = {"max_batch": 1, "max_queue": 0, "port": 0, "tp": 1, "replicas": 1}
-        if self.threads is not None:
-            least_of["threads"] = 1
+        for name, least in (("threads", 1), ("context", 2), ("max_models", 1)):
+            if getattr(self, name) is not None:
+                least_of[name] = least
         for name, least in least_of.items():
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral):
@@ -122,6 +127,37 @@ class ServeSettings(ModelNames):
     def names(self) -> tuple[str, ...]:
         """Names under which requests may ask for the model; answers carry the first."""
         return self.served_names or (self.model,)
+
+
+OF_ONE: Mapping[str, Any] = {
+    "draft_model": (),
+    "served_names": (),
+    "datastore": None,
+    "adapter": None,
+}
+"""Settings of one model, the first where ``NAME=VALUE`` names no other; and what others have."""
+
+
+def of_each(given: Mapping[str, Any], models: Sequence[str]) -> list[dict[str, Any]]:
+    """Take settings apart that may name the model that they are for.
+
+    Args:
+        given: values of ``OF_ONE``, as they were typed.
+        models: in their order.
+
+    Returns:
+        Settings of each model.
+    """
+    own: list[dict[str, Any]] = [{"model": model, **OF_ONE} for model in models]
+    for name in OF_ONE:
+        several = isinstance(given[name], tuple)
+        for value in given[name] if several else () if given[name] is None else (given[name],):
+            model, mark, rest = value.partition("=")
+            is_named = bool(mark) and model in models
+            found = own[models.index(model) if is_named else 0]
+            value = rest if is_named else value
+            found[name] = (*found[name], value) if several else value
+    return own
 
 
 def is_own_address(host: str) -> bool:

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from time import perf_counter
 from typing import Any, TypeVar
 
-from draftwood.engine import Scheduler
+from draftwood import engine
 from draftwood.learning.learning import Learning
 from draftwood.stats import Step
 from draftwood_serve.errors import ApiError, broken
@@ -35,10 +35,14 @@ class ModelThread:
     Args:
         settings: what to load and how much to run at once.
         metrics: counters that it keeps.
+        turns: held during each step and each measurement, where threads of other models are there.
     """
 
-    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: ServeSettings, metrics: Metrics, turns: "threading.Lock | None" = None
+    ) -> None:
         self.settings, self.metrics = settings, metrics
+        self._turns = turns or threading.Lock()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: deque[tuple[TextJob, TaskOfJob]] = deque()
         self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
@@ -67,7 +71,8 @@ class ModelThread:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(make(self._loaded.result()))
+                with self._turns:
+                    future.set_result(make(self._loaded.result()))
             except Exception as error:
                 future.set_exception(error)
 
@@ -91,20 +96,20 @@ class ModelThread:
     def _put(self, call: Callable[[], None]) -> None:
         """Have the thread make a call as soon as the pass under way ends."""
         self._inbox.put(call)
-        Scheduler.interrupt()
+        engine.Scheduler.interrupt()
 
     # for the thread itself
 
     def _run(self) -> None:
         try:
-            target = LoadedTarget(self.settings)
+            target = LoadedTarget(self.settings, self._turns)
             limits = target.limits
         except BaseException as error:
             self._loaded.set_exception(error)
             return
         self._loaded.set_result(target)
         self._learn_by(target.learning)
-        with closing(Scheduler(limits)) as self._batch:
+        with closing(engine.Scheduler(limits)) as self._batch:
             while not self._ending:
                 self._hear()
                 self._admit()
@@ -139,7 +144,7 @@ class ModelThread:
         if calibration.is_doubtful:
             with suppress(queue.Empty):
                 return self._inbox.get(timeout=IDLE_SECONDS)
-            calibration.mend(lambda: not self._inbox.empty())
+            calibration.mend(lambda: not self._inbox.empty() or self._turns.locked())
         if self._learning is None:
             return self._inbox.get()
         self._learning.gate.leave()
@@ -172,6 +177,12 @@ class ModelThread:
         return sum(len(task.choices) for _, task in self._running.values())
 
     def _step(self) -> None:
+        others_run = not self._turns.acquire(blocking=False)
+        if others_run:
+            self._turns.acquire()
+        if others_run or self.running_texts > 1:
+            for job, _ in self._running.values():
+                job.alone = False
         since = perf_counter()
         try:
             events = self._batch.step()
@@ -179,6 +190,8 @@ class ModelThread:
             for job, _ in list(self._running.values()):
                 self._end(job, broken(error))
             return
+        finally:
+            self._turns.release()
         updates: dict[int, tuple[TextJob, list[TextUpdate]]] = {}
         for event in events:
             if event.number not in self._running:  # its request ended with another of its tasks
@@ -221,8 +234,7 @@ class ModelThread:
 
     def _finish_if_done(self, job: TextJob) -> None:
         if all(each.finished for each in job.choices):
-            job.ended, job.over = perf_counter(), True
-            self.metrics.ended(job, "finished")
+            self._over(job, "finished")
 
     def _end(self, job: TextJob, why: ApiError | None) -> None:
         """End a request: its tasks release their cache at once."""
@@ -232,9 +244,12 @@ class ModelThread:
                 self._batch.cancel(number)
         self._waiting = deque(each for each in self._waiting if each[0] is not job)
         if not job.over:
-            job.ended, job.over = perf_counter(), True
             self._told.append((job, why))
-            self.metrics.ended(job, "cancelled" if why is None else "failed")
+            self._over(job, "cancelled" if why is None else "failed")
+
+    def _over(self, job: TextJob, how: str) -> None:
+        job.ended, job.over, job.end = perf_counter(), True, how
+        self.metrics.ended(job, how)
 
     def _post(self) -> None:
         """Send pending updates to the event loops."""

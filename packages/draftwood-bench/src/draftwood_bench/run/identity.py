@@ -13,7 +13,7 @@ import torch
 
 from draftwood import engine, methods
 from draftwood.drafters.drafter import VerifiedTree
-from draftwood.engine import Options, Scheduler
+from draftwood.engine import Options
 from draftwood.models.model import Model, ModelSession
 from draftwood.models.requirements import require_ability
 from draftwood.rng import Rng
@@ -166,7 +166,7 @@ class _Prefilled:
         """The first token that one step of the method emits below the root."""
         sequence = self._decoding(self.origin.session.fork(), number)
         sequence.tell_within = 0.0  # no step follows in its row
-        with closing(Scheduler()) as batch:
+        with closing(engine.Scheduler()) as batch:
             batch.add(sequence)
             for verified in self.prompt:
                 sequence.draft.update(verified)

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from draftwood import engine
-from draftwood.engine import Limits, Scheduler, run_all
+from draftwood.engine import run_all
 from draftwood.stats import Stats, Step
 from draftwood_bench.plan.configurations import Configuration
 from draftwood_bench.plan.units import Unit
@@ -108,7 +108,7 @@ def _arriving(
 ) -> list[Job]:
     """Add requests to the batch as they arrive, while it has room."""
     jobs: list[Job] = []
-    with closing(Scheduler(Limits(requests=requests))) as batch:
+    with closing(engine.Scheduler(engine.Limits(requests=requests))) as batch:
         while len(jobs) < len(times) or batch:
             now = time.perf_counter() - began
             if not batch and times[len(jobs)] > now:

@@ -9,6 +9,7 @@ from draftwood_serve.schemas.common import (
     ResponseFormat,
     SamplingBody,
     Strict,
+    TextAlone,
     ToolChoice,
     TopLogprobs,
 )
@@ -38,7 +39,7 @@ class ChatMessage(Strict):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextContent] | None = None
+    content: Annotated[str | list[TextContent] | None, TextAlone] = None
     name: str | None = None
     tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from draftwood_serve.errors import no_support
 from draftwood_serve.schemas.sampling import with_options
 from draftwood_serve.settings import CHOICES
 
@@ -45,6 +46,29 @@ UNSUPPORTED = frozenset(
     }
 )
 TEMPLATES = frozenset({"chat_template", "chat_template_kwargs"})
+
+
+NOT_TEXT = {
+    **dict.fromkeys(("image_url", "image", "input_image"), "images"),
+    **dict.fromkeys(("input_audio", "audio"), "sounds"),
+    **dict.fromkeys(("file", "input_file"), "files"),
+    **dict.fromkeys(("video_url", "input_video"), "videos"),
+}
+"""Parts of messages that others' models read, by their types."""
+
+
+def _require_text(content: Any) -> Any:
+    """Refuse parts that are no text in words, not as a type that is unknown."""
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if isinstance(kind, str) and kind in NOT_TEXT:
+            told: Any = no_support(NOT_TEXT[kind])
+            raise PydanticCustomError("unsupported_parameter", told)
+    return content
+
+
+TextAlone = BeforeValidator(_require_text)
+"""Validator of a message's content."""
 
 
 class Strict(BaseModel):

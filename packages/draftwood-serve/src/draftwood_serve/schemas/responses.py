@@ -9,6 +9,7 @@ from draftwood_serve.schemas.common import (
     RequestBody,
     SpeculativeOptions,
     Strict,
+    TextAlone,
     TopLogprobs,
 )
 from draftwood_serve.schemas.sampling import with_options
@@ -30,7 +31,7 @@ class MessageItem(Strict):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Annotated[str | list[TextPart], TextAlone]
 
 
 class FunctionCallItem(Strict):

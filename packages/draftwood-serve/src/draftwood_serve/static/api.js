@@ -29,6 +29,18 @@ const question = (body, signal) => ({
 
 export const read = async (path) => (await send(path)).json();
 
+const PARTS = { target: "model", draft: "drafting", verify: "verifying", rest: "the rest" };
+
+/** Where the time of a step went, and whether drafts paid: in a few words, and in all. */
+export function costsOf({ step_ms: parts, drafts }) {
+  if (!parts) return null;
+  const told = Object.keys(PARTS).filter((name) => name in parts)
+    .map((name) => `${PARTS[name]} ${parts[name].toFixed(1)} ms`);
+  const verdict = drafts ? `${drafts[0].toUpperCase()}${drafts.slice(1)}.` : "";
+  const brief = verdict.split(":")[0] || "Where the time went";
+  return [brief, `A pass took: ${told.join(", ")}. ${verdict}`];
+}
+
 /** The whole answer at once: nothing beside the model runs while it is written. */
 export async function whole(body, signal) {
   const told = await (await send("v1/chat/completions", question(body, signal))).json();
@@ -38,6 +50,7 @@ export async function whole(body, signal) {
     tokens: told.usage.completion_tokens,
     seed: told.metrics.seed,
     steps: told.metrics.speculative_decoding.per_step_trees,
+    costs: costsOf(told.metrics),
   };
 }
 

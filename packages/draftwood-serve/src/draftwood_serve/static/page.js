@@ -1,4 +1,4 @@
-import { Refused, read, stream, useKey, whole } from "./api.js";
+import { Refused, costsOf, read, stream, useKey, whole } from "./api.js";
 import { EXAMPLES } from "./examples.js";
 import { Race } from "./race.js";
 import { Record, count, make, pose } from "./record.js";
@@ -104,7 +104,7 @@ function wish(method, seed) {
   const speculative = { method, trace: "tree" };
   if (field("budget") !== undefined && method !== "plain") speculative.budget = field("budget");
   return {
-    messages: said(), temperature: field("temperature"), seed,
+    model: state.facts?.model, messages: said(), temperature: field("temperature"), seed,
     max_tokens: field("tokens"), speculative,
   };
 }
@@ -199,18 +199,28 @@ function cardOf(question) {
   pose(card, question);
   listen(card, record);
   enter(card);
-  return { card, record, measures: card.querySelector(".measures") };
+  const [measures, costs] = [".measures", ".costs"].map((each) => card.querySelector(each));
+  const weigh = (told) => {
+    costs.hidden = !told;
+    costs.querySelector("summary").textContent = told?.[0] ?? "";
+    costs.querySelector("p").textContent = told?.[1] ?? "";
+  };
+  return { card, record, measures, weigh };
 }
 
+/** One of the server's models. */
+const servedModel = (name) => state.facts?.models.find((each) => each.name === name);
+
 function chat(question) {
-  const { card, record, measures } = cardOf(question);
-  const turn = { question, answer: "", measures: "", steps: record.steps };
+  const { card, record, measures, weigh } = cardOf(question);
+  const turn = { question, answer: "", measures: "", costs: null, steps: record.steps };
   return attempt(turn, async (signal) => {
     let seed;
     const take = (chunk) => {
       const choice = chunk.choices[0];
       turn.answer += choice?.delta.content ?? "";
       seed = chunk.metrics?.seed ?? seed;
+      if (chunk.metrics) weigh(turn.costs = costsOf(chunk.metrics));
       if (!choice?.step) return;
       record.add(choice.step);
       if (state.live) show(record, record.passes);
@@ -226,6 +236,7 @@ function chat(question) {
       addEventListener(by, leave, { passive: true, signal: over.signal });
     }
     state.live = true;
+    if (!servedModel(state.facts?.model)?.loaded) measures.textContent = "The model is being loaded …";
     let stopped = "";
     try {
       await stream(wish($("method").value, field("seed")), signal, take);
@@ -239,6 +250,11 @@ function chat(question) {
       state.live = false;
       requestAnimationFrame(() => requestAnimationFrame(sink));
       over.abort();
+    }
+    const chosen = servedModel(state.facts?.model);
+    if (chosen && !chosen.loaded) {
+      chosen.loaded = true;
+      $("model").querySelector(`[value="${CSS.escape(chosen.name)}"]`).textContent = chosen.name;
     }
     tell(`${turn.measures}${seed === undefined ? "" : ` · seed ${seed}`}${stopped}`);
     say(`${stopped ? "Stopped. " : ""}${turn.answer}`);
@@ -257,7 +273,8 @@ function race(question) {
       made.tell(`Written plainly. Now with drafting, by ${method}, with the same seed …`);
       const trees = await whole(wish(method, plain.seed), signal);
       const differ = !named?.same_text && field("temperature") > 0;
-      const note = `Both written one after the other, with seed ${plain.seed}.`;
+      const order = `Both written one after the other, with seed ${plain.seed}.`;
+      const note = [order, trees.costs?.[1]].filter(Boolean).join(" With drafting: ");
       const measures = "";
       Object.assign(turn, { answer: plain.text, measures, note, race: [plain, trees, method, differ] });
       fillRace(made, turn);
@@ -277,7 +294,7 @@ function fillRace(made, turn) {
 
 /** Show a turn of the last visit; one that was kept without its steps is a single one. */
 function restore(turn) {
-  const { question, answer, measures, steps } = turn;
+  const { question, answer, measures, costs, steps } = turn;
   if (turn.race) {
     const made = new Race(question, "", follow, () => {});
     enter(made.card);
@@ -285,11 +302,12 @@ function restore(turn) {
     made.play(true);
     return;
   }
-  const { record, measures: home } = cardOf(question);
+  const { record, measures: home, weigh } = cardOf(question);
   const alone = { tokens: [answer], drafted: 0, accepted: 0, ms: 0, elapsed_ms: 0, tree: null };
   (steps ?? [alone]).forEach((step) => record.add(step));
   record.draw();
   home.textContent = measures;
+  weigh(costs);
   if (record.passes > 0) show(record, record.best);
 }
 
@@ -368,7 +386,7 @@ function askForKey() {
     $("key").value = "";
     if (given) {
       useKey(given);
-      learn();
+      learn(state.facts?.model);
     } else {
       complain("This server answers nobody without its API key; reload the page to give it.");
     }
@@ -382,18 +400,25 @@ function askForKey() {
   dialog.showModal();
 }
 
-/** What this server can do. */
-async function learn() {
+/** What this server can do, with its first model or the one of a name. */
+async function learn(name) {
   try {
-    state.facts = await read("page.json");
+    state.facts = await read(name ? `page.json?model=${encodeURIComponent(name)}` : "page.json");
   } catch (error) {
     if (error.status === 401) askForKey();
     else complain(error instanceof Refused ? error.message : "The server cannot be reached.");
     return;
   }
-  const { model, machine, method, methods } = state.facts;
+  const { model, models, machine, method, methods } = state.facts;
   complain("");
-  $("serving").textContent = `${model} on ${machine}`;
+  $("choice").hidden = models.length < 2;
+  $("model").replaceChildren(...models.map(({ name, loaded }) => {
+    const option = make("option", { value: name }, loaded ? name : `${name} (not loaded yet)`);
+    option.selected = name === model;
+    return option;
+  }));
+  const where = machine ? `on ${machine}` : "";
+  $("serving").textContent = models.length < 2 ? `${model} ${where}` : where;
   $("method").replaceChildren(...methods.map(({ name, summary }) => {
     const option = make("option", { value: name, title: summary }, name);
     option.selected = name === method;
@@ -450,6 +475,7 @@ $("prompt").addEventListener("keydown", (event) => {
   $("ask").requestSubmit();
 });
 $("settings").addEventListener("input", settingsSaid);
+$("model").addEventListener("change", () => learn($("model").value));
 $("scrub").addEventListener("input", () => go(Number($("scrub").value)));
 $("back").addEventListener("click", () => go(state.step - 1));
 $("on").addEventListener("click", () => go(state.step + 1));

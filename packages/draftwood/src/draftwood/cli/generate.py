@@ -10,7 +10,6 @@ import click
 
 from draftwood.cli import options, processes
 from draftwood.cli.painter import writer
-from draftwood.cli.step_view import step_lines
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.text_files import with_files
 from draftwood.cli.tree_view import say_tree
@@ -223,7 +222,7 @@ def details(stats: "Stats", lm: "LanguageModel", wall: float | None = None) -> l
             f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
-        *step_lines(stats, wall, curve and curve(1)),
+        *stats.costs(wall, curve and curve(1)).lines,
         *([] if stats.drafting is None else [_hidden(stats.drafting)]),
     ]
 

@@ -30,14 +30,28 @@ def is_lack_of_memory(error: Exception) -> bool:
     )
 
 
-def require_memory(size: int, what: str) -> None:
-    """Raise MemoryError if ``size`` bytes, and a little more, certainly do not fit."""
-    left, needed = available_memory(), int(size * MARGIN)
-    if left is not None and needed > left:
-        raise MemoryError(
+class LackOfMemoryError(MemoryError):
+    """Weights certainly do not fit.
+
+    Args:
+        what: they are of.
+        needed: bytes.
+        left: bytes that are available.
+    """
+
+    def __init__(self, what: str, needed: int, left: int) -> None:
+        super().__init__(
             f"{what} needs {_gigabytes(needed)} GB of memory and {_gigabytes(left)} GB are"
             " available; end other programs, raise the memory limit or take a smaller model"
         )
+        self.needed, self.left = needed, left
+
+
+def require_memory(size: int, what: str) -> None:
+    """Raise LackOfMemoryError if ``size`` bytes, and a little more, certainly do not fit."""
+    left, needed = available_memory(), int(size * MARGIN)
+    if left is not None and needed > left:
+        raise LackOfMemoryError(what, needed, left)
 
 
 def prefer_large_pages(address: int, size: int) -> None:

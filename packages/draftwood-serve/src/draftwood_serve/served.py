@@ -1,0 +1,253 @@
+"""A server's models: loaded when a request asks for one, left when another one needs its room."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Collection, Sequence
+from time import perf_counter
+from typing import Protocol
+
+from draftwood.storage.memory import LackOfMemoryError
+from draftwood_serve.arenas import return_free_memory
+from draftwood_serve.errors import ApiError, no_retry, one_line
+from draftwood_serve.loaded import LoadedTarget
+from draftwood_serve.metrics import MetricFamilies, Metrics
+from draftwood_serve.settings import ServeSettings
+from draftwood_serve.thread import ModelThread
+from draftwood_serve.token_texts import TokenTexts
+
+POLL_SECONDS = 0.02
+"""Between looks at a model that is to leave, and still runs texts."""
+
+
+class ModelHolder(Protocol):
+    """A request for a model.
+
+    Attributes:
+        model: that it asks for.
+        holds: whether the model must stay for it.
+    """
+
+    model: "ServedModel"
+    holds: bool
+
+
+class ServedModel:
+    """A model of a server, in memory or not.
+
+    Args:
+        settings: of the server, for this model.
+        families: in which it counts.
+        turns: that models in memory take.
+
+    Attributes:
+        thread, target, token_texts: while it is in memory; else the last two are missing.
+        used: when a request last came or ended, in seconds of ``time.perf_counter``.
+        leaves: whether it takes no requests, to make room.
+    """
+
+    target: LoadedTarget
+    token_texts: TokenTexts
+
+    def __init__(
+        self, settings: ServeSettings, families: MetricFamilies, turns: threading.Lock
+    ) -> None:
+        self.settings, self.metrics = settings, Metrics(families, settings.names[0])
+        self.thread: ModelThread | None = None
+        self.used, self.leaves = 0.0, False
+        self._turns = turns
+
+    @property
+    def name(self) -> str:
+        """Name that answers carry where a request gives none."""
+        return self.settings.names[0]
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.thread is not None
+
+    @property
+    def running(self) -> ModelThread:
+        """Thread that runs it; it must be in memory."""
+        assert self.thread is not None, f"{self.name} is not in memory"
+        return self.thread
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and answer; None for no limit, and while nobody knows it."""
+        return self.target.context_length if self.is_loaded else self.settings.context
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, where it is in memory and tells them."""
+        return getattr(self.target.plain.model, "weight_bytes", 0) if self.is_loaded else 0
+
+    def load(self) -> LoadedTarget:
+        """Load it and wait; raises the error of what keeps it from that."""
+        thread = ModelThread(self.settings, self.metrics, self._turns)
+        return self._enter(thread, thread.start().result())
+
+    async def load_meanwhile(self) -> LoadedTarget:
+        """The same, while the event loop goes on."""
+        thread = ModelThread(self.settings, self.metrics, self._turns)
+        return self._enter(thread, await asyncio.wrap_future(thread.start()))
+
+    def _enter(self, thread: ModelThread, target: LoadedTarget) -> LoadedTarget:
+        self.thread, self.target, self.used = thread, target, perf_counter()
+        self.token_texts = TokenTexts(target.plain.tokenizer)
+        self.metrics.set_loaded(True)
+        return target
+
+    async def leave(self) -> None:
+        """End its thread, and give its memory back."""
+        if self.thread is None:
+            return
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.thread.close)
+        self.thread = None
+        del self.target, self.token_texts
+        self.metrics.set_loaded(False)
+        await loop.run_in_executor(None, gc.collect)  # a model and its caches refer to each other
+        await loop.run_in_executor(None, return_free_memory)
+
+
+class ServedModels:
+    """The models of a server, of which as many are in memory as fit.
+
+    Where one does not fit beside the others, the one that was idle for the longest leaves. One that
+    runs texts stays until they end, and takes no further ones meanwhile.
+
+    Args:
+        settings: of each model, the first one being what requests without a name get.
+        open: requests under way.
+        say: takes lines about what is loaded.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[ServeSettings],
+        open: Collection[ModelHolder],
+        say: Callable[[str], None],
+    ) -> None:
+        self.families, self.open, self.say = MetricFamilies(), open, say
+        turns = threading.Lock()
+        self.all = [ServedModel(each, self.families, turns) for each in settings]
+        self.most = settings[0].max_models or len(settings)
+        self._by_name = {name: each for each in self.all for name in each.settings.names}
+        if len(self._by_name) < sum(len(each.settings.names) for each in self.all):
+            raise ValueError("two models have one name; tell them apart with --served-model-name")
+        self._loads: dict[ServedModel, asyncio.Task[None]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def first(self) -> ServedModel:
+        return self.all[0]
+
+    @property
+    def names(self) -> list[str]:
+        """Names that requests may ask for."""
+        return list(self._by_name)
+
+    def named(self, name: str | None) -> ServedModel:
+        """The model of a name, or the first one.
+
+        Raises:
+            KeyError: for a name that is not served.
+        """
+        return self.first if name is None else self._by_name[name]
+
+    @property
+    def loaded(self) -> list[ServedModel]:
+        """Models in memory, the one that was idle for the longest first."""
+        return sorted((each for each in self.all if each.is_loaded), key=lambda each: each.used)
+
+    def is_busy(self, model: ServedModel) -> bool:
+        """True if a request needs the model in memory."""
+        return any(each.holds and each.model is model for each in self.open)
+
+    async def hold(self, request: ModelHolder) -> None:
+        """Wait until a request's model is in memory, where it stays for the request.
+
+        Raises:
+            ApiError: where it cannot be loaded, or does not fit.
+        """
+        model = request.model
+        if not model.is_loaded or model.leaves:
+            if model not in self._loads:
+                self._loads[model] = load = asyncio.ensure_future(self._load(model))
+                load.add_done_callback(_heard)  # also where all who waited have left
+            await asyncio.shield(self._loads[model])
+        model.used, request.holds = perf_counter(), True
+
+    async def _load(self, model: ServedModel) -> None:
+        try:
+            async with self._one_at_a_time:
+                while not model.is_loaded:
+                    if len(self.loaded) >= self.most:
+                        await self._make_room(model)
+                    else:
+                        await self._try(model)
+                # before the next one in line looks for room
+                for each in self.open:
+                    each.holds = each.holds or each.model is model
+        finally:
+            del self._loads[model]
+
+    async def _try(self, model: ServedModel) -> None:
+        """Load a model, or make room for it."""
+        since = perf_counter()
+        try:
+            await model.load_meanwhile()
+        except LackOfMemoryError as error:
+            error.__traceback__ = None  # whose frames hold what was read so far
+            gc.collect()
+            room = error.left + sum(each.weight_bytes for each in self.loaded)
+            if error.needed > room or not self.loaded:
+                own = LackOfMemoryError(f"the model {model.name!r}", error.needed, room)
+                raise _not_loaded(str(own), "insufficient_memory") from None
+        except Exception as error:
+            told = f"the model {model.name!r} could not be loaded: {one_line(error)}"
+            raise _not_loaded(told, "model_not_loaded") from error
+        else:
+            self.say(f"{model.name} is loaded, in {perf_counter() - since:.1f} s")
+            return
+        await self._make_room(model)
+
+    async def _make_room(self, model: ServedModel) -> None:
+        """Let the model leave that was idle for the longest, once one is idle."""
+        leaving: ServedModel | None = None
+        try:
+            while self._is_wanted(model):
+                idle = [each for each in self.loaded if not self.is_busy(each)]
+                if idle:
+                    leaving = idle[0]
+                    leaving.leaves = True
+                    await leaving.leave()
+                    self.say(f"{leaving.name} has left, to make room for {model.name}")
+                    return
+                if leaving is None:
+                    leaving = self.loaded[0]
+                    leaving.leaves = True
+                await asyncio.sleep(POLL_SECONDS)
+            raise _not_loaded(f"nobody waits for {model.name!r} any more", "model_not_loaded")
+        finally:
+            for each in self.all:
+                each.leaves = False
+
+    def _is_wanted(self, model: ServedModel) -> bool:
+        return any(each.model is model for each in self.open)
+
+    def close(self) -> None:
+        """End the threads of all models."""
+        for each in self.loaded:
+            if each.thread is not None:
+                each.thread.close()
+
+
+def _heard(load: "asyncio.Task[None]") -> None:
+    if not load.cancelled():
+        load.exception()
+
+
+def _not_loaded(message: str, code: str) -> ApiError:
+    return no_retry(503, message, code, "server_error")
