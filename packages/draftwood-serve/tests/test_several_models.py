@@ -255,19 +255,26 @@ def test_two_models_of_one_name_are_refused(tiny: str) -> None:
 
 
 def test_settings_are_of_the_first_model_unless_they_name_another() -> None:
-    given = {"draft_model": ("x", "b=y", "c=z"), "served_names": ("b=short",), "datastore": None}
+    given = {
+        "draft_model": ("x", "b=y", "c=z"),
+        "served_names": ("b=short",),
+        "datastore": None,
+        "adapter": "b=fine-tuned",
+    }
     first, second = of_each(given, ["a", "b"])
     assert first == {
         "model": "a",
         "draft_model": ("x", "c=z"),
         "served_names": (),
         "datastore": None,
+        "adapter": None,
     }
     assert second == {
         "model": "b",
         "draft_model": ("y",),
         "served_names": ("short",),
         "datastore": None,
+        "adapter": "fine-tuned",
     }
 
 

@@ -4,7 +4,7 @@ import asyncio
 import base64
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Request
@@ -16,9 +16,6 @@ from draftwood_serve.ollama import named
 from draftwood_serve.schemas.embeddings import EmbeddingBody, OllamaEmbedBody
 from draftwood_serve.served import ServedModel
 from draftwood_serve.service import OpenRequest, TextService
-
-if TYPE_CHECKING:
-    from draftwood.text.embeddings import EmbeddingTask
 
 
 def add_embeddings(app: FastAPI, service: TextService) -> None:
@@ -76,7 +73,7 @@ class Embedder:
         dimensions: int | None,
         pooling: str = "mean",
         truncate: bool = False,
-    ) -> "EmbeddingTask":
+    ) -> Any:
         """Embed the texts of a request; the task that did it, closed.
 
         Raises:
@@ -104,7 +101,7 @@ class Embedder:
         finally:
             held.close()
 
-    async def _steps(self, task: "EmbeddingTask", held: OpenRequest) -> None:
+    async def _steps(self, task: Any, held: OpenRequest) -> None:
         most = self.service.settings.request_timeout
         while not task.done:
             held.require_wanted()
@@ -114,7 +111,7 @@ class Embedder:
             async with self._turn:
                 await self._step(task, held.model)
 
-    async def _step(self, task: "EmbeddingTask", model: ServedModel) -> None:
+    async def _step(self, task: Any, model: ServedModel) -> None:
         try:
             await asyncio.wrap_future(model.running.call(lambda _: task.step()))
         except ValueError as error:  # tokens that the model has not
