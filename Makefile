@@ -12,7 +12,7 @@ ARM_CXX := aarch64-linux-gnu-g++
 WHEEL := $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist
 SDIST := from setuptools import build_meta; build_meta.build_sdist('../../dist')
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-code bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -104,6 +104,14 @@ bench-timed: $(READY)  ## seconds of what was best there, on other prompts (an h
 	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --temperature 0.3,1 --budgets 10,30 \
 		--timed-from $(BENCH)/benchmarks/results/grid-$(pair) --methods speculative,spectr,specinfer,rsd-c,rsd-s \
 		--law-prompts 0 --bound-prompts 0 --per-category 2 $(if $(filter eagle,$(pair)),--rounds 3) --output $(BENCH)/benchmarks/results/timed-$(pair) &&) true
+
+OF_code = --model qwen2.5-coder-1.5b --draft-model qwen2.5-coder-0.5b --prompts mbpp
+CODE = $(GRID) --temperature 0.3,1 --budgets 6,10 --methods speculative,rsd-c,rsd-s
+
+bench-code: $(READY)  ## small trees on code, with the pair of coders: the best shapes, then their seconds on other prompts (an hour; resumable)
+	$(BIN)/draftwood bench rsd $(OF_code) $(CODE) --thrifty --per-category 10 --output $(BENCH)/benchmarks/results/grid-code
+	$(BIN)/draftwood bench rsd $(OF_code) $(CODE) --timed-from $(BENCH)/benchmarks/results/grid-code \
+		--law-prompts 0 --bound-prompts 0 --per-category 18 --output $(BENCH)/benchmarks/results/timed-code
 
 bench-rest: $(READY)  ## methods that no other target measures (ten minutes; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m

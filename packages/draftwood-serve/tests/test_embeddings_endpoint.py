@@ -159,5 +159,6 @@ def test_openais_client_reads_them(server: RunningServer, lm: LanguageModel) -> 
 def test_ollamas_client_reads_them(server: RunningServer, lm: LanguageModel) -> None:
     import ollama
 
-    told = ollama.Client(host=server.address).embed(model=NAME, input=TEXTS)
+    with ollama.Client(host=server.address) as client:
+        told = client.embed(model=NAME, input=TEXTS)
     assert np.allclose(told.embeddings, lm.embed(TEXTS), atol=1e-6)

@@ -18,9 +18,10 @@ PAIRS = {
     "grid-eagle": "SmolLM2 + EAGLE head",
     "grid-stories": "TinyLlama + stories-15m",
     "grid-coder": "coder 1.5B + 0.5B",
+    "grid-code": "coder 1.5B + 0.5B, code",
 }
 """Runs, and what pairs of target and drafter they measured."""
-TIMED = {"grid-eagle": "timed-eagle", "grid-stories": "timed-stories", "grid-coder": "timed-coder"}
+TIMED = {name: name.replace("grid", "timed") for name in PAIRS if name.startswith("grid-")}
 """Runs in seconds of what the others found best."""
 METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
 

@@ -126,6 +126,7 @@ def test_names_hold_in_other_folders_too(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     found = ModelNames("here", ["here", "none"], "nowhere").from_anywhere()  # type: ignore[arg-type]
     here = str((tmp_path / "here").resolve())
-    assert found == {"model": here, "draft_model": (here, "none"), "datastore": "nowhere"}
+    drafts = {"draft_model": (here, "none"), "datastore": "nowhere"}
+    assert found == {"model": here, **drafts, "adapter": None}
     assert ModelNames(draft_model="a").draft_model == ("a",)  # type: ignore[arg-type]
     assert ModelNames(draft_model=None).draft_model == ()  # type: ignore[arg-type]

@@ -103,7 +103,9 @@ class Commands(ErrorPolicy):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
-            return getattr(import_module(f"draftwood.cli.{cmd_name}"), cmd_name)
+            found = getattr(import_module(f"draftwood.cli.{cmd_name}"), cmd_name)
+            found.short_help = COMMANDS[cmd_name]  # for completion in shells
+            return found
         if cmd_name not in {*_commands_of_packages(), *HOMES}:
             return None
         if cmd_name not in _commands_of_packages():
