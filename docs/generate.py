@@ -142,7 +142,6 @@ def fields() -> dict[str, Callable[..., str]]:
         "methods": speed.methods,
         "categories": speed.categories,
         "identity": lambda: "\n".join(summary.identity()),
-        "efficiencies": trees.efficiencies,
         "memory-bound": trees.memory_bound,
         "over-chains": trees.trees_over_chains,
         "in-seconds": trees.in_seconds,

@@ -82,11 +82,6 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
         ["rsd-s >= rsd-c", "draft LM", "1.250 (1 of 1, 1 : 0)"],
         ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head", "1.250 (1 of 1, 1 : 0)"],
     ]
-    assert rows(trees.efficiencies("rsd", "0", "budget"))[1][:2] == [
-        "rsd-s",
-        "2.50 [2.50, 2.50]",
-    ]
-    assert trees.efficiencies("grid-coder", "0", "budget") == MISSING
     assert trees.trees_over_chains() == trees.scores("grid-eagle", "0") == MISSING
     chains = [replace(each, method="speculative", draft_steps=4) for each in records[:3]]
     found.records.extend([replace(each, at="budget 6") for each in chains])  # type: ignore[attr-defined]
@@ -110,7 +105,8 @@ def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.Monke
     found = run([*PLAIN, *drawn])
     monkeypatch.setattr(trees, "measured", lambda name: found if name == "timed-eagle" else None)
     (row,) = rows(trees.in_seconds())
-    assert row == ["SmolLM2 + EAGLE head", "0", "rsd-s", "2.00 [2.00, 2.00]"]  # the faster shape
+    # the faster shape
+    assert row == ["SmolLM2 + EAGLE head", "0", "rsd-s", "2.00 [2.00, 2.00] (2)"]
     monkeypatch.setattr(trees, "measured", lambda name: None)
     assert trees.in_seconds() == MISSING
 

@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, mbsu, summaries
-from draftwood_bench.report.best_shapes import best_shape, held_out
+from draftwood_bench.report.best_shapes import best_shape
 from draftwood_bench.report.orderings import orderings, per_pass, seconds
 from draftwood_bench.report.scores import quality_table
 from draftwood_bench.report.table import Table
@@ -23,42 +23,13 @@ PAIRS = {
 """Runs, and what pairs of target and drafter they measured."""
 TIMED = {name: name.replace("grid", "timed") for name in PAIRS if name.startswith("grid-")}
 """Runs in seconds of what the others found best."""
+LENGTH = "best (length)"
+"""Column of the fastest length."""
 METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
-
-
-def efficiencies(name: str, temperature: str, kind: str) -> str:
-    """Block efficiency by method, at each length or budget of a run.
-
-    Args:
-        name: the run.
-        temperature: at which texts were drawn.
-        kind: ``length`` or ``budget``.
-    """
-    found = measured(name)
-    records = [
-        record
-        for record in (found.records if found else ())
-        if record.temperature == float(temperature) and record.at.startswith(f"{kind} ")
-    ]
-    sizes = sorted({int(record.at.split()[1]) for record in records})
-    rows = [
-        (method, *(_cell(records, method, f"{kind} {size}") for size in sizes))
-        for method in sorted(dict.fromkeys(record.method for record in records), key=_place)
-    ]
-    head = (f"T = {temperature}", *(f"{kind} {size}" for size in sizes))
-    return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
 def _place(method: str) -> int:
     return METHODS.index(method) if method in METHODS else len(METHODS)
-
-
-def _cell(records: list[Record], method: str, at: str) -> str:
-    best = best_shape(records, method, at)
-    if best is None:
-        return ""
-    other = held_out(records, method, at)
-    return str(block_efficiency(best)) + ("" if other is None else f"; {other.value:.2f}")
 
 
 def claims() -> str:
@@ -85,8 +56,12 @@ def claims() -> str:
 
 
 def memory_bound(name: str, temperature: str, kind: str) -> str:
-    """Memory-bound speed-up by method with its own verifier, of the shape that is best by it; as
-    ``efficiencies``.
+    """Memory-bound speed-up by method with its own verifier, of the shape that is best by it.
+
+    Args:
+        name: the run.
+        temperature: at which texts were drawn.
+        kind: ``length`` or ``budget``.
     """
     found = measured(name)
     ratio = found.run.draft_ratio if found else None
@@ -120,7 +95,9 @@ def _bound_cell(records: list[Record], method: str, at: str, ratio: float) -> st
 
 
 def trees_over_chains() -> str:
-    """Trees over the chain at equal budget, in tokens per pass and in seconds, for each pair."""
+    """Trees over the chain at equal budget, in tokens per pass and in seconds, for each pair and
+    each temperature that was timed.
+    """
     cells: dict[tuple[str, ...], dict[str, str]] = {}
     for name, timed in TIMED.items():
         for unit, run, made in (("pass", name, per_pass), ("second", timed, seconds)):
@@ -129,14 +106,18 @@ def trees_over_chains() -> str:
                 if what.startswith("rsd"):  # block is another rule for the same chain
                     cells.setdefault((PAIRS[name], what, temperature, unit), {})[at] = ratio
     places = dict.fromkeys(at for found in cells.values() for at in found)
-    rows = [(*key, *(found.get(at, "") for at in places)) for key, found in cells.items()]
+    rows = [
+        (*key, *(found.get(at, "") for at in places))
+        for key, found in cells.items()
+        if (*key[:3], "second") in cells
+    ]
     head = ("pair", "trees over chains", "T", "tokens per", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
 def in_seconds() -> str:
-    """Tokens per second over plain decoding's: of each method, length and budget the fastest of the
-    shapes that were best in the grid.
+    """Tokens per second over plain decoding's: of each method and budget, and over all lengths, the
+    fastest of the shapes that were best in the grid.
     """
     cells: dict[tuple[str, ...], dict[str, Any]] = {}
     for name, timed in TIMED.items():
@@ -144,22 +125,26 @@ def in_seconds() -> str:
         for each in summaries(found.records, found.run) if found else ():
             if each.shape is not None and each.speed_up is not None:
                 row = cells.setdefault((PAIRS[name], f"{each.temperature:g}", each.method), {})
-                before = row.get(each.at)
+                place = LENGTH if each.at.startswith("length ") else each.at
+                before = row.get(place)
                 if before is None or each.speed_up.value > before.speed_up.value:
-                    row[each.at] = each
-    places = sorted({at for found in cells.values() for at in found}, key=_length_first)
+                    row[place] = each
+    budgets = {at for found in cells.values() for at in found} - {LENGTH}
+    places = (LENGTH, *sorted(budgets, key=_number))
     rows = [(*key, *(_ratio(found.get(at)) for at in places)) for key, found in cells.items()]
     head = ("pair", "T", "method", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
 def _ratio(found: Any) -> str:
-    return "" if found is None else speed_up(found, found.speed_up)
+    if found is None:
+        return ""
+    ratio = speed_up(found, found.speed_up)
+    return f"{ratio} ({_number(found.at)})" if found.at.startswith("length ") else ratio
 
 
-def _length_first(at: str) -> tuple[bool, int]:
-    kind, number = at.split()
-    return kind != "length", int(number)
+def _number(at: str) -> int:
+    return int(at.split()[1])
 
 
 def scores(name: str, temperature: str) -> str:
