@@ -229,9 +229,9 @@ def idle(address: str, seconds: float = 20.0) -> bool:
         values = [
             float(line.split()[-1])
             for line in page
-            if line.startswith(("draftwood:texts_running ", "draftwood:texts_waiting "))
+            if line.startswith(("draftwood:texts_running{", "draftwood:texts_waiting{"))
         ]
-        if len(values) == 2 and not any(values):
+        if values and not any(values):
             return True
         time.sleep(0.2)
     return False

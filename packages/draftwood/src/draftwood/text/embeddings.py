@@ -1,7 +1,6 @@
 """Embeddings of texts: hidden states behind the final norm, one vector for each text."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -155,51 +154,3 @@ def tokens_of(tokenizer: AnyTokenizer, text: Any) -> list[int]:
     if found is None:
         raise TypeError(f"a text to embed is a str or a list of token ids, got {text!r:.60}")
     return found
-
-
-class TextEmbedder:
-    """A model and a tokenizer that embed texts.
-
-    Attributes:
-        model: whose hidden states are taken.
-        tokenizer: of the model.
-    """
-
-    model: Model
-    tokenizer: AnyTokenizer
-
-    def embed(
-        self,
-        texts: str | Sequence[str] | Sequence[Sequence[int]],
-        pooling: str = "mean",
-        normalize: bool = True,
-    ) -> Float[np.ndarray, "texts width"]:
-        """Embed texts: hidden states behind the final norm, in float32 [texts width].
-
-        Args:
-            texts: one, or several, or the token ids of several; no chat template is put around.
-            pooling: ``mean`` of a text's states, or the ``last`` one.
-            normalize: whether vectors have length 1.
-
-        Raises:
-            TypeError: for what is no text.
-            ValueError: for texts that are empty or too long, and for another pooling.
-        """
-        task = self.embedding_task(texts, pooling)
-        with closing(task):
-            while not task.done:
-                task.step()
-        return task.unit_vectors() if normalize else task.vectors
-
-    def embedding_task(
-        self,
-        texts: str | Sequence[str] | Sequence[Sequence[int]],
-        pooling: str = "mean",
-        truncate: bool = False,
-    ) -> EmbeddingTask:
-        """Begin to embed texts, for who makes one pass at a time; see ``embed``.
-
-        Args:
-            truncate: cut texts that are longer than the model's context.
-        """
-        return EmbeddingTask.of(self.model, self.tokenizer, texts, pooling, truncate)
