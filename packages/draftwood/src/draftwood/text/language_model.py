@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-from jaxtyping import Float
-
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
 from draftwood.drafters.overlap import Overlap, overlap_of
@@ -32,6 +29,7 @@ from draftwood.stats import Step
 from draftwood.text.builder import StopStrings
 from draftwood.text.prompts import (
     Prompt,
+    TextEmbedder,
     Tokens,
     encode_chat,
     encode_text,
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from draftwood.grammar.tools import Tool, ToolChoice
     from draftwood.learning.learning import Learning
     from draftwood.sources.stored_index import StoredIndex
-    from draftwood.text.embeddings import EmbeddingTask
 
 One = str | Path | TrainedHead | Model | ModelInMemory
 Drafting = One | Sequence[One] | None
@@ -59,7 +56,7 @@ Drafting = One | Sequence[One] | None
 WHOLE_WITHIN = 0.05  # seconds of steps in a row of texts that are told as a whole
 
 
-class LanguageModel(InProcess):
+class LanguageModel(TextEmbedder, InProcess):
     """A model that writes faster and says the same.
 
     Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may
@@ -344,44 +341,6 @@ class LanguageModel(InProcess):
                     texts[place][answer].take(step)
         found = [[stream.finish() for stream in streams] for streams in texts]
         return [replace(first, others=tuple(others)) for first, *others in found]
-
-    def embed(
-        self,
-        texts: str | Sequence[str] | Sequence[Sequence[int]],
-        pooling: str = "mean",
-        normalize: bool = True,
-    ) -> Float[np.ndarray, "texts width"]:
-        """Embed texts: hidden states behind the final norm, in float32 [texts width].
-
-        Args:
-            texts: one, or several, or the token ids of several; no chat template is put around.
-            pooling: ``mean`` of a text's states, or the ``last`` one.
-            normalize: whether vectors have length 1.
-
-        Raises:
-            TypeError: for what is no text.
-            ValueError: for texts that are empty or too long, and for another pooling.
-        """
-        task = self.embedding_task(texts, pooling)
-        with closing(task):
-            while not task.done:
-                task.step()
-        return task.unit_vectors() if normalize else task.vectors
-
-    def embedding_task(
-        self,
-        texts: str | Sequence[str] | Sequence[Sequence[int]],
-        pooling: str = "mean",
-        truncate: bool = False,
-    ) -> "EmbeddingTask":
-        """Begin to embed texts, for who makes one pass at a time; see ``embed``.
-
-        Args:
-            truncate: cut texts that are longer than the model's context.
-        """
-        from draftwood.text.embeddings import EmbeddingTask
-
-        return EmbeddingTask.of(self.model, self.tokenizer, texts, pooling, truncate)
 
     def learn(self, folder: str | Path | None = None, **settings: Any) -> "Learning":
         """Let the head that drafts learn from its rejected drafts, while no text is written.

@@ -4,16 +4,20 @@ It is a text, messages, or token ids in the forms in which Transformers gives th
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from jaxtyping import Float
 
+from draftwood.models.model import Model
 from draftwood.models.verified import PredictedText
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
     from draftwood.grammar.tools import Tool, ToolChoice
+    from draftwood.text.embeddings import EmbeddingTask
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message]
@@ -235,3 +239,53 @@ def require_characters(text: str, what: str) -> None:
             f" {error.start}: half of a character, or a byte that was no UTF-8; mend the text where"
             " it was decoded"
         ) from None
+
+
+class TextEmbedder:
+    """A model and a tokenizer that embed texts.
+
+    Attributes:
+        model: whose hidden states are taken.
+        tokenizer: of the model.
+    """
+
+    model: Model
+    tokenizer: AnyTokenizer
+
+    def embed(
+        self,
+        texts: str | Sequence[str] | Sequence[Sequence[int]],
+        pooling: str = "mean",
+        normalize: bool = True,
+    ) -> Float[np.ndarray, "texts width"]:
+        """Embed texts: hidden states behind the final norm, in float32 [texts width].
+
+        Args:
+            texts: one, or several, or the token ids of several; no chat template is put around.
+            pooling: ``mean`` of a text's states, or the ``last`` one.
+            normalize: whether vectors have length 1.
+
+        Raises:
+            TypeError: for what is no text.
+            ValueError: for texts that are empty or too long, and for another pooling.
+        """
+        task = self.embedding_task(texts, pooling)
+        with closing(task):
+            while not task.done:
+                task.step()
+        return task.unit_vectors() if normalize else task.vectors
+
+    def embedding_task(
+        self,
+        texts: str | Sequence[str] | Sequence[Sequence[int]],
+        pooling: str = "mean",
+        truncate: bool = False,
+    ) -> "EmbeddingTask":
+        """Begin to embed texts, for who makes one pass at a time; see ``embed``.
+
+        Args:
+            truncate: cut texts that are longer than the model's context.
+        """
+        from draftwood.text.embeddings import EmbeddingTask
+
+        return EmbeddingTask.of(self.model, self.tokenizer, texts, pooling, truncate)
