@@ -330,7 +330,7 @@ def test_nothing_is_lost_or_mixed_when_a_replica_is_killed(
 
 
 def texts_running(client: httpx.Client) -> list[float]:
-    """Of each model."""
+    """Texts that each model writes."""
     told = metrics(client).items()
     return [value for name, value in told if name.startswith("draftwood:texts_running{")]
 
