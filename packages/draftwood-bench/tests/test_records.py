@@ -8,9 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from draftwood.costs.calibration import Calibration, read, store
+from draftwood.costs.curve import Curve
+from draftwood.testing import tiny_llama
 from draftwood_bench.records.files import (
     LOCK,
     PACKED,
@@ -21,7 +26,9 @@ from draftwood_bench.records.files import (
     write_run,
     writing,
 )
-from draftwood_bench.run.describe import commit
+from draftwood_bench.run.describe import commit, curve_of
+from draftwood_bench.run.workbench import Workbench
+from draftwood_torch.models.transformers import TransformersModel
 from making import record, run_info
 
 
@@ -229,3 +236,14 @@ def test_the_common_part_is_whole_or_not_there(
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(ValueError, match="no description of a benchmark run"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_curve_of_a_busy_hour_is_measured_again(busy: bool, tmp_path: Path) -> None:
+    """And one that nothing disturbed stays."""
+    found = Calibration(TransformersModel(tiny_llama()), tmp_path, "float32")
+    assert found.key is not None
+    store(found.key, Curve((1, 8), (0.1, 0.8)), "draftwood generate", busy=busy)
+    bench = cast(Workbench, SimpleNamespace(plain=SimpleNamespace(calibration=found)))
+    assert (curve_of(bench)["seconds"] == [0.1, 0.8]) is not busy
+    assert read(found.key).is_good

@@ -35,7 +35,7 @@ def describe(
 ) -> RunInfo:
     """The common part of a run's records.
 
-    Measures the bandwidth of memory, and the curve where none is stored.
+    Measures the bandwidth of memory, and the curve where none is stored that is to be trusted.
     """
     models = bench.models
     device = bench.plain.model.device
@@ -49,7 +49,7 @@ def describe(
         model=models.model,
         **models.recorded,
         dtype=bench.dtype,
-        curve=_curve(bench) if timed(protocol) else None,
+        curve=curve_of(bench) if timed(protocol) else None,
         bandwidth=bandwidth(torch.ones(READ_BYTES // 4), threads) if device.type == "cpu" else None,
         weight_bytes=_weight_bytes(bench, folder),
         prompts={
@@ -192,8 +192,12 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
     return draft / target if draft and target else None
 
 
-def _curve(bench: Workbench) -> dict[str, list]:
-    curve = bench.plain.calibration.curve
+def curve_of(bench: Workbench) -> dict[str, list]:
+    """What passes of the target cost; measured again where a stored curve is doubtful."""
+    calibration = bench.plain.calibration
+    calibration.followed()
+    calibration.mend()  # no pass corrects it here, so a busy hour's would decide all trees
+    curve = calibration.curve
     nodes = getattr(curve, "nodes", Curve.usual_nodes)
     seconds, per_context_token = (
         [curve(each) for each in nodes],
