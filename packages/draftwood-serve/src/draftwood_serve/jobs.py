@@ -24,7 +24,7 @@ UNLIMITED = 4096  # tokens of an answer if neither request nor model limits it
 
 
 class SharedCache(Protocol):
-    """Part of the model's cache that all requests share."""
+    """Part of the model's cache that all requests share, and what they are limited to."""
 
     @property
     def prefixes(self) -> Prefixes | None: ...
@@ -37,6 +37,11 @@ class SharedCache(Protocol):
     @property
     def curve(self) -> Callable[[int], float]:
         """Seconds of a pass by its tokens."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """False where texts may be other than the model's own by a method or rule."""
         ...
 
     def require_room(self, tokens: int) -> None:
@@ -197,6 +202,7 @@ def make_job(
     )
     limit = cache.context_length
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
+    options["exact"] = cache.exact
     if wanted.gap is not None:
         options["ends"] = blaming_the_request(lambda: _marks(lm), "suffix").ends
     if wanted.prompt_logprobs is None:

@@ -57,6 +57,11 @@ class LoadedTarget:
         known = (self.plain.model.context_length, self.settings.context)
         return min((each for each in known if each is not None), default=None)
 
+    @property
+    def exact(self) -> bool:
+        """False where requests may ask for what changes the text, by ``--inexact``."""
+        return not self.settings.inexact
+
     def _start_learning(self) -> None:
         """Let the head of the server's method learn; where it cannot, texts are served as ever."""
         owner = self.settings.learning_owner

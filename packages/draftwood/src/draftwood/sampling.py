@@ -142,7 +142,7 @@ class Sampling(DrawingOptions):
 
     @property
     def reads_context(self) -> bool:
-        return self.min_tokens > 0 or bool(self.rules)
+        return self.min_tokens > 0 or bool(self.active_rules)
 
     @property
     def only_temperature(self) -> bool:
@@ -215,10 +215,10 @@ class Sampling(DrawingOptions):
 
     def _penalise(self, scores: Float[np.ndarray, " vocab"], context: Context) -> None:
         """Change a row in its place by the text before it."""
-        for rule in self.rules:
-            rule(scores, context, self)
         if len(context.tokens) - context.prompt < self.min_tokens:
             scores[[token for token in self.end_tokens if token < len(scores)]] = -np.inf
+        for rule in self.active_rules:  # which choose among what is left
+            rule(scores, context, self)
 
 
 @dataclass(frozen=True, eq=False)

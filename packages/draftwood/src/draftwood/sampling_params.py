@@ -6,13 +6,20 @@ values are refused in no time.
 """
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from draftwood.rules import (
+    Rule,
+    follow_rules,
+    penalise_repetition,
+    penalise_said,
+    require_allowed,
+    require_rules,
+)
 from draftwood.validation import (
     require_flag,
     require_kind,
@@ -27,26 +34,9 @@ from draftwood.validation import (
 if TYPE_CHECKING:
     from draftwood.engine.constraint import Constraint
 
-Kind = Literal["number", "whole", "flag", "text", "stops", "biases", "schema", "grammar"]
+Kind = Literal["number", "whole", "flag", "text", "stops", "biases", "rules", "schema", "grammar"]
 Place = Literal["command line", "server"]
 Called = TypeVar("Called", bound=Callable[..., Any])
-
-
-class Before(Protocol):
-    """The tokens before a position, of which the first ``prompt`` are not the answer's."""
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
-
-    @property
-    def prompt(self) -> int: ...
-
-
-Row = Any
-"""An array of logits, [vocab]; its type would import NumPy."""
-
-Rule = Callable[[Row, Before, "DrawingOptions"], None]
-"""Changes a row in its place, before the temperature."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +147,7 @@ _CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
     "text": _require_text,
     "stops": lambda option, name, value: stop_strings(value),
     "biases": _require_biases,
+    "rules": lambda option, name, value: require_rules(name, value),
     "schema": lambda option, name, value: schema_text(value),
     "grammar": _require_grammar,
 }
@@ -166,7 +157,9 @@ def _option(default: Any, kind: Kind, help: str, **more: Any) -> Any:
     more["optional"] = more.get("optional", default is None)
     if "places" in more:
         more["places"] = frozenset(more["places"])
-    return field(default=default, metadata={"option": TextOption(help, kind, **more)})
+    kw_only = more.pop("kw_only", False)
+    metadata = {"option": TextOption(help, kind, **more)}
+    return field(default=default, kw_only=kw_only, metadata=metadata)
 
 
 _TYPED: tuple[Place, ...] = ("command line",)
@@ -203,29 +196,13 @@ class LengthOptions(CheckedOptions):
     )
 
 
-def _penalise_repetition(row: Row, before: Before, options: "DrawingOptions") -> None:
-    """Keskar et al. 2019, arXiv:1909.05858."""
-    seen, penalty = sorted(set(before.tokens)), options.repetition_penalty
-    old = row[seen]
-    new, low = old / penalty, old < 0
-    new[low] = old[low] * penalty
-    row[seen] = new
-
-
-def _penalise_said(row: Row, before: Before, options: "DrawingOptions") -> None:
-    """Take both penalties off at once, as rounding depends on it."""
-    times = Counter(before.tokens[before.prompt :])
-    presence, frequency = options.presence_penalty, options.frequency_penalty
-    row[list(times)] -= [presence + frequency * count for count in times.values()]
-
-
 @dataclass(frozen=True)
 class DrawingOptions(CheckedOptions):
     """Options of how each token is drawn.
 
-    Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias,
-    repetition, presence and frequency penalty, end tokens before ``min_tokens``, temperature,
-    top-k, top-p, min-p.
+    Tokens are drawn by the rules of Transformers' logits processors, in this order: logit bias, end
+    tokens before ``min_tokens``, repetition, presence and frequency penalty, rules of packages,
+    temperature, top-k, top-p, min-p.
     """
 
     temperature: float = _option(
@@ -272,21 +249,21 @@ class DrawingOptions(CheckedOptions):
         least=0,
         above=True,
         transformers="repetition_penalty",
-        rule=_penalise_repetition,
+        rule=penalise_repetition,
         in_steps=True,
     )
     presence_penalty: float = _option(
         0.0,
         "number",
         "Taken off the logits of tokens that the answer holds.",
-        rule=_penalise_said,
+        rule=penalise_said,
         in_steps=True,
     )
     frequency_penalty: float = _option(
         0.0,
         "number",
         "Taken off for each time that the answer holds a token.",
-        rule=_penalise_said,
+        rule=penalise_said,
         in_steps=True,
     )
     logit_bias: Mapping[int, float] | None = _option(
@@ -297,6 +274,13 @@ class DrawingOptions(CheckedOptions):
         transformers="sequence_bias",
         in_steps=True,
     )
+    rules: Mapping[str, float] | None = _option(
+        None,
+        "rules",
+        "Choose tokens by rules of packages, name=strength, see 'draftwood methods'.",
+        rule=follow_rules,
+        kw_only=True,
+    )
 
     @property
     def in_steps(self) -> bool:
@@ -305,7 +289,7 @@ class DrawingOptions(CheckedOptions):
         return all(getattr(self, each.name) == each.default for each in others)
 
     @cached_property
-    def rules(self) -> list[Rule]:
+    def active_rules(self) -> list[Rule]:
         """Rules of the options that have other values than their defaults, in the fields' order."""
         active = [
             each.metadata["option"].rule
@@ -370,6 +354,7 @@ class SamplingParams(DrawingOptions, LengthOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_grammar(self.json_schema, self.grammar)
+        require_allowed(self.rules or (), self.exact)
         if self.min_tokens > self.max_new_tokens:
             raise ValueError(
                 f"min_tokens ({self.min_tokens}) must be at most max_new_tokens"

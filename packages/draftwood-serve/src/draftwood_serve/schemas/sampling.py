@@ -16,6 +16,7 @@ KINDS: dict[str, Any] = {
     "whole": int,
     "flag": bool,
     "stops": StopString | Annotated[list[StopString], Field(max_length=STOPS)],
+    "rules": Annotated[dict[str, FiniteFloat], Field(max_length=16)],
     "biases": Annotated[dict[TokenName, Bias], Field(max_length=1024)],
 }
 NARROWER: dict[str, dict[str, float]] = {

@@ -87,14 +87,14 @@ def chat(
     if idle:
         given = ", ".join(idle)
         notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
+    decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
     saved_as, begun = _begun(names.model, save, resume)
     if system is not None:
         begun = replace(begun, system=system)
     loaded = options.load(names, overlap=overlap)
     manner = Manner(sys.stdin.isatty(), show_tree, colour)
-    own = {"exact": not inexact, **decoding}
-    conversation = Conversation(loaded, method, own, manner, begun, tree, saved_as)
+    conversation = Conversation(loaded, method, decoding, manner, begun, tree, saved_as)
     if manner.interactive:
         _greet(names.model, conversation)
     calibration = loaded.calibration

@@ -1,7 +1,7 @@
 """`draftwood check`: prove on this machine that methods leave the text alone."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from draftwood.cli.terminal import output, progress
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
-    from draftwood.testing.promises import CheckResult
+    from draftwood.testing.promises import Check, CheckResult
     from draftwood.text.language_model import LanguageModel
 
 TITLES = {
@@ -27,7 +27,7 @@ TITLES = {
     "--methods",
     callback=options.method_names,
     metavar="A,B,C",
-    help="Which to check.  [default: all that are lossless]",
+    help="Which to check.  [default: all that are lossless, and what packages bring]",
 )
 @click.option(
     "--bisect",
@@ -81,11 +81,12 @@ def check(
     names.require()
     from draftwood.testing import promises as checking
 
+    others = {} if methods else checking.checks_of_packages()
     label = str(names.dtype) if names.cache is None else f"{names.dtype}, cache in {names.cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
-        task = bar.add_task("wrong rules", total=2 * len(asked) + checking.CONTROLS)
-        steps = _steps(asked, options.load(names), max_new_tokens)
+        task = bar.add_task("wrong rules", total=2 * len(asked) + checking.CONTROLS + len(others))
+        steps = _steps(asked, others, options.load(names), max_new_tokens)
         for following, finding in steps:
             findings.append(finding)
             bar.update(task, advance=1, description=following)
@@ -125,7 +126,7 @@ def _require_one(names: list[str]) -> None:
 
 
 def _steps(
-    names: list[str], plain: "LanguageModel", max_new_tokens: int
+    names: list[str], others: "Mapping[str, Check]", plain: "LanguageModel", max_new_tokens: int
 ) -> Iterator[tuple[str, "CheckResult"]]:
     """Yield (name of the next check, finding), the quick checks first."""
     from draftwood import methods
@@ -135,6 +136,8 @@ def _steps(
         yield "output distributions", finding
     for name in names:
         yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
+    for name, make in others.items():
+        yield name, make()
     runnable = []
     for name in names:
         need = methods.lacking(name, plain.models.given)

@@ -97,12 +97,13 @@ def compare(
     """
     wanted = _prompts(prompts, prompts_file)
     options.check_methods(methods, names.given, inexact, overlap, names.drafts, tree)
+    decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
     plain = options.load(names, overlap=overlap)
     own = trees_of(methods, tree)
     others = {name: plain.with_method(name, tree=own[name]) for name in methods}
     models = {"plain": plain} | others
-    results = run(models, wanted, {"exact": not inexact, **decoding})
+    results = run(models, wanted, decoding)
     if as_json:
         report = {
             "prompts": wanted,

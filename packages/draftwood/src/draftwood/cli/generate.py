@@ -87,6 +87,7 @@ def generate(
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     names.require()
+    decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
     written = given_prompt(prompt, file)
     if system is not None and decoding["raw"]:
@@ -97,14 +98,14 @@ def generate(
     lm = options.load(names, method, overlap, measure=False, tree=tree)
     asked = options.messages(lm, written or "", system)
     if answers > 1:
-        result = lm.generate(asked, n=answers, exact=not inexact, **decoding)
+        result = lm.generate(asked, n=answers, **decoding)
         _print_answers(result, lm, decoding["seed"], as_json, show_stats)
         if show_stats:
             _print_instructions(lm)
         lm.calibration.keep("draftwood generate")
         return
     place = writer(colour and not _is_form(decoding))
-    stream, since = lm.stream(asked, exact=not inexact, **decoding), time.perf_counter()
+    stream, since = lm.stream(asked, **decoding), time.perf_counter()
     try:
         for piece in stream:
             if len(stream.steps) == 1:  # the prompt's

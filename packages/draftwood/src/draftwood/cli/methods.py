@@ -15,29 +15,45 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from draftwood.methods.listings import Listing, Named
+    from draftwood.rules import TextRule
 
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="All of them, with parts and sources.")
+@click.option("--package", metavar="NAME", help="Those of one package alone, with their sources.")
 @options.as_json
-def methods(everything: bool, as_json: bool) -> None:
+def methods(everything: bool, package: str | None, as_json: bool) -> None:
     """List the methods: what each needs, what it does, and how fast it was measured to be.
 
     Those that were slower than plain decoding where they were measured stand at the end, a line
     each. --all adds parts, each one's tree and the forms that --tree takes, and sources.
 
+    Each promises something of its text: lossless, same as one by one, trades quality (which needs
+    --inexact), or another aim. Rules of sampling, which packages bring, go with every method.
+
     \b
     Examples:
       draftwood methods
       draftwood methods --all
+      draftwood methods --package methods
       draftwood methods --json
     """
     from draftwood import methods as all_methods
+    from draftwood.methods.listings import of_package
     from draftwood.methods.measured import measured_speeds
+    from draftwood.rules import installed_rules
 
-    listings = list(all_methods.listings().values())
+    if package is None:
+        listings = list(all_methods.listings().values())
+        rules = installed_rules()
+    else:
+        listings, rules = of_package(package)
     if as_json:
-        click.echo(json.dumps([describe(listing) for listing in listings]))
+        described = [describe_rule(rule) for rule in rules]
+        click.echo(json.dumps([*map(describe, listings), *described]))
+        return
+    if package is not None:
+        output().print(_sources([*listings, *rules]))
         return
     first = listings if everything else [each for each in listings if _is_worth_a_look(each)]
     slow = [each for each in listings if each not in first and each.name in measured_speeds()]
@@ -51,9 +67,13 @@ def methods(everything: bool, as_json: bool) -> None:
         console.print(_gains(slow))
         console.print()
     if everything:
-        for table in (_parts(listings), _sources(listings)):
+        for table in (_parts(listings), _sources([*listings, *rules])):
             console.print(table)
             console.print()
+    if rules:
+        console.print("Rules of sampling, for --rules, with every method:", style="bold")
+        console.print(_rules(rules))
+        console.print()
     console.print(_what_figures_mean([*first, *slow]), style="dim")
     left = [each.name for each in listings if each not in first and each not in slow]
     if left:
@@ -98,12 +118,28 @@ def describe(method: "Named") -> dict[str, object]:
     }
 
 
+def describe_rule(rule: "TextRule") -> dict[str, object]:
+    """A rule in the form that ``--json`` prints."""
+    return {
+        "name": rule.name,
+        "option": _option(rule),
+        "promise": rule.promise,
+        "summary": rule.summary,
+        "source": rule.source,
+    }
+
+
+def _option(rule: "TextRule") -> str:
+    inexact = " --inexact" if rule.promise == "trades quality" else ""
+    return f"--rules {rule.name}={rule.published:g}{inexact}"
+
+
 def _needs(listing: "Listing") -> tuple[str, ...]:
     """The options without which a method does not run."""
     from draftwood.drafters.resources import GIVEN
 
     asked = tuple(options.option_of(need) for need in GIVEN if need in listing.needs)
-    return asked if listing.lossless else (*asked, "--inexact")
+    return (*asked, "--inexact") if listing.promise == "trades quality" else asked
 
 
 def _gains(listings: "Sequence[Listing]") -> "Table":
@@ -155,11 +191,19 @@ def _parts(listings: "Sequence[Listing]") -> "Table":
     return table
 
 
-def _sources(listings: "Sequence[Listing]") -> "Table":
-    table = _table("method")
+def _rules(rules: "Sequence[TextRule]") -> "Table":
+    table = _table("option", "promise")
+    table.add_column("what it does", overflow="fold")
+    for rule in rules:
+        table.add_row(_option(rule), rule.promise, rule.summary, style=_style(rule))
+    return table
+
+
+def _sources(listed: "Sequence[Listing | TextRule]") -> "Table":
+    table = _table("name", "promise")
     table.add_column("source", overflow="fold")
-    for listing in listings:
-        table.add_row(listing.name, listing.source, style=_style(listing))
+    for each in listed:
+        table.add_row(each.name, each.promise, each.source, style=_style(each))
     return table
 
 
@@ -173,5 +217,5 @@ def _table(*titles: str) -> "Table":
     return table
 
 
-def _style(listing: "Listing") -> str:
-    return "" if listing.lossless else "yellow"
+def _style(listed: "Listing | TextRule") -> str:
+    return "" if listed.promise == "lossless" else "yellow"

@@ -15,6 +15,7 @@ from draftwood.methods import trees
 from draftwood.methods.drafts import Drafts
 from draftwood.model_names import ModelNames
 from draftwood.moved import renamed
+from draftwood.rules import parse_rules
 from draftwood.sampling_params import OPTIONS, SamplingParams
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ class TextFile(click.ParamType):
         return completers.files(ctx, param, incomplete)
 
 
+class NamedRules(click.ParamType):
+    """Rules of sampling with their strengths, as ``parse_rules`` reads them."""
+
+    name = "name=strength,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return parse_rules(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 def text_option(name: str, default: Any = None, help: str | None = None) -> Decorator:
     """An option of a text, with the type, range and help that its field declares.
 
@@ -59,6 +72,8 @@ def text_option(name: str, default: Any = None, help: str | None = None) -> Deco
         return click.option(flag, is_flag=True, **more)
     if option.kind == "stops":
         return click.option(flag, multiple=True, **more)
+    if option.kind == "rules":
+        return click.option(flag, type=NamedRules(), **more)
     if option.kind in ("schema", "grammar", "text"):
         return click.option(flag, type=TextFile(), metavar="FILE", **more)
     kind: Any = int if option.kind == "whole" else float

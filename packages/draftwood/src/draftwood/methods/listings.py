@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from draftwood.optional import entry_points
+from draftwood.rules import GROUP as RULES
+from draftwood.rules import TextRule, text_rule
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -110,6 +112,40 @@ def listings() -> dict[str, Listing]:
     from draftwood.methods.parts import known_parts
 
     return {name: Listing.of(recipe) for name, recipe in known_parts().recipes.items()}
+
+
+def of_package(package: str) -> tuple[list[Listing], list[TextRule]]:
+    """Methods and rules that one installed package brings.
+
+    Args:
+        package: its name, with or without ``draftwood-``.
+
+    Raises:
+        ValueError: where it brings neither, or is not installed, with those that do.
+    """
+    entries = [*entry_points(GROUP), *entry_points(RULES)]
+    known = sorted({package_of(entry) for entry in entries})
+    wanted = next((name for name in (package, f"draftwood-{package}") if name in known), None)
+    if wanted is None:
+        raise ValueError(
+            f"no installed package {package!r} brings methods or rules; these do:"
+            f" {', '.join(known) or 'none'}"
+        )
+    own = [entry for entry in entries if package_of(entry) == wanted]
+    listed = [each for entry in own if entry.group == GROUP for each in _listed_by(entry)]
+    return listed, [text_rule(entry.name) for entry in own if entry.group == RULES]
+
+
+def _listed_by(entry: "EntryPoint") -> list[Listing]:
+    file = _file_of(entry)
+    if file is not None:
+        return list(read_listings(file).values())
+    return [Listing.of(recipe) for recipe in getattr(entry.load(), "RECIPES", ())]
+
+
+def package_of(entry: "EntryPoint") -> str:
+    """Name of the package that has an entry point."""
+    return "an installed package" if entry.dist is None else entry.dist.name
 
 
 def all_listed() -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from draftwood.drafters.drafter import Drafter
 from draftwood.methods.composition import MethodSpec
-from draftwood.methods.listings import GROUP
+from draftwood.methods.listings import GROUP, package_of
 from draftwood.optional import entry_points
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _found_modules() -> Iterator[ModuleType]:
             yield module
         except (Exception, SystemExit) as error:
             warnings.warn(
-                f"the parts of {_package(entry)} are left out: its module {entry.value} cannot be"
+                f"the parts of {package_of(entry)} are left out: its module {entry.value} cannot be"
                 f" imported ({type(error).__name__}: {error}); mend or remove the package",
                 PartsWarning,
                 stacklevel=2,
@@ -121,10 +121,6 @@ def _module(entry: "EntryPoint") -> ModuleType:
             raise TypeError(f"RECIPES holds recipes, not {recipe!r}")
         _ = recipe.promise  # asks its parts what they say of themselves
     return module
-
-
-def _package(entry: "EntryPoint") -> str:
-    return "an installed package" if entry.dist is None else entry.dist.name
 
 
 def _by_name(kind: str, found: Iterable[tuple[str, Any, ModuleType]]) -> dict[str, Any]:

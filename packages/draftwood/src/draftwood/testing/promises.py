@@ -9,7 +9,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,6 +23,7 @@ from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate
 from draftwood.methods import MethodSpec
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
+from draftwood.optional import entry_points
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Paths, Shape, Widths
@@ -86,6 +87,21 @@ class CheckResult:
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
+
+
+Check = Callable[[], CheckResult]
+"""Makes a check that needs no model."""
+
+CHECKS_OF_PACKAGES = "draftwood.checks"
+"""Entry points of packages that name checks of their own: a mapping from what each checks."""
+
+
+def checks_of_packages() -> dict[str, Check]:
+    """Checks that installed packages bring, by name."""
+    found = dict[str, Check]()
+    for entry in entry_points(CHECKS_OF_PACKAGES):
+        found |= entry.load()
+    return found
 
 
 def tie_tolerance(logit: float, dtype: FloatType) -> float:
