@@ -31,6 +31,7 @@ GROUND = {
     "tree",
     "native",
     "rng",
+    "rules",
     "sampling",
     "sampling_params",
     "stats",
@@ -56,7 +57,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tree": {"arrays"},
     "native": {"arrays", "storage"},
     "rng": {"tree", "native"},
-    "sampling_params": {"validation", "engine"},
+    "rules": {"optional", "validation", "sampling_params"},  # the last for its types alone
+    "sampling_params": {"validation", "rules", "engine"},
     "sampling": {"validation", "sampling_params", "arrays", "tree", "native", "rng"},
     "stats": {"tree"},
     "engine": GROUND | {"moved", "models", "shapes", "verifiers", "drafters"},
@@ -217,6 +219,9 @@ def test_rooms_of_the_benchmark_import_one_way() -> None:
         assert others <= BENCH.get(room, set()), f"{path.relative_to(bench)} imports {others}"
 
 
+WINGS = ("draftwood_choices",)
+"""Packages of other aims than the model's own text: they may build on training and benchmarks."""
+OF_WINGS = ("draftwood_train", "draftwood_bench")
 BACKEND = "draftwood_torch"
 """The core's other half, which satellites may build on too where their ``pyproject.toml`` says so.
 The core itself reaches it through ``draftwood.backend``, and imports it nowhere.
@@ -226,8 +231,9 @@ The core itself reaches it through ``draftwood.backend``, and imports it nowhere
 def built_on(package: str) -> set[str]:
     """Packages besides the core that a satellite may import."""
     told = SOURCES.get(package.replace("_", "-"), SOURCE).parent / "pyproject.toml"
-    needs_it = package and f'"{BACKEND.replace("_", "-")}==' in told.read_text()
-    return {package, BACKEND} if needs_it else {package}
+    may = (BACKEND, *OF_WINGS) if package in WINGS else (BACKEND,)
+    needed = told.read_text() if package else ""
+    return {package, *(each for each in may if f'"{each.replace("_", "-")}==' in needed)}
 
 
 @pytest.mark.parametrize("path", all_files(), ids=lambda path: path.name)
@@ -241,6 +247,25 @@ def test_satellites_say_whether_they_need_pytorch() -> None:
     needing = {name for name in SATELLITES if name != BACKEND and BACKEND in built_on(name)}
     assert needing == {"draftwood_bench", "draftwood_methods", "draftwood_train"}
     assert built_on("") == {""}
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_wings_import_public_names_alone(wing: str) -> None:
+    for package in OF_WINGS:
+        assert not [each for each in names_imported(SATELLITES[wing], package) if "._" in each]
+
+
+def test_a_wing_may_import_what_it_says_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "pyproject.toml"
+    monkeypatch.setitem(SOURCES, "draftwood-choices", tmp_path / "src")
+    monkeypatch.setitem(SOURCES, "draftwood-serve", tmp_path / "src")
+    told.write_text('dependencies = ["draftwood-train==1", "draftwood-serve==1"]')
+    assert built_on("draftwood_choices") == {"draftwood_choices", "draftwood_train"}
+    assert built_on("draftwood_serve") == {"draftwood_serve"}
+    (tmp_path / "bad.py").write_text("from draftwood_train.loop import _step\n")
+    assert names_imported(tmp_path, "draftwood_train") == {"draftwood_train.loop._step"}
 
 
 def names_imported(folder: Path, package: str = "draftwood") -> set[str]:
@@ -257,7 +282,7 @@ def names_imported(folder: Path, package: str = "draftwood") -> set[str]:
 
 OTHERS = [folder for name, folder in SATELLITES.items() if name != BACKEND]
 MOST_NAMES = {
-    "of the core": (109, "draftwood", OTHERS),
+    "of the core": (111, "draftwood", OTHERS),
     "of the backend": (98, "draftwood", [SATELLITES[BACKEND]]),
     "of PyTorch's package": (11, BACKEND, OTHERS),
 }

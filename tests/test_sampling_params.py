@@ -30,6 +30,7 @@ BAD = {
     "presence_penalty": [float("inf"), float("nan")],
     "frequency_penalty": [float("-inf")],
     "logit_bias": [{1.5: 0.0}, {1: float("inf")}, 3],
+    "rules": [{"nosuch": 1.0}, {"momentum": -1.0}, ["momentum"]],
     "seed": [0.5, "a"],
     "stop": ["", [""], 3],
     "ignore_eos": [1, None],
@@ -105,9 +106,12 @@ def test_requests_take_what_is_served(body: Any) -> None:
 
 def test_a_request_s_options_arrive() -> None:
     sent = {"temperature": 0.5, "top_k": -1, "logit_bias": {"3": 1.0}, "stop": ["a"], "seed": 4}
+    sent["rules"] = {"momentum": 0.2}
     body = CompletionBody.model_validate({"prompt": "a", **sent})
     read = read_options(body)
+    given = read.pop("rules")
     assert read == {"temperature": 0.5, "top_k": 0, "logit_bias": {3: 1.0}, "stop": ["a"]}
+    assert given == {"momentum": 0.2}
     SamplingParams(**read)
     assert read_options(CompletionBody.model_validate({"prompt": "a"})) == CREATIVE
 

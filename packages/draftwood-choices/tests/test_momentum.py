@@ -14,8 +14,8 @@ from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, StochasticBeam, Widths
 from draftwood.stats import Stats
+from draftwood.testing.rules import AtTheRoot
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
-from draftwood_choices.checks import AtTheRoot
 from draftwood_choices.momentum import CANDIDATES, LONGEST, choose, repeats
 from law_cases import DISTANCE, contextual, text_distance
 from roads import TransformersModel, tiny_llama

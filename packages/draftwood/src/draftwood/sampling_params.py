@@ -275,11 +275,7 @@ class DrawingOptions(CheckedOptions):
         in_steps=True,
     )
     rules: Mapping[str, float] | None = _option(
-        None,
-        "rules",
-        "Choose tokens by rules of packages, name=strength, see 'draftwood methods'.",
-        rule=follow_rules,
-        kw_only=True,
+        None, "rules", "Choose tokens by rules of packages.", rule=follow_rules, kw_only=True
     )
 
     @property
