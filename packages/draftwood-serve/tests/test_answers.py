@@ -25,6 +25,7 @@ def test_a_completion_is_the_text_of_the_library(server: RunningServer, lm: Lang
         {"temperature": 0.8, "seed": 3, "top_k": 9},
         {"temperature": 1.0, "seed": 5, "presence_penalty": 1.0, "repetition_penalty": 1.2},
         {"temperature": 1.0, "seed": -7, "logit_bias": {5: 3.0}, "min_p": 0.1, "top_p": 0.9},
+        {"temperature": 0.0, "rules": {"momentum": 0.2}},
     ):
         wanted = lm.generate(PROMPT, raw=True, max_new_tokens=24, **options)
         sent: dict[str, Any] = dict(options)
