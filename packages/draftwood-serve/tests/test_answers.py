@@ -9,7 +9,7 @@ import draftwood
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.jobs import Speculation
 from draftwood_serve.loaded import MOST_TREES
-from local_server import RunningServer
+from local_server import RunningServer, running
 
 PROMPT = "hello"
 
@@ -37,6 +37,11 @@ def test_a_completion_is_the_text_of_the_library(server: RunningServer, lm: Lang
         usage = {"prompt_tokens": 5, "completion_tokens": 24, "total_tokens": 29}
         assert found["usage"] == {**usage, "prompt_tokens_details": {"cached_tokens": 0}}
         assert found["metrics"]["speculative_decoding"]["num_spec_steps"] <= 23
+
+
+def test_what_changes_texts_is_answered_where_the_server_allows_it(tiny: str) -> None:
+    with running(tiny, draft_model=tiny, inexact=True) as server:
+        assert server.text(PROMPT, max_tokens=8, speculative={"method": "typical"})
 
 
 def test_a_chat_is_the_text_of_the_library(server: RunningServer, lm: LanguageModel) -> None:
