@@ -49,7 +49,8 @@ def methods(everything: bool, package: str | None, as_json: bool) -> None:
     else:
         listings, rules = of_package(package)
     if as_json:
-        described = [describe_rule(rule) for rule in rules]
+        # scripts read every row of the whole list as a method
+        described = [describe_rule(rule) for rule in rules] if package else []
         click.echo(json.dumps([*map(describe, listings), *described]))
         return
     if package is not None:
