@@ -193,7 +193,7 @@ def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float 
 
 
 def curve_of(bench: Workbench) -> dict[str, list]:
-    """What passes of the target cost; measured again where a stored curve is doubtful."""
+    """Seconds of passes of the target; measured again where a stored curve is doubtful."""
     calibration = bench.plain.calibration
     calibration.followed()
     calibration.mend()  # no pass corrects it here, so a busy hour's would decide all trees
