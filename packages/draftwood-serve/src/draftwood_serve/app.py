@@ -68,8 +68,8 @@ def make_app(service: TextService) -> FastAPI:
     async def health() -> Response:
         if service.stopping:
             raise stopping()
-        for model in service.models.loaded:
-            if not model.running.alive:
+        for model in service.models.all:
+            if model.is_broken:
                 raise broken(RuntimeError(f"the thread that runs {model.name} has ended"))
         return json_response({"status": "ok"})
 

@@ -12,14 +12,18 @@ from starlette.responses import Response
 
 from draftwood_serve.answering import model_named
 from draftwood_serve.errors import ApiError, bad_request, json_response, no_retry, one_line
-from draftwood_serve.ollama import named
-from draftwood_serve.schemas.embeddings import EmbeddingBody, OllamaEmbedBody
+from draftwood_serve.ollama import load_or_leave, named
+from draftwood_serve.schemas.embeddings import (
+    EmbeddingBody,
+    OllamaEmbedBody,
+    OllamaPromptBody,
+)
 from draftwood_serve.served import ServedModel
 from draftwood_serve.service import OpenRequest, TextService
 
 
 def add_embeddings(app: FastAPI, service: TextService) -> None:
-    """Serve `/v1/embeddings` and Ollama's `/api/embed`."""
+    """Serve `/v1/embeddings` and Ollama's `/api/embed` and `/api/embeddings`."""
     embedder = Embedder(service)
 
     @app.post("/v1/embeddings")
@@ -41,7 +45,8 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         since = perf_counter()
         request.state.model, model = named(service, body.model)
         texts = [body.input] if isinstance(body.input, str) else body.input
-        task = await embedder.embed(model, request, texts, body.dimensions, truncate=body.truncate)
+        how: Any = {"truncate": body.truncate, "keep_alive": body.keep_alive}
+        task = await embedder.embed(model, request, texts, body.dimensions, **how)
         told = {
             "model": body.model,
             "embeddings": [_sent(each) for each in task.unit_vectors(body.dimensions)],
@@ -50,6 +55,16 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
             "prompt_eval_count": task.tokens,
         }
         return json_response(told)
+
+    @app.post("/api/embeddings")
+    async def older_embed(body: OllamaPromptBody, request: Request) -> Response:
+        request.state.model, model = named(service, body.model)
+        if not body.prompt:
+            await load_or_leave(service, model, body.keep_alive, request)
+            return json_response({"embedding": []})
+        how: Any = {"truncate": True, "keep_alive": body.keep_alive}
+        task = await embedder.embed(model, request, [body.prompt], None, **how)
+        return json_response({"embedding": _sent(task.unit_vectors()[0])})
 
 
 class Embedder:
@@ -73,6 +88,7 @@ class Embedder:
         dimensions: int | None,
         pooling: str = "mean",
         truncate: bool = False,
+        keep_alive: float | None = None,
     ) -> Any:
         """Embed the texts of a request; the task that did it, closed.
 
@@ -84,6 +100,7 @@ class Embedder:
         """
         held = await self.service.hold(model, request.receive)
         try:
+            self.service.models.keep(model, keep_alive)
             lm = model.target.plain
             width = lm.model.hidden_size
             if dimensions is not None and dimensions > width:

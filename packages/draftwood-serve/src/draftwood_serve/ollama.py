@@ -1,6 +1,7 @@
 """Ollama's endpoints, for clients that speak no other."""
 
 import json
+import math
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
@@ -37,7 +38,7 @@ from draftwood_serve.stream import LINES, EventStream
 LATEST = ":latest"
 """Tag of a model that has no other."""
 NEVER = "9999-12-31T23:59:59Z"
-"""When the model leaves the memory."""
+"""When a model leaves the memory that stays."""
 
 
 def add_ollama(app: FastAPI, service: TextService) -> None:
@@ -48,6 +49,7 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
     ) -> Response:
         name = named(service, body.model)[0]
         answer = await begin(service, request, name, wanted, "ollama")
+        service.models.keep(answer.request.model, body.keep_alive)
         answer.model = body.model
         told = OllamaAnswer(answer, say, wanted.calls)
         if body.stream is False:
@@ -56,11 +58,12 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
         return EventStream(ended_by(lines, error_line), answer.request, LINES)
 
     async def loaded(body: OllamaBody, request: Request, say: Say) -> Response:
-        """Answer a request without a prompt, which asks for the model to be loaded."""
+        """Answer a request without a prompt, which asks for the model to be loaded, or to leave."""
         request.state.model, model = named(service, body.model)
-        (await service.hold(model, request.receive)).close()
+        await load_or_leave(service, model, body.keep_alive, request)
         head = {"model": body.model, "created_at": now()}
-        return json_response({**head, **say("", []), "done": True, "done_reason": "load"})
+        reason = "unload" if body.keep_alive == 0 else "load"
+        return json_response({**head, **say("", []), "done": True, "done_reason": reason})
 
     @app.post("/api/chat")
     async def chat(body: OllamaChatBody, request: Request) -> Response:
@@ -93,9 +96,13 @@ def _add_facts(app: FastAPI, service: TextService) -> None:
 
     @app.get("/api/ps")
     async def running() -> Response:
-        more = {"expires_at": NEVER, "size_vram": 0}
         found = [
-            {**found, **more, "context_length": model.context_length}
+            {
+                **found,
+                "expires_at": NEVER if model.keep == math.inf else now(model.left),
+                "size_vram": 0,
+                "context_length": model.context_length,
+            }
             for found, model in cards(service.models.loaded)
         ]
         return json_response({"models": found})
@@ -107,6 +114,26 @@ def _add_facts(app: FastAPI, service: TextService) -> None:
     @app.post("/api/show")
     async def show(body: OllamaShowBody) -> Response:
         return json_response(description(*named(service, body.model or body.name)))
+
+
+async def load_or_leave(
+    service: TextService, model: ServedModel, keep_alive: float | None, request: Request
+) -> None:
+    """Load a model that is to stay, or let it leave as soon as nothing runs.
+
+    Raises:
+        ApiError: as ``TextService.hold``, and where it may not leave.
+    """
+    if keep_alive != 0:
+        held = await service.hold(model, request.receive)
+        service.models.keep(model, keep_alive)
+        held.close()
+    elif not model.settings.may_leave:
+        told = f"{model.name!r} stays in memory, as this server learns or runs several processes"
+        raise bad_request(f"{told}; leave keep_alive out", "keep_alive")
+    else:
+        service.models.keep(model, 0.0)
+        await service.models.expire(model)
 
 
 def named(service: TextService, name: str) -> tuple[str, ServedModel]:

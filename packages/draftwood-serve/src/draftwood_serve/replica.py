@@ -64,7 +64,7 @@ class Replica:
 
     def run(self) -> None:
         """Block until the replica can answer no more; raises the reason."""
-        while self.thread.is_alive() and self.service.models.first.running.alive:
+        while self.thread.is_alive() and not self.service.models.first.is_broken:
             time.sleep(CHECK_SECONDS)
         raise RuntimeError("the server of this replica has ended")
 

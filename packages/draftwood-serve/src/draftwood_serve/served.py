@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
@@ -43,7 +44,8 @@ class ServedModel:
     Attributes:
         thread, target, token_texts: while it is in memory; else the last two are missing.
         used: when a request last came or ended, in seconds of ``time.perf_counter``.
-        leaves: whether it takes no requests, to make room.
+        leaves: whether it takes no requests, as it is about to leave.
+        keep: seconds without requests after which it leaves.
     """
 
     target: LoadedTarget
@@ -54,7 +56,7 @@ class ServedModel:
     ) -> None:
         self.settings, self.metrics = settings, Metrics(families, settings.names[0])
         self.thread: ModelThread | None = None
-        self.used, self.leaves = 0.0, False
+        self.used, self.leaves, self.keep = 0.0, False, math.inf
         self._turns = turns
 
     @property
@@ -65,6 +67,18 @@ class ServedModel:
     @property
     def is_loaded(self) -> bool:
         return self.thread is not None
+
+    @property
+    def left(self) -> float:
+        """Seconds until it leaves, if no request comes."""
+        return self.used + self.keep - perf_counter()
+
+    @property
+    def is_broken(self) -> bool:
+        """True if its thread has ended by itself; any thread may ask."""
+        thread = self.thread
+        ended = thread is not None and not thread.alive and not self.leaves
+        return ended and self.thread is thread  # else it has left meanwhile
 
     @property
     def running(self) -> ModelThread:
@@ -94,6 +108,7 @@ class ServedModel:
 
     def _enter(self, thread: ModelThread, target: LoadedTarget) -> LoadedTarget:
         self.thread, self.target, self.used = thread, target, perf_counter()
+        self.keep = math.inf
         self.token_texts = TokenTexts(target.plain.tokenizer)
         self.metrics.set_loaded(True)
         return target
@@ -137,6 +152,7 @@ class ServedModels:
         if len(self._by_name) < sum(len(each.settings.names) for each in self.all):
             raise ValueError("two models have one name; tell them apart with --served-model-name")
         self._loads: dict[ServedModel, asyncio.Task[None]] = {}
+        self._timers: dict[ServedModel, asyncio.TimerHandle] = {}
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -164,6 +180,41 @@ class ServedModels:
     def is_busy(self, model: ServedModel) -> bool:
         """True if a request needs the model in memory."""
         return any(each.holds and each.model is model for each in self.open)
+
+    def keep(self, model: ServedModel, seconds: float | None) -> None:
+        """Let a model stay for so many seconds behind its last request; None changes nothing.
+
+        One that cannot be loaded again stays as it is.
+        """
+        if seconds is not None and model.settings.may_leave:
+            model.keep = seconds
+
+    def released(self, model: ServedModel) -> None:
+        """Note that a request for a model has ended, which leaves once it was idle for long."""
+        model.used = perf_counter()
+        self._watch(model)
+
+    def _watch(self, model: ServedModel) -> None:
+        """Look again when a model may leave."""
+        if timer := self._timers.pop(model, None):
+            timer.cancel()
+        if model.is_loaded and model.keep < math.inf:
+            leave = lambda: asyncio.ensure_future(self.expire(model))  # noqa: E731
+            self._timers[model] = asyncio.get_running_loop().call_later(model.left, leave)
+
+    async def expire(self, model: ServedModel) -> None:
+        """Let a model leave that was idle for as long as it was to stay."""
+        async with self._one_at_a_time:
+            if not model.is_loaded or self.is_busy(model):
+                return
+            if model.left > 0:
+                return self._watch(model)
+            model.leaves = True
+            try:
+                await model.leave()
+            finally:
+                model.leaves = False
+            self.say(f"{model.name} has left, as it was to stay for {model.keep:g} s")
 
     async def hold(self, request: ModelHolder) -> None:
         """Wait until a request's model is in memory, where it stays for the request.

@@ -250,4 +250,4 @@ class OpenRequest:
         self.service.open.discard(self)
         if self._left and self._begun:
             self.model.running.cancel(self.job)
-        self.model.used = perf_counter()
+        self.service.models.released(self.model)

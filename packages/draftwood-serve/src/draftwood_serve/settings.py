@@ -117,6 +117,13 @@ class ServeSettings(ModelNames):
         return ("", "0")[len(self.api_keys)] if len(self.api_keys) < 2 else None
 
     @property
+    def may_leave(self) -> bool:
+        """True if the model can leave and come again: this process alone holds it, and it keeps
+        what it has learnt nowhere else.
+        """
+        return not self.learn and self.tp == 1 and self.replicas == 1
+
+    @property
     def first_method(self) -> str:
         """The method where a request does not say, as far as it is known before models are loaded:
         what a second language model costs may decide for another one.

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from draftwood_serve.errors import ApiError, as_json
@@ -117,9 +117,10 @@ def durations_of(job: TextJob, written: int) -> dict[str, int]:
     }
 
 
-def now() -> str:
-    """The time in the form in which Ollama tells it."""
-    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+def now(more: float = 0.0) -> str:
+    """The time so many seconds from now, in the form in which Ollama tells it."""
+    then = datetime.now(timezone.utc) + timedelta(seconds=more)
+    return then.isoformat().replace("+00:00", "Z")
 
 
 def line(value: Any) -> str:

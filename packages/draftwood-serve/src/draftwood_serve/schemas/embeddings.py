@@ -1,12 +1,12 @@
-"""OpenAI's `/v1/embeddings` and Ollama's `/api/embed`."""
+"""OpenAI's `/v1/embeddings` and Ollama's `/api/embed` and `/api/embeddings`."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from draftwood_serve.schemas.common import RequestBody
 from draftwood_serve.schemas.completions import TokenIds
-from draftwood_serve.schemas.ollama import OllamaOptions
+from draftwood_serve.schemas.ollama import OllamaModelBody, OllamaOptions
 from draftwood_serve.settings import PROMPTS
 
 Text = Annotated[str, Field(min_length=1)]
@@ -29,12 +29,16 @@ class EmbeddingBody(RequestBody):
     pooling: Literal["mean", "last"] = "mean"
 
 
-class OllamaEmbedBody(RequestBody):
+class OllamaPromptBody(OllamaModelBody):
+    """A text by the older endpoint; without one the model is loaded."""
+
+    prompt: str = ""
+    options: OllamaOptions = Field(default_factory=OllamaOptions)
+
+
+class OllamaEmbedBody(OllamaModelBody):
     """Texts, cut to the model's context unless ``truncate`` is false."""
 
-    ignored: ClassVar[frozenset[str]] = frozenset({"keep_alive"})
-
-    model: Annotated[str, Field(max_length=1024)]
     input: Text | Texts
     truncate: bool = True
     dimensions: Dimensions | None = None

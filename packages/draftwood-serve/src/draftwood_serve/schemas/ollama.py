@@ -1,10 +1,12 @@
 """Ollama's `/api/chat` and `/api/generate`."""
 
+import math
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from draftwood_serve.schemas.common import FunctionTool, RequestBody, Strict
@@ -21,6 +23,33 @@ OF_ITS_OWN = frozenset(
 OFF: Mapping[str, float] = {"mirostat": 0, "typical_p": 1, "tfs_z": 1}
 """Ways to draw that this server has not, and the values that turn them off."""
 
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+FOREVER = 1e9
+"""Seconds from which on a model stays for good."""
+
+
+def _seconds(given: Any) -> Any:
+    """Seconds of a number or a text such as ``1h30m``; infinite ones for those below 0.
+
+    Raises:
+        PydanticCustomError: for anything else.
+    """
+    text = given.strip() if isinstance(given, str) else ""
+    sign, parts = text[:1] == "-", PART.findall(text.lstrip("+-"))
+    found: Any = given
+    if parts and "".join(map("".join, parts)) == text.lstrip("+-"):
+        found = sum(float(count) * UNITS[unit] for count, unit in parts) * (-1 if sign else 1)
+    elif re.fullmatch(r"[+-]?\d{1,12}(\.\d{1,12})?", text):
+        found = float(text)
+    if isinstance(found, bool) or not isinstance(found, int | float) or math.isnan(found):
+        told: Any = "give seconds, or a text such as 5m; 0 unloads the model, -1 keeps it"
+        raise PydanticCustomError("keep_alive", told)
+    return float(found) if 0 <= found < FOREVER else math.inf
+
+
+KeepAlive = Annotated[float, BeforeValidator(_seconds)]
+"""Seconds that a model stays in memory behind its last request."""
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -73,12 +102,18 @@ def _refused(told: Any, name: str) -> PydanticCustomError:
     return PydanticCustomError("unsupported_parameter", told, {"name": name})
 
 
-class OllamaBody(RequestBody):
-    """Fields of both endpoints."""
+class OllamaModelBody(RequestBody):
+    """A model, and for how long it stays in memory."""
 
-    ignored: ClassVar[frozenset[str]] = frozenset({"keep_alive"})
+    ignored: ClassVar[frozenset[str]] = frozenset()
 
     model: Annotated[str, Field(max_length=1024)]
+    keep_alive: KeepAlive | None = None
+
+
+class OllamaBody(OllamaModelBody):
+    """Fields of both endpoints."""
+
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None
     options: OllamaOptions = Field(default_factory=OllamaOptions)
