@@ -38,6 +38,14 @@ TWO = ["--model", "smollm2-135m", "--model", "stories-15m"]
         ([*TWO, "--draft-model", "third=x"], "no model is named 'third=x'"),
         ([*TWO, "--draft-model", "smollm2-135m-eagle", "--method", "rsd-s"], "--draft-model"),
         ([*TWO, "--served-model-name", "stories-15m"], "two models have one name"),
+        ([*TWO, "--method", "stories-15m=nosuch"], "stories-15m: there is no method 'nosuch'"),
+        ([*TWO, "--method", "third=plain"], "there is no method 'third=plain'"),
+        ([*TWO, "--method", "plain", "--method", "auto"], "says plain and auto for all models"),
+        ([*TWO, "--method", "stories-15m=suffix", "--tree", "4x3"], "take NAME=VALUE"),
+        (
+            [*TWO, "--speculative-config", "{}", "--method", "stories-15m=plain"],
+            "one or the other",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(arguments: list[str], what: str) -> None:
@@ -70,11 +78,41 @@ def test_models_are_the_positional_one_and_further_ones(
     path.write_text("" if configured is None else f'model = "{configured}"\n')
     monkeypatch.setenv("DRAFTWOOD_CONFIG", str(path))
     found: list[str] = []
-    monkeypatch.setattr(command, "_check", lambda settings: found.append(settings.model))
+    monkeypatch.setattr(command, "_check", lambda settings, several: found.append(settings.model))
     monkeypatch.setattr(run, "serve", lambda *given: None)
     result = CliRunner().invoke(main, ["serve", *typed])
     assert result.exit_code == 0, result.stderr
     assert found == served
+
+
+@pytest.mark.parametrize(
+    ("typed", "configured", "methods"),
+    [
+        ([], None, [None, None]),
+        (["--method", "suffix"], None, ["suffix", "suffix"]),
+        (["--method", "stories-15m=suffix"], None, [None, "suffix"]),
+        (["--method", "plain", "--method", "stories-15m=suffix"], None, ["plain", "suffix"]),
+        ([], '"suffix"', ["suffix", "suffix"]),
+        ([], '["lookup", "stories-15m=suffix"]', ["lookup", "suffix"]),
+        (["--method", "plain"], '"suffix"', ["plain", "plain"]),
+        (["--speculative-config", '{"method": "lookup"}'], None, ["lookup", "lookup"]),
+    ],
+)
+def test_each_model_has_its_method(
+    typed: list[str],
+    configured: str | None,
+    methods: list[str | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("" if configured is None else f"[serve]\nmethod = {configured}\n")
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(path))
+    found: list[ServeSettings] = []
+    monkeypatch.setattr(run, "serve", lambda every, *more: found.extend(every))
+    result = CliRunner().invoke(main, ["serve", *TWO, *typed])
+    assert result.exit_code == 0, result.stderr
+    assert [each.method for each in found] == methods
 
 
 def test_a_head_that_the_method_leaves_aside_is_named(capsys: pytest.CaptureFixture[str]) -> None:

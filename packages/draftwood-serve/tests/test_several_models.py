@@ -12,7 +12,7 @@ import pytest
 from draftwood.storage import memory
 from draftwood_serve.access_log import ServerLog
 from draftwood_serve.service import TextService
-from draftwood_serve.settings import ServeSettings, of_each
+from draftwood_serve.settings import OF_ONE, ServeSettings, of_each
 from local_server import NAME, RunningServer, running, save_tiny, wait_for
 
 SECOND, THIRD = "second", "third"
@@ -260,6 +260,8 @@ def test_settings_are_of_the_first_model_unless_they_name_another() -> None:
         "served_names": ("b=short",),
         "datastore": None,
         "adapter": "b=fine-tuned",
+        "method": ("b=suffix",),
+        "tree": (),
     }
     first, second = of_each(given, ["a", "b"])
     assert first == {
@@ -268,6 +270,8 @@ def test_settings_are_of_the_first_model_unless_they_name_another() -> None:
         "served_names": (),
         "datastore": None,
         "adapter": None,
+        "method": None,
+        "tree": None,
     }
     assert second == {
         "model": "b",
@@ -275,7 +279,18 @@ def test_settings_are_of_the_first_model_unless_they_name_another() -> None:
         "served_names": ("short",),
         "datastore": None,
         "adapter": "fine-tuned",
+        "method": "suffix",
+        "tree": None,
     }
+
+
+def test_method_and_tree_are_of_all_models_unless_they_name_one() -> None:
+    bare = {**OF_ONE, "method": ("a=plain", "suffix", "c=lookup"), "tree": ("4",)}
+    told = [(each["method"], each["tree"]) for each in of_each(bare, ["a", "b", "c"])]
+    assert told == [("plain", "4"), ("suffix", "4"), ("lookup", "4")]
+    for wrong in (("plain", "auto"), ("a=plain", "a=auto")):
+        with pytest.raises(ValueError, match=r"says plain and auto for (all models|a); "):
+            of_each({**bare, "method": wrong}, ["a", "b"])
 
 
 def test_the_context_is_bounded(tiny: str) -> None:

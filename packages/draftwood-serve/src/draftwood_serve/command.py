@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes
+from draftwood.methods import trees
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -43,8 +44,8 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(model: str, models: tuple[str, ...], **given: Any) -> None:
         with _needing("serve"):
-            from draftwood_serve.settings import OF_ONE, of_each
-        first, *others = of_each({name: given[name] for name in OF_ONE}, _asked(model, models))
+            from draftwood_serve.settings import of_each
+        first, *others = of_each(given, _asked(model, models))
         command(**{**given, **first}, others=others)
 
     return run
@@ -73,8 +74,20 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="0 takes a free one.",
 )
-@options.method
-@options.tree
+@click.option(
+    "--method",
+    multiple=True,
+    metavar="[NAME=]METHOD",
+    shell_complete=options.completers.methods,
+    help="How to decode where a request does not say, for all models or one; see 'draftwood"
+    " methods'. Repeatable.  [default: auto, or what --draft-model is for]",
+)
+@click.option(
+    "--tree",
+    multiple=True,
+    metavar="[NAME=]SHAPE",
+    help=f"{trees.HELP} For all models or one; repeatable.",
+)
 @click.option(
     "--speculative-config",
     metavar="JSON",
@@ -176,7 +189,8 @@ def serve(
     """Serve MODEL, the first one, and each --model to OpenAI's clients: chat completions,
     completions and responses.
 
-    What drafts, and other names, are of the first model, or NAME=VALUE says of which.
+    What drafts, and other names, are of the first model, --method and --tree of all, unless
+    NAME=VALUE says of which.
 
     Requests share each pass of the model, and every text is the one it would be alone. Ctrl-C
     stops: requests under way may end, once more ends them at once.
@@ -188,22 +202,24 @@ def serve(
       draftwood serve --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood serve smollm2-135m --replicas 4
       draftwood serve --model smollm2-135m --model qwen2.5-coder-0.5b --max-models 1
+      draftwood serve smollm2-135m --model stories-15m --method stories-15m=suffix
     """
     with _needing("serve"):
         from draftwood_serve.settings import ServeSettings
         from draftwood_serve.settings import speculative_config as config_of
     if speculative_config is not None:
-        if given["method"] is not None or names.draft_model:
+        if any(each["method"] is not None for each in (given, *others)) or names.draft_model:
             raise ValueError(
                 "--speculative-config says what --method and --draft-model say; give one or the"
                 " other"
             )
         given |= config_of(speculative_config)
+        others = [{**other, "method": given["method"]} for other in others]
     settings = ServeSettings(**{**asdict(names), **given})
     every = [settings, *(replace(settings, **other) for other in others)]
     _check_processes(every, replicas, ray_address)
     for each in every:
-        _check(each)
+        _check(each, len(every) > 1)
     with _needing("serve"):
         from draftwood_serve.access_log import ServerLog
         from draftwood_serve.run import serve as run
@@ -269,14 +285,20 @@ def _check_processes(
         raise ValueError("--ray-address is where replicas start; say how many with --replicas N")
 
 
-def _check(settings: "ServeSettings") -> None:
+def _check(settings: "ServeSettings", is_one_of_several: bool = False) -> None:
     """Refuse settings that cannot be served, before slow imports; say what is left aside."""
     from draftwood import methods
 
-    method = methods.spec(settings.first_method)
-    taken = methods.taken(method, settings.given)
-    options.check_methods([method.name], taken, settings.inexact)
-    methods.require_tree([method.name], settings.tree, settings.drafts.levels)
+    try:
+        method = methods.spec(settings.first_method)
+        taken = methods.taken(method, settings.given)
+        options.check_methods([method.name], taken, settings.inexact)
+        methods.require_tree([method.name], settings.tree, settings.drafts.levels)
+    except ValueError as error:
+        if not is_one_of_several:
+            raise
+        cure = "--method and --tree take NAME=VALUE for one model"
+        raise ValueError(f"{settings.model}: {error}; {cure}") from None
     if idle := options.left_aside(method, settings.given, settings.drafts):
         given = ", ".join(idle)
         said = f"{method.name} does without {given}; a request may name a method that uses it"

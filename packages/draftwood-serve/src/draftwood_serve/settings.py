@@ -143,28 +143,48 @@ OF_ONE: Mapping[str, Any] = {
     "adapter": None,
 }
 """Settings of one model, the first where ``NAME=VALUE`` names no other; and what others have."""
+OF_ALL = ("method", "tree")
+"""Settings of all models, but those that ``NAME=VALUE`` names."""
 
 
 def of_each(given: Mapping[str, Any], models: Sequence[str]) -> list[dict[str, Any]]:
     """Take settings apart that may name the model that they are for.
 
     Args:
-        given: values of ``OF_ONE``, as they were typed.
+        given: values of ``OF_ONE`` and ``OF_ALL``, as they were typed.
         models: in their order.
 
     Returns:
         Settings of each model.
+
+    Raises:
+        ValueError: for two values where one is meant.
     """
     own: list[dict[str, Any]] = [{"model": model, **OF_ONE} for model in models]
     for name in OF_ONE:
         several = isinstance(given[name], tuple)
         for value in given[name] if several else () if given[name] is None else (given[name],):
-            model, mark, rest = value.partition("=")
-            is_named = bool(mark) and model in models
-            found = own[models.index(model) if is_named else 0]
-            value = rest if is_named else value
+            model, value = _apart(value, models)
+            found = own[0 if model is None else models.index(model)]
             found[name] = (*found[name], value) if several else value
+    for name in OF_ALL:
+        said = dict[str | None, str]()
+        for model, value in (_apart(each, models) for each in given[name]):
+            if said.setdefault(model, value) != value:
+                which = "all models" if model is None else model
+                raise ValueError(
+                    f"--{name} says {said[model]} and {value} for {which}; leave one out, or write"
+                    f" --{name} NAME=VALUE for a model of its own"
+                )
+        for each in own:
+            each[name] = said.get(each["model"], said.get(None))
     return own
+
+
+def _apart(value: str, models: Sequence[str]) -> tuple[str | None, str]:
+    """The model that a value names, None for none, and the rest."""
+    model, mark, rest = value.partition("=")
+    return (model, rest) if mark and model in models else (None, value)
 
 
 def is_own_address(host: str) -> bool:
