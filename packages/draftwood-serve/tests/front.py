@@ -49,12 +49,14 @@ class Front:
 
 
 @contextmanager
-def front(*addresses: str, drain_seconds: float = 0.5, **settings: Any) -> Iterator[Front]:
+def front(
+    *addresses: str, drain_seconds: float = 0.5, log: ServerLog | None = None, **settings: Any
+) -> Iterator[Front]:
     """A router that takes requests."""
     told = ServeSettings(port=0, **settings)
     replicas = FewReplicas.at(*addresses)
     router = Router(replicas, told)
-    server = server_of(router, router, told, ServerLog(), drain_seconds)
+    server = server_of(router, router, told, log or ServerLog(), drain_seconds)
     bound = bind("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from draftwood_serve.access_log import MARK, OUTCOME, ServerLog
 from front import KEY, Front, chunked, front, played
 from local_server import RunningServer, running, wait_for
 
@@ -80,7 +81,8 @@ def test_who_leaves_is_forgotten_by_the_replica_too(endless: str) -> None:
     ):
         body: dict[str, Any] = {"prompt": "go", "max_tokens": 500_000, "stream": True}
         with found.client.stream("POST", "/v1/completions", json=body) as answer:
-            line = next(answer.iter_lines())
+            lines = answer.iter_lines()  # while it lives, the connection does
+            line = next(lines)
             assert '"choices"' in line, line
             wait_for(lambda: one.running_texts == 1, 5)
         wait_for(one.idle, 10)
@@ -104,6 +106,66 @@ def test_refusals_are_the_replicas_own(two: Two) -> None:
     assert found.client.get("/v1/models").json()["data"][0]["id"] == "tiny"
     assert found.client.get("/v1/models/tiny?x=%20").json()["id"] == "tiny"
     assert found.client.get("/health").json() == {"status": "ok", "replicas": 2}
+
+
+SAID = [{"role": "user", "content": "why"}]
+ASKED = {"max_tokens": 12, "seed": 1}
+OLLAMA = {"model": "tiny", "prompt": "why", "options": {"num_predict": 12, "seed": 1}}
+REQUESTS: list[tuple[str, dict[str, Any], int]] = [
+    ("/v1/completions", {"prompt": "why", **ASKED}, 200),
+    ("/v1/completions", {"prompt": "why", "stream": True, **ASKED}, 200),
+    ("/v1/chat/completions", {"messages": SAID, "stream": True, **ASKED}, 200),
+    ("/v1/responses", {"input": "why", "stream": True, "max_output_tokens": 12, "seed": 1}, 200),
+    ("/api/generate", OLLAMA, 200),
+    ("/api/generate", {**OLLAMA, "stream": False}, 200),
+    ("/v1/embeddings", {"input": "why"}, 200),
+    ("/v1/completions", {"prompt": "a", "top_p": 3}, 400),
+    ("/api/generate", {"model": "other"}, 404),
+]
+OF_TIME = ("time", "seconds", "first_token_s", "step_ms", "drafts")
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_lines_of_the_log_are_those_of_one_server(tiny: str, level: str) -> None:
+    one, through = list[str](), list[str]()
+    how = {"level": level, "as_json": True}
+    with (
+        running(tiny, method="plain", api_keys=(KEY,), log=ServerLog(**how, write=one.append)) as r,
+        front(
+            r.address, served_names=("tiny",), log=ServerLog(**how, write=through.append)
+        ) as found,
+    ):
+        r.client.headers["authorization"] = f"Bearer {KEY}"
+        for client in (r.client, found.client):
+            for path, body, status in REQUESTS:
+                answer = client.post(path, json=body)
+                assert answer.status_code == status
+                assert "outcome" not in str(answer.headers)
+                assert b"\0" not in answer.content
+        wait_for(lambda: len(through) == len(REQUESTS) and len(one) == 2 * len(REQUESTS))
+    for alone, told in zip(one, through, strict=False):
+        wanted, line = json.loads(alone), json.loads(told)
+        assert list(wanted) == list(line)
+        for name in wanted:
+            assert name in OF_TIME or wanted[name] == line[name], name
+    assert ["step_ms" in json.loads(line) for line in through[:2]] == [level == "debug"] * 2
+    told = [json.loads(line) for line in through]
+    assert [each.get("tokens") for each in told] == [12] * 6 + [None] * 3
+    assert [each["error"] for each in told[-2:]] == ["invalid_value", "model_not_found"]
+    assert 0 < told[0]["first_token_s"] <= told[0]["seconds"]
+
+
+def test_an_answer_tells_its_outcome_to_those_alone_who_ask(two: Two) -> None:
+    _, one, _ = two
+    body = {"prompt": "why", "max_tokens": 3}
+    for stream in (False, True):
+        answer = one.client.post("/v1/completions", json={**body, "stream": stream})
+        assert OUTCOME.decode() not in answer.headers
+        assert MARK not in answer.content
+        asked = {OUTCOME.decode(): "1"}
+        answer = one.client.post("/v1/completions", json={**body, "stream": stream}, headers=asked)
+        outcome = answer.content.partition(MARK)[2] if stream else answer.headers[OUTCOME.decode()]
+        assert json.loads(outcome)["counts"]["tokens"] == 3
 
 
 def test_strangers_are_kept_out_at_the_router(two: Two) -> None:

@@ -1,13 +1,14 @@
 """The server's log: a line for each request, and notes. No text of a prompt or answer is in it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from time import perf_counter
 from typing import Any
 
 from draftwood_serve.command import LEVELS
+from draftwood_serve.errors import as_json
 from draftwood_serve.guard import App, Message, Receive, Send
 from draftwood_serve.jobs import TextJob
 from draftwood_serve.metrics import step_costs
@@ -19,6 +20,12 @@ QUIET = {"/health", "/metrics", "/page.json", *PAGE_FILES} - {"/"}
 LEFT = 499
 """Status of a request whose client left before its answer, as other servers log it."""
 PATH_CHARACTERS = 200
+OUTCOME = b"x-draftwood-outcome"
+"""Header by which a router asks what came of a request, and is told of an answer in one piece."""
+MARK = b"\0"
+"""Begins what a router is told behind a stream, none of whose events holds it."""
+ENDS = {"text/event-stream": b"\n\n", "application/x-ndjson": b"\n"}
+"""Ends of an event by the kind of stream."""
 
 
 @dataclass(frozen=True)
@@ -50,44 +57,58 @@ class ServerLog:
         else:
             self.write(self._paint(f"{now:%H:%M:%S} {message}", "2"))
 
-    def request(self, told: dict[str, Any], job: TextJob | None) -> None:
+    def request(self, told: dict[str, Any], outcome: Mapping[str, Any]) -> None:
         """Write the line of a request that has ended.
 
         Args:
-            told: client, method, path, status, model and seconds.
-            job: that wrote its texts, if it came so far.
+            told: client, method, path, status and seconds.
+            outcome: see ``outcome_of``.
         """
-        level = level_of(told, job)
+        told = {**told, "model": outcome["model"], "error": outcome["error"]}
+        told |= outcome["counts"] or {}
+        costs = (outcome["costs"] or {}) if self.shows("debug") else {}
+        level = level_of(told)
         if not self.shows(level):
             return
         now = datetime.now().astimezone()
-        if job is not None:
-            told = {**told, **counts_of(job)}
-        costs = step_costs(job, job.stats) if job is not None and self.shows("debug") else None
         if self.as_json:
-            if costs is not None:
-                parts = {name: round(1e3 * each, 3) for name, each in costs.parts.items()}
-                told = {**told, "step_ms": parts, "drafts": costs.worth}
+            told |= {name: costs[name] for name in costs if name != "lines"}
             self.write(json.dumps({"time": now.isoformat(), "level": level, **told}))
             return
         status = self._paint(str(told["status"]), COLOURS[level])
         asked = f"{told['client']} {told['method']} {told['path']}"
         self.write(f"{self._paint(f'{now:%H:%M:%S}', '2')} {asked} {status}{in_words(told)}")
-        for line in costs.lines if costs is not None else ():
+        for line in costs.get("lines", ()):
             self.write(self._paint(f"  {line}", "2"))
 
     def _paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 
 
-def level_of(told: dict[str, Any], job: TextJob | None) -> str:
+def level_of(told: dict[str, Any]) -> str:
     """Level of a request's line."""
     status = told["status"]
-    if status >= 500 or (job is not None and job.end == "failed"):
+    if status >= 500 or told.get("ended") == "failed":
         return "error"
     if status >= 400 and status != LEFT:
         return "warning"
     return "debug" if told["path"] in QUIET else "info"
+
+
+def outcome_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What came of a request by its state: the model, the error's code, the counts of its texts and
+    the costs of their steps, each None where there is none.
+    """
+    job = state.get("job")
+    own = {} if job is None else {"counts": counts_of(job), "costs": costs_of(job)}
+    return {name: own.get(name, state.get(name)) for name in ("model", "error", "counts", "costs")}
+
+
+def costs_of(job: TextJob) -> dict[str, Any]:
+    """Milliseconds of an average step, whether drafts paid, and both in words."""
+    costs = step_costs(job, job.stats)
+    parts = {name: round(1e3 * each, 3) for name, each in costs.parts.items()}
+    return {"step_ms": parts, "drafts": costs.worth, "lines": costs.lines}
 
 
 def counts_of(job: TextJob) -> dict[str, Any]:
@@ -126,7 +147,8 @@ class Logged:
     """Application that logs each request of another one.
 
     Args:
-        app: the other one, which may tell ``model``, ``job`` and ``error`` in the request's state.
+        app: the other one, which may tell ``model``, ``error`` and ``job``, or what a replica told
+            of that, in the request's state.
         log: takes the lines.
     """
 
@@ -154,11 +176,50 @@ class Logged:
                 "method": scope["method"],
                 "path": path_of(scope),
                 "status": status,
-                "model": state.get("model"),
-                "error": state.get("error"),
                 "seconds": round(perf_counter() - since, 3),
             }
-            self.log.request(told, state.get("job"))
+            self.log.request(told, outcome_of(state))
+
+
+class Telling:
+    """Application that tells a router what came of each request of another one.
+
+    An answer in one piece tells it in the header ``OUTCOME``, a stream in a part of its own behind
+    its last event, which begins with ``MARK``. Both come to those alone who ask by that header.
+
+    Args:
+        app: the other one.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if OUTCOME not in (name for name, _ in scope["headers"]):
+            await self.app(scope, receive, send)
+            return
+        is_stream = False
+
+        async def telling(message: Message) -> None:
+            nonlocal is_stream
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                is_stream = end_of_events(dict(headers).get(b"content-type", b"").decode()) != b""
+                own = [] if is_stream else [(OUTCOME, told())]
+                message = {**message, "headers": [*headers, *own]}
+            elif is_stream and not message.get("more_body", False):
+                message = {**message, "body": message.get("body", b"") + MARK + told()}
+            await send(message)
+
+        def told() -> bytes:
+            return as_json(outcome_of(scope["state"])).encode()
+
+        await self.app(scope, receive, telling)
+
+
+def end_of_events(kind: str) -> bytes:
+    """What ends each event of a stream of this media type; empty for what is no stream."""
+    return ENDS.get(kind.partition(";")[0], b"")
 
 
 def path_of(scope: Message) -> str:

@@ -1,6 +1,7 @@
 """Forward requests to replicas of the server, and inform clients when one of them ends."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Protocol
 import httpx
 from starlette.responses import Response
 
+from draftwood_serve.access_log import MARK, OUTCOME, end_of_events
 from draftwood_serve.affinity import Affinity, ReplicaLoad, beginnings_of
 from draftwood_serve.aggregate import AggregatedMetrics
 from draftwood_serve.draining import drain
@@ -26,9 +28,8 @@ IDLE_SECONDS = 15.0  # that a connection is kept; replicas keep them longer
 PATIENCE_SECONDS = 30.0  # beyond the time limit of a request, which replicas watch
 ASKED = ("accept", "authorization", "content-type")  # headers that replicas read
 CONNECTION = {b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"}
+DROPPED = CONNECTION | {OUTCOME}  # headers of replicas that clients do not get
 WITHOUT_DONE = ("/v1/responses", "/infill")
-ENDS = {"text/event-stream": b"\n\n", "application/x-ndjson": b"\n"}
-"""Ends of an event by the kind of stream."""
 
 Header = tuple[bytes, bytes]
 
@@ -180,6 +181,7 @@ class Forwarding:
             for name, value in scope["headers"]
             if name.decode("latin-1").lower() in ASKED
         }
+        self.headers[OUTCOME.decode()] = "1"
         if not router.settings.api_keys:
             self.headers["authorization"] = f"Bearer {router.replicas.key}"
         self.begun = self._cut = False
@@ -230,8 +232,9 @@ class Forwarding:
             self.scope["method"], url, headers=self.headers, content=self.body
         )
         async with asked as answer:
-            mark = ENDS.get(answer.headers.get("content-type", "").split(";")[0])
-            if mark is None:
+            mark = end_of_events(answer.headers.get("content-type", ""))
+            if not mark:
+                self._hear(answer.headers.get(OUTCOME.decode()))
                 whole = await answer.aread()
                 await self._begin(answer, [(b"content-length", b"%d" % len(whole))])
                 await self._write(whole, more=False)
@@ -243,10 +246,17 @@ class Forwarding:
                 events, end, held = held.rpartition(mark)
                 if end:
                     await self._write(events + end)
+            held, _, outcome = held.partition(MARK)
+            self._hear(outcome)
             await self._write(held, more=False)
 
+    def _hear(self, outcome: str | bytes | None) -> None:
+        """Take what came of the request, for the log."""
+        if outcome:
+            self.scope["state"] |= json.loads(outcome)
+
     async def _begin(self, answer: httpx.Response, more: Sequence[Header] = ()) -> None:
-        kept = [pair for pair in answer.headers.raw if pair[0].lower() not in CONNECTION]
+        kept = [pair for pair in answer.headers.raw if pair[0].lower() not in DROPPED]
         start = {"type": "http.response.start", "status": answer.status_code}
         self.begun = True
         await self.send({**start, "headers": [*kept, *more]})

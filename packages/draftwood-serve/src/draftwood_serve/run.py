@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import uvicorn
 
 from draftwood.native import threads
-from draftwood_serve.access_log import Logged, ServerLog
+from draftwood_serve.access_log import Logged, ServerLog, Telling
 from draftwood_serve.app import make_app
 from draftwood_serve.arenas import share_free_memory
 from draftwood_serve.guard import App, Guard
@@ -121,7 +121,7 @@ def make_server(
     service: TextService, log: ServerLog, drain_seconds: float = DRAIN_SECONDS
 ) -> DrainingServer:
     """Make the server of a service that has loaded its first model."""
-    return server_of(make_app(service), service, service.settings, log, drain_seconds)
+    return server_of(Telling(make_app(service)), service, service.settings, log, drain_seconds)
 
 
 def server_of(
