@@ -140,6 +140,7 @@ CASES: dict[str, Callable[[Given], object]] = {
     "generate": lambda given: command(
         "generate", PROMPT, "--model", given.target, "--max-new-tokens", "8"
     ),
+    "embed": lambda given: command("embed", PROMPT, "Hi", "--model", given.target, "--json"),
     "methods": lambda given: command("methods", "--all"),
     "compare": compared,
     "check": checked,

@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from draftwood.text.embeddings import as_numbers
 from draftwood_serve.answering import model_named
 from draftwood_serve.errors import ApiError, bad_request, json_response, no_retry, one_line
 from draftwood_serve.ollama import load_or_leave, named
@@ -142,5 +143,5 @@ class Embedder:
 def _sent(vector: np.ndarray, encoding: str = "float") -> Any:
     """A vector as JSON has it: numbers, or their bytes as float32 in base64."""
     if encoding == "float":
-        return [float(f"{each:.9g}") for each in vector.tolist()]  # as many digits as float32 has
+        return as_numbers(vector)
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -90,6 +90,8 @@ REFUSALS = {
     "chat": ("chat --method recyclin", "did you mean recycling"),
     "chat model": ("chat --model smolm2-135m", "did you mean smollm2-135m"),
     "chat options": ("chat --temperature nan", "temperature must be"),
+    "embed": ("embed hi --model smolm2-135m", "did you mean smollm2-135m"),
+    "no text": (("embed", "hi", " "), "text 1 is empty"),
     "compare": ("compare hi --methods auto,recyclin", "did you mean recycling"),
     "compare model": ("compare hi --methods auto --model smolm2-135m", "did you mean smollm2"),
     "check": ("check --methods recyclin", "did you mean recycling"),

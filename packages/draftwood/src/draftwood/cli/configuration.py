@@ -18,7 +18,7 @@ from draftwood.storage.home import home
 
 VARIABLE = "DRAFTWOOD_CONFIG"
 """Variable of the environment that names another file."""
-SHARED = ("generate", "chat", "compare", "demo", "check", "tune", "serve")
+SHARED = ("generate", "chat", "embed", "compare", "demo", "check", "tune", "serve")
 """Commands for which the keys at the top are: those that load a model to write or to measure."""
 WITHOUT = ("config", "completion", "models", "fetch", "methods")
 """Commands that take no defaults, and help to mend the file."""

@@ -149,8 +149,8 @@ def given_prompt(prompt: str | None, file: str | None) -> str | None:
     return written
 
 
-def read_prompt() -> str:
-    """Return the prompt from standard input.
+def read_prompt(what: str = "the prompt") -> str:
+    """Return the prompt, or what else it is, from standard input.
 
     Raises:
         ValueError: for one that is empty or no text.
@@ -161,14 +161,14 @@ def read_prompt() -> str:
         raise ValueError(
             f"standard input is not UTF-8 text: {error.reason} at byte {error.start}"
         ) from None
-    require_prompt(prompt)
+    require_prompt(prompt, what)
     return prompt
 
 
-def require_prompt(prompt: str) -> None:
-    """Raise ValueError for an empty prompt."""
+def require_prompt(prompt: str, what: str = "the prompt") -> None:
+    """Raise ValueError for an empty prompt, or what else it is."""
     if not prompt.strip():
-        raise ValueError("the prompt is empty; give some text, or - to read it from standard input")
+        raise ValueError(f"{what} is empty; give some text, or - to read it from standard input")
 
 
 def _is_form(decoding: dict[str, Any]) -> bool:

@@ -30,6 +30,7 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError)
 COMMANDS = {
     "generate": "Write a text for a prompt.",
     "chat": "Talk with a model.",
+    "embed": "Turn texts into vectors.",
     "methods": "List the methods: what they need, do and gain.",
     "fetch": "Fetch weights, so that later commands find them.",
     "compare": "Compare methods: speed, acceptance, same text or not.",

@@ -170,11 +170,16 @@ def drafting_options(command: Command) -> Command:
     return _names_options(command, "model")
 
 
+def weights_options(command: Command) -> Command:
+    """The same for a command in which nothing drafts."""
+    return _names_options(command, "draft_model", "datastore")
+
+
 def _names_options(command: Command, *left_out: str) -> Command:
     """An option for each field of ``ModelNames`` that says what it is."""
 
     @wraps(command)
-    def run(*given: Any, drafter: str | None, **options: Any) -> Any:
+    def run(*given: Any, drafter: str | None = None, **options: Any) -> Any:
         if drafter is not None:
             renamed("--drafter", "--draft-model")
             options["draft_model"] = (*options["draft_model"], drafter)
@@ -182,7 +187,9 @@ def _names_options(command: Command, *left_out: str) -> Command:
         return command(*given, names=ModelNames(**own), **options)
 
     named = fields(ModelNames)
-    found: Any = click.option("--drafter", hidden=True)(run)
+    found: Any = run
+    if "draft_model" not in left_out:
+        found = click.option("--drafter", hidden=True)(found)
     for each in reversed(named):
         if each.metadata and each.name not in left_out:
             flag = f"--{each.name.replace('_', '-')}"

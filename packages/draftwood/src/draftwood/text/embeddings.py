@@ -140,6 +140,11 @@ class EmbeddingTask:
             self._session = None
 
 
+def as_numbers(vector: Float[np.ndarray, " width"]) -> list[float]:
+    """Numbers of a vector for JSON, with as many digits as float32 has."""
+    return [float(f"{each:.9g}") for each in vector.tolist()]
+
+
 def tokens_of(tokenizer: AnyTokenizer, text: Any) -> list[int]:
     """Tokens of a text as it is, without a chat template, or the ones that are given.
 
