@@ -95,6 +95,17 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Following, "saw", lambda following, took: None)
 
 
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty DRAFTWOOD_HOME, an empty cache of Hugging Face, and no network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    return tmp_path / "home"
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of data sets; skips where none is named."""

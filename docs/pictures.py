@@ -13,6 +13,7 @@ Run it on a machine that does nothing else. `page` needs playwright, pillow and 
 import argparse
 import datetime
 import json
+import re
 import subprocess
 import sys
 import urllib.request
@@ -25,32 +26,9 @@ from terminal_svg import as_svg, record
 
 ROOT = Path(__file__).resolve().parents[1]
 RACE = ROOT / "packages/draftwood-serve/src/draftwood_serve/static/race.json"
+EXAMPLES = RACE.with_name("examples.js")
 CHROMIUM = "/usr/bin/chromium"
 
-CODE = """\
-class Stack:
-    def __init__(self):
-        self.items = []
-
-    def push(self, item):
-        self.items.append(item)
-
-    def pop(self):
-        return self.items.pop()
-
-    def is_empty(self):
-        return len(self.items) == 0
-
-    def size(self):
-        return len(self.items)
-
-    def clear(self):
-        self.items = []
-"""
-PROMPT = (
-    "Rename the class Stack to Pile in this code. Answer with the whole code."
-    f"\n\n```python\n{CODE}```"
-)
 METHOD, SEED, TOKENS = "auto", 0, 98  # to the end of the code
 ROUNDS = 7  # of each in turn; the one whose ratio is in the middle is kept
 WARM_UP = "Name three rivers."
@@ -74,6 +52,19 @@ def served() -> Iterator[str]:
             yield json.loads(process.stdout.readline())["address"]
         finally:
             process.terminate()
+
+
+def example(name: str = "Edit code") -> str:
+    """Read the prompt of one of the page's examples: a text in backquotes that holds the code."""
+    script = EXAMPLES.read_text()
+    code, prompt = (
+        re.search(rf"{before} `((?:[^`\\]|\\.)*)`", script)
+        for before in ("const CODE =", rf'\["{name}",')
+    )
+    if code is None or prompt is None:
+        raise ValueError(f"{EXAMPLES} has no example {name!r} that holds the code")
+    written = prompt[1].replace("\\n", "\n").replace("\\`", "`")
+    return written.replace("${CODE}", code[1])
 
 
 def answer(address: str, prompt: str, method: str) -> dict[str, Any]:
@@ -107,13 +98,14 @@ def seconds(made: dict[str, Any]) -> float:
 
 def race() -> None:
     """Write one text plainly and with trees, in turn, several times; keep the median round."""
+    prompt = example()
     with served() as address:
         with urllib.request.urlopen(f"{address}/page.json", timeout=30) as response:
             facts = json.load(response)
         for method in ("plain", METHOD):
             answer(address, WARM_UP, method)
         rounds = [
-            [answer(address, PROMPT, method) for method in ("plain", METHOD)] for _ in range(ROUNDS)
+            [answer(address, prompt, method) for method in ("plain", METHOD)] for _ in range(ROUNDS)
         ]
     ratios = [seconds(plain) / seconds(trees) for plain, trees in rounds]
     print("times as fast:", ", ".join(f"{ratio:.2f}" for ratio in ratios))
@@ -122,7 +114,7 @@ def race() -> None:
     for step in plain["steps"]:
         step["tree"] = None  # a lone root each
     found = {
-        "prompt": PROMPT,
+        "prompt": prompt,
         **{key: facts[key] for key in ("model", "machine")},
         "date": datetime.date.today().isoformat(),
         "command": "python docs/pictures.py race",

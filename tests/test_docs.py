@@ -78,7 +78,12 @@ def test_the_page_on_adding_a_method_runs(tmp_path: Path) -> None:
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "docs" / "generate.py")
+    return script("generate")
+
+
+def script(name: str) -> ModuleType:
+    """A script of the folder of pages."""
+    spec = importlib.util.spec_from_file_location(f"{name}_docs", ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -278,3 +283,18 @@ def test_the_front_takes_the_first_run_that_measured_a_model(tmp_path: Path) -> 
     rows = speed.front(tmp_path / "more").splitlines()[2:]
     assert rows[0].startswith("| smollm2-135m, int8 |")
     assert speed.front(tmp_path / "nowhere") == runs.MISSING
+
+
+def test_the_recorded_race_is_of_the_example_that_the_page_offers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    pictures = script("pictures")
+    assert json.loads(pictures.RACE.read_text())["prompt"] == pictures.example()
+    changed = tmp_path / "examples.js"
+    changed.write_text(pictures.EXAMPLES.read_text().replace("Pile", "Heap"))
+    monkeypatch.setattr(pictures, "EXAMPLES", changed)
+    assert "class Stack to Heap" in pictures.example()
+    changed.write_text("const CODE = `a`;")
+    with pytest.raises(ValueError, match="has no example 'Edit code'"):
+        pictures.example()

@@ -5,20 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from command import refused, run
 from draftwood.loading import packages
 from draftwood.loading.names import BUILTIN_NAMES
 from draftwood.storage.atomic import sha256
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def place(folder: Path, name: str) -> None:

