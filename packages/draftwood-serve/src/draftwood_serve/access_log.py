@@ -96,7 +96,7 @@ def level_of(told: dict[str, Any]) -> str:
 
 
 def outcome_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What came of a request by its state: the model, the error's code, the counts of its texts and
+    """Outcome of a request, by its state: the model, the error's code, the counts of its texts and
     the costs of their steps, each None where there is none.
     """
     job = state.get("job")
@@ -218,7 +218,7 @@ class Telling:
 
 
 def end_of_events(kind: str) -> bytes:
-    """What ends each event of a stream of this media type; empty for what is no stream."""
+    """End of each event of a stream of this media type; empty for what is no stream."""
     return ENDS.get(kind.partition(";")[0], b"")
 
 

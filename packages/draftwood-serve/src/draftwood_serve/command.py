@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes
-from draftwood.methods import trees
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -74,20 +73,8 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="0 takes a free one.",
 )
-@click.option(
-    "--method",
-    multiple=True,
-    metavar="[NAME=]METHOD",
-    shell_complete=options.completers.methods,
-    help="How to decode where a request does not say, for all models or one; see 'draftwood"
-    " methods'. Repeatable.  [default: auto, or what --draft-model is for]",
-)
-@click.option(
-    "--tree",
-    multiple=True,
-    metavar="[NAME=]SHAPE",
-    help=f"{trees.HELP} For all models or one; repeatable.",
-)
+@options.method_of_models
+@options.tree_of_models
 @click.option(
     "--speculative-config",
     metavar="JSON",

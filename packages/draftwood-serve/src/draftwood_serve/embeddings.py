@@ -10,7 +10,6 @@ import numpy as np
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from draftwood.text.embeddings import as_numbers
 from draftwood_serve.answering import model_named
 from draftwood_serve.errors import ApiError, bad_request, json_response, no_retry, one_line
 from draftwood_serve.ollama import load_or_leave, named
@@ -35,8 +34,8 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         texts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
         task = await embedder.embed(model, request, texts, body.dimensions, body.pooling)
         data = [
-            {"object": "embedding", "index": place, "embedding": _sent(each, body.encoding_format)}
-            for place, each in enumerate(task.unit_vectors(body.dimensions))
+            {"object": "embedding", "index": place, "embedding": each}
+            for place, each in enumerate(_sent(task, body.dimensions, body.encoding_format))
         ]
         usage = {"prompt_tokens": task.tokens, "total_tokens": task.tokens}
         return json_response({"object": "list", "data": data, "model": name, "usage": usage})
@@ -50,7 +49,7 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         task = await embedder.embed(model, request, texts, body.dimensions, **how)
         told = {
             "model": body.model,
-            "embeddings": [_sent(each) for each in task.unit_vectors(body.dimensions)],
+            "embeddings": task.numbers(body.dimensions),
             "total_duration": round(1e9 * (perf_counter() - since)),
             "load_duration": 0,
             "prompt_eval_count": task.tokens,
@@ -65,7 +64,7 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
             return json_response({"embedding": []})
         how: Any = {"truncate": True, "keep_alive": body.keep_alive}
         task = await embedder.embed(model, request, [body.prompt], None, **how)
-        return json_response({"embedding": _sent(task.unit_vectors()[0])})
+        return json_response({"embedding": task.numbers()[0]})
 
 
 class Embedder:
@@ -140,8 +139,9 @@ class Embedder:
             raise ApiError(503, told, None, "cache_full", "server_error", headers) from error
 
 
-def _sent(vector: np.ndarray, encoding: str = "float") -> Any:
-    """A vector as JSON has it: numbers, or their bytes as float32 in base64."""
+def _sent(task: Any, dimensions: int | None, encoding: str) -> list[Any]:
+    """Vectors as JSON has them: numbers, or their bytes as float32 in base64."""
     if encoding == "float":
-        return as_numbers(vector)
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        return task.numbers(dimensions)
+    vectors: np.ndarray = task.unit_vectors(dimensions)
+    return [base64.b64encode(each.astype("<f4").tobytes()).decode() for each in vectors]

@@ -88,10 +88,8 @@ def embed(
 
 
 def _print_lines(task: "EmbeddingTask") -> None:
-    from draftwood.text.embeddings import as_numbers
-
-    for number, vector in enumerate(task.unit_vectors()):
-        told = {"index": number, "tokens": len(task.texts[number]), "embedding": as_numbers(vector)}
+    for number, vector in enumerate(task.numbers()):
+        told = {"index": number, "tokens": len(task.texts[number]), "embedding": vector}
         click.echo(json.dumps(told))
 
 

@@ -143,13 +143,26 @@ tp = click.option(
     metavar="N",
     help="Processes that hold the model in parts, one to a GPU where there are any.",
 )
-method = click.option(
+
+
+def _alone_and_of_models(
+    flag: str, metavar: str, help: str, default: str = "", **more: Any
+) -> tuple[Decorator, Decorator]:
+    """An option, and its repeatable form for a command that takes several models."""
+    each = {"metavar": f"[NAME=]{metavar}", "multiple": True}
+    told = f"{help} NAME={metavar} is for one model. Repeatable.{default}"
+    alone = click.option(flag, metavar=metavar, help=help + default, **more)
+    return alone, click.option(flag, help=told, **each, **more)  # type: ignore[arg-type]
+
+
+method, method_of_models = _alone_and_of_models(
     "--method",
-    default=None,
+    "METHOD",
+    "How to decode; see 'draftwood methods'.",
+    "  [default: auto, or what --draft-model is for]",
     shell_complete=completers.methods,
-    help="How to decode; see 'draftwood methods'.  [default: auto, or what --draft-model is for]",
 )
-tree = click.option("--tree", metavar="SHAPE", help=trees.HELP)
+tree, tree_of_models = _alone_and_of_models("--tree", "SHAPE", trees.HELP)
 overlap = click.option(
     "--overlap",
     is_flag=True,

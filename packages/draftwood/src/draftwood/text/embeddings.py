@@ -85,6 +85,10 @@ class EmbeddingTask:
         lengths = np.linalg.norm(part, axis=-1, keepdims=True)
         return (part / lengths.clip(min=1e-12)).astype(np.float32)
 
+    def numbers(self, width: int | None = None) -> list[list[float]]:
+        """The same for JSON, with as many digits as float32 has."""
+        return [[float(f"{x:.9g}") for x in each.tolist()] for each in self.unit_vectors(width)]
+
     @property
     def done(self) -> bool:
         """True if all texts are embedded."""
@@ -138,11 +142,6 @@ class EmbeddingTask:
         if self._session is not None:
             self._session.close()
             self._session = None
-
-
-def as_numbers(vector: Float[np.ndarray, " width"]) -> list[float]:
-    """Numbers of a vector for JSON, with as many digits as float32 has."""
-    return [float(f"{each:.9g}") for each in vector.tolist()]
 
 
 def tokens_of(tokenizer: AnyTokenizer, text: Any) -> list[int]:
