@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -55,6 +56,18 @@ def test_what_cannot_be_served_is_said_in_a_line(arguments: list[str], what: str
     assert result.stderr.count("\n") == 1
 
 
+@pytest.fixture
+def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes the configuration file."""
+
+    def write(text: str) -> None:
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        monkeypatch.setenv("DRAFTWOOD_CONFIG", str(path))
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("typed", "configured", "served"),
     [
@@ -71,12 +84,10 @@ def test_models_are_the_positional_one_and_further_ones(
     typed: list[str],
     configured: str | None,
     served: list[str],
-    tmp_path: Path,
+    configure: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text("" if configured is None else f'model = "{configured}"\n')
-    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(path))
+    configure("" if configured is None else f'model = "{configured}"\n')
     found: list[str] = []
     monkeypatch.setattr(command, "_check", lambda settings, several: found.append(settings.model))
     monkeypatch.setattr(run, "serve", lambda *given: None)
@@ -102,12 +113,10 @@ def test_each_model_has_its_method(
     typed: list[str],
     configured: str | None,
     methods: list[str | None],
-    tmp_path: Path,
+    configure: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text("" if configured is None else f"[serve]\nmethod = {configured}\n")
-    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(path))
+    configure("" if configured is None else f"[serve]\nmethod = {configured}\n")
     found: list[ServeSettings] = []
     monkeypatch.setattr(run, "serve", lambda every, *more: found.extend(every))
     result = CliRunner().invoke(main, ["serve", *TWO, *typed])
