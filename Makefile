@@ -12,7 +12,7 @@ ARM_CXX := aarch64-linux-gnu-g++
 WHEEL := $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist
 SDIST := from setuptools import build_meta; build_meta.build_sdist('../../dist')
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-code bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-code bench-openings bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -112,6 +112,14 @@ bench-code: $(READY)  ## small trees on code, with the pair of coders: the best 
 	$(BIN)/draftwood bench rsd $(OF_code) $(CODE) --thrifty --per-category 10 --output $(BENCH)/benchmarks/results/grid-code
 	$(BIN)/draftwood bench rsd $(OF_code) $(CODE) --timed-from $(BENCH)/benchmarks/results/grid-code \
 		--law-prompts 0 --bound-prompts 0 --per-category 18 --output $(BENCH)/benchmarks/results/timed-code
+
+OF_openings = --model tinyllama-1.1b --draft-model stories-15m
+OPENINGS = --max-new-tokens 64 --max-prompt-tokens 300 --temperature 0.3,1 --lengths 2,3 --breadth 2 --budgets 4,6 --methods speculative,rsd-c,rsd-s
+
+bench-openings: $(READY)  ## small trees on openings of stories, with TinyLlama and stories-15m, everyday prompts beside (half an hour; resumable)
+	$(BIN)/draftwood bench rsd $(OF_openings) $(OPENINGS) --prompts stories --thrifty --per-category 10 --output $(BENCH)/benchmarks/results/grid-openings
+	$(BIN)/draftwood bench rsd $(OF_openings) $(OPENINGS) --prompts stories,gsm8k --timed-from $(BENCH)/benchmarks/results/grid-openings \
+		--law-prompts 0 --bound-prompts 0 --per-category 10 --output $(BENCH)/benchmarks/results/timed-openings
 
 bench-rest: $(READY)  ## methods that no other target measures (ten minutes; resumable)
 	$(BIN)/draftwood fetch smollm2-135m tinyllama-1.1b stories-15m

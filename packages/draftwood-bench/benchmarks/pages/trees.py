@@ -19,6 +19,7 @@ PAIRS = {
     "grid-stories": "TinyLlama + stories-15m",
     "grid-coder": "coder 1.5B + 0.5B",
     "grid-code": "coder 1.5B + 0.5B, code",
+    "grid-openings": "TinyLlama + stories-15m, openings",
 }
 """Runs, and what pairs of target and drafter they measured."""
 TIMED = {name: name.replace("grid", "timed") for name in PAIRS if name.startswith("grid-")}

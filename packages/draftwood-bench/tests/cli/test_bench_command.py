@@ -25,7 +25,7 @@ from command import refused, run, with_library
 from draftwood.loading.origin import weights_digest
 from draftwood_bench.peers import lineup
 from draftwood_bench.peers.systems import System
-from draftwood_bench.plan.configurations import BUDGET_SHAPES, RSD_METHODS
+from draftwood_bench.plan.configurations import PAPER_BUDGETS, RSD_METHODS
 from draftwood_bench.records.files import Record, read_records, read_run
 from draftwood_bench.run import describe
 
@@ -791,9 +791,9 @@ def test_every_shape_with_every_verifier_writes_what_plain_decoding_writes(
 def test_help_names_all_that_can_be_asked_for() -> None:
     told = {name: " ".join(run("bench", name, "--help").stdout.split()) for name in ("rsd", "axes")}
     assert all(name in told["rsd"] for name in RSD_METHODS)
-    budgets = ",".join(map(str, BUDGET_SHAPES))
-    assert f"Drafted tokens, of these. [default: {budgets}]" in told["rsd"]
-    assert f"of {budgets}. [default: 14]" in told["axes"]
+    budgets = ",".join(map(str, PAPER_BUDGETS))
+    assert f"Drafted tokens, of these and 4. [default: {budgets}]" in told["rsd"]
+    assert f"of 4,{budgets}. [default: 14]" in told["axes"]
 
 
 def test_bad_input(

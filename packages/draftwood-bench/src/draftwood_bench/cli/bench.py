@@ -84,7 +84,7 @@ def spec_bench(
     default=BUDGETS,
     show_default=True,
     callback=numbers(int),
-    help="Drafted tokens, of these.",
+    help="Drafted tokens, of these and 4.",
 )
 @click.option(
     "--breadth",
@@ -191,7 +191,7 @@ def _timed_from(folder: Path, whole: "Rsd", names: "ModelNames") -> "Rsd":
     type=int,
     default=14,
     show_default=True,
-    help=f"Drafted tokens of every shape, of {BUDGETS}.",
+    help=f"Drafted tokens of every shape, of 4,{BUDGETS}.",
 )
 @run_options("0,1", 128)
 @peers_option

@@ -13,12 +13,15 @@ from draftwood.verifiers import Verifier
 PLAIN = "plain"
 BUDGET_SHAPES: dict[int, tuple[list[tuple[int, int]], list[tuple[int, ...]]]] = {
     # target budget: (chains or beams, length), and branching vectors; each uses the budget up
+    4: ([(2, 2), (4, 1)], [(2, 1), (4,)]),  # ours, for passes that grow dear soon
     6: ([(2, 3), (3, 2)], [(2, 1, 1), (2, 2), (3, 1)]),
     10: ([(2, 5), (5, 2)], [(2, 1, 1, 1, 1), (2, 2, 1), (5, 1)]),
     14: ([(2, 7), (7, 2)], [(2, 1, 1, 1, 1, 1, 1), (2, 2, 2), (7, 1)]),
     21: ([(3, 7), (7, 3)], [(3, 1, 1, 1, 1, 1, 1), (3, 2, 2), (7, 1, 1)]),
     30: ([(5, 6), (6, 5)], [(2, 2, 2, 2), (5, 1, 1, 1, 1, 1), (6, 1, 1, 1, 1)]),
 }
+PAPER_BUDGETS = (6, 10, 14, 21, 30)
+"""Those of Jeon et al. 2024, arXiv:2402.14160."""
 
 
 @dataclass(frozen=True)

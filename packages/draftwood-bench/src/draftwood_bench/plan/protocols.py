@@ -12,6 +12,7 @@ from draftwood import methods
 from draftwood.drafters.drafter import Drafter
 from draftwood_bench.plan.configurations import (
     BUDGET_SHAPES,
+    PAPER_BUDGETS,
     PLAIN,
     RSD_METHODS,
     Configuration,
@@ -131,7 +132,7 @@ class Rsd:
     name: ClassVar[str] = "rsd"
     methods: tuple[str, ...] = ("speculative", "spectr", "specinfer", "rsd-c", "rsd-s")
     lengths: tuple[int, ...] = (2, 3, 4, 5)
-    budgets: tuple[int, ...] = tuple(BUDGET_SHAPES)
+    budgets: tuple[int, ...] = PAPER_BUDGETS
     breadth: int = 3
     thrifty: bool = False
     settings: Settings = field(
