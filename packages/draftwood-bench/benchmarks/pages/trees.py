@@ -1,13 +1,14 @@
 """Recursive Speculative Decoding: block efficiency by budget, and which orderings hold."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, mbsu, summaries
 from draftwood_bench.report.best_shapes import best_shape
-from draftwood_bench.report.orderings import orderings, per_pass, seconds
+from draftwood_bench.report.orderings import orderings, seconds
 from draftwood_bench.report.scores import quality_table
 from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import speed_up
@@ -19,7 +20,7 @@ PAIRS = {
     "grid-stories": "TinyLlama + stories-15m",
     "grid-coder": "coder 1.5B + 0.5B",
     "grid-code": "coder 1.5B + 0.5B, code",
-    "grid-openings": "TinyLlama + stories-15m, openings",
+    "grid-openings": "TinyLlama, openings",
 }
 """Runs, and what pairs of target and drafter they measured."""
 TIMED = {name: name.replace("grid", "timed") for name in PAIRS if name.startswith("grid-")}
@@ -45,7 +46,7 @@ def claims() -> str:
             claim, temperature, where, holds, clearly, against, mean = row
             if where != "fixed budget" or " + " in claim:
                 continue
-            counts = f"{holds}, {clearly.split()[0]} : {against.split()[0]}"
+            counts = f"{holds.replace(' of ', '/')}, {clearly.split()[0]}:{against.split()[0]}"
             cells.setdefault((claim, PAIRS[name]), {})[temperature] = f"{mean} ({counts})"
     known = sorted({t for found in cells.values() for t in found}, key=float, reverse=True)
     rows = [
@@ -96,23 +97,19 @@ def _bound_cell(records: list[Record], method: str, at: str, ratio: float) -> st
 
 
 def trees_over_chains() -> str:
-    """Trees over the chain at equal budget, in tokens per pass and in seconds, for each pair and
-    each temperature that was timed.
+    """Trees over the chain at equal budget, in seconds, for each pair and temperature that was
+    timed, on the kinds of prompts of its grid.
     """
     cells: dict[tuple[str, ...], dict[str, str]] = {}
     for name, timed in TIMED.items():
-        for unit, run, made in (("pass", name, per_pass), ("second", timed, seconds)):
-            found = measured(run)
-            for what, temperature, at, ratio in made(found.records).rows if found else ():
-                if what.startswith("rsd"):  # block is another rule for the same chain
-                    cells.setdefault((PAIRS[name], what, temperature, unit), {})[at] = ratio
-    places = dict.fromkeys(at for found in cells.values() for at in found)
-    rows = [
-        (*key, *(found.get(at, "") for at in places))
-        for key, found in cells.items()
-        if (*key[:3], "second") in cells
-    ]
-    head = ("pair", "trees over chains", "T", "tokens per", *places)
+        found = measured(timed)
+        records = _kinds(name, found.records).get(PAIRS[name], []) if found else []
+        for what, temperature, at, ratio in seconds(records).rows:
+            if what.startswith("rsd"):  # block is another rule for the same chain
+                cells.setdefault((PAIRS[name], what, temperature), {})[at] = ratio
+    places = sorted({at for found in cells.values() for at in found}, key=_number)
+    rows = [(*key, *(found.get(at, "") for at in places)) for key, found in cells.items()]
+    head = ("pair", "trees over chains", "T", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
@@ -123,18 +120,33 @@ def in_seconds() -> str:
     cells: dict[tuple[str, ...], dict[str, Any]] = {}
     for name, timed in TIMED.items():
         found = measured(timed)
-        for each in summaries(found.records, found.run) if found else ():
-            if each.shape is not None and each.speed_up is not None:
-                row = cells.setdefault((PAIRS[name], f"{each.temperature:g}", each.method), {})
-                place = LENGTH if each.at.startswith("length ") else each.at
-                before = row.get(place)
-                if before is None or each.speed_up.value > before.speed_up.value:
-                    row[place] = each
+        if found is None:
+            continue
+        for pair, records in _kinds(name, found.records).items():
+            for each in summaries(records, found.run):
+                if each.shape is not None and each.speed_up is not None:
+                    row = cells.setdefault((pair, f"{each.temperature:g}", each.method), {})
+                    place = LENGTH if each.at.startswith("length ") else each.at
+                    before = row.get(place)
+                    if before is None or each.speed_up.value > before.speed_up.value:
+                        row[place] = each
     budgets = {at for found in cells.values() for at in found} - {LENGTH}
     places = (LENGTH, *sorted(budgets, key=_number))
     rows = [(*key, *(_ratio(found.get(at)) for at in places)) for key, found in cells.items()]
     head = ("pair", "T", "method", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def _kinds(name: str, records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Group records of a pair: those on kinds of prompts of its grid, and each kind beside."""
+    grid = measured(name)
+    own = {record.category for record in grid.records} if grid else None
+    found = dict[str, list[Record]]()
+    for record in records:
+        beside = own is not None and record.category not in own
+        key = f"{PAIRS[name]}; {record.category}" if beside else PAIRS[name]
+        found.setdefault(key, []).append(record)
+    return found
 
 
 def _ratio(found: Any) -> str:

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import (
     Estimate,
-    RatioTerms,
     block_efficiency_ratio,
     decoding,
     paired,
-    per_run,
     pooled_ratio,
 )
 from draftwood_bench.report.best_shapes import best_shape
@@ -59,29 +57,21 @@ def orderings(records: Sequence[Record]) -> Table:
     return Table("published orderings", head, tuple(rows))
 
 
-def per_pass(records: Sequence[Record]) -> Table:
-    """Tokens per pass of trees over the chain's at equal budget, on the same prompts."""
-    return _over_chains(records, per_run)
-
-
 def seconds(records: Sequence[Record]) -> Table:
-    """Tokens per second of trees over the chain's likewise; empty where nothing was timed."""
-    return _over_chains(records, decoding)
-
-
-def _over_chains(records: Sequence[Record], terms: RatioTerms) -> Table:
+    """Tokens per second of trees over the chain's at equal budget, on the same prompts; empty where
+    nothing was timed.
+    """
     rows = []
     for better, worse in (claim for claim in CLAIMS if claim[1] == "speculative"):
         for temperature in sorted({r.temperature for r in records}, reverse=True):
             here = [r for r in records if r.temperature == temperature]
             for at in dict.fromkeys(r.at for r in here if r.at.startswith("budget")):
                 one, other = best_shape(here, better, at), best_shape(here, worse, at)
-                found = pooled_ratio(paired(one, other), terms) if one and other else None
+                found = pooled_ratio(paired(one, other), decoding) if one and other else None
                 if found is not None:
                     rows.append((f"{better} over {worse}", f"{temperature:g}", at, str(found)))
     head = ("trees over chains", "T", "at", "ratio [95 % interval]")
-    title = f"tokens per {'second' if terms is decoding else 'pass'} over the chain's"
-    return Table(title, head, tuple(rows))
+    return Table("tokens per second over the chain's", head, tuple(rows))
 
 
 def _ratio(records: Sequence[Record], better: str, worse: str, at: str) -> Estimate | None:
