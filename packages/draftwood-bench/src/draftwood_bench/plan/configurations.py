@@ -21,7 +21,7 @@ BUDGET_SHAPES: dict[int, tuple[list[tuple[int, int]], list[tuple[int, ...]]]] = 
     30: ([(5, 6), (6, 5)], [(2, 2, 2, 2), (5, 1, 1, 1, 1, 1), (6, 1, 1, 1, 1)]),
 }
 PAPER_BUDGETS = (6, 10, 14, 21, 30)
-"""Those of Jeon et al. 2024, arXiv:2402.14160."""
+"""Budgets of Jeon et al. 2024, arXiv:2402.14160."""
 
 
 @dataclass(frozen=True)
