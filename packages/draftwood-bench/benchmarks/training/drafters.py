@@ -24,6 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from draftwood.heads.trained import TrainedHead
+from draftwood.methods import Method, build
+from draftwood.methods.drafts import Drafts
+from draftwood.models.model import Model
+from draftwood.shapes import BestFirst
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_bench.run.blank import blank
@@ -266,6 +271,18 @@ def training_of(arm: Arm, data: Path, folder: Path, command: str = "") -> Partia
     )
 
 
+def method_of(arm: Arm, head: TrainedHead, search: str, nodes: int, model: Model) -> Method:
+    """How the target decodes with a head: trees of so many nodes, frames read by this search."""
+    own = head.config.kind == "ctc"
+    depth = min(nodes, Drafts(head=head).levels or 6)
+    shape = None if own else BestFirst(depth, min(nodes, 4), nodes)
+    method = build(arm.recipe.name, model, shape=shape, head=head)
+    if not own:
+        return method
+    changed = {"nodes": nodes, **({"search": search} if search else {})}
+    return replace(method, drafter=replace(method.drafter, **changed))  # type: ignore[type-var]
+
+
 class Measurement:
     """Decodes Spec-Bench, and appends what came of it; what is there is not measured again."""
 
@@ -283,23 +300,13 @@ class Measurement:
     def arm(self, arm: Arm, folder: Path) -> None:
         """Measure a trained arm: its first token, a small tree, both temperatures."""
         from draftwood.heads.folder import load
-        from draftwood.methods import build
-        from draftwood.methods.drafts import Drafts
-        from draftwood.shapes import BestFirst
 
         head = load(folder)
-        kind = head.config.kind
         size = sum(each.size for each in head.weights.values())
         facts = {"question": arm.question, "data": arm.tokens, "weights": size}
         for search in arm.searches:
             for nodes, temperature in arm.cells:
-                own = kind == "ctc"
-                depth = min(nodes, Drafts(head=head).levels or 6)
-                shape = None if own else BestFirst(depth, min(nodes, 4), nodes)
-                method = build(arm.recipe.name, self.lm.model, shape=shape, head=head)
-                if own:
-                    changed = {"nodes": nodes, **({"search": search} if search else {})}
-                    method = replace(method, drafter=replace(method.drafter, **changed))
+                method = method_of(arm, head, search, nodes, self.lm.model)
                 name = f"{arm.name}, {search}" if search else arm.name
                 self.cell(name, f"{nodes} nodes", temperature, method, facts)
 

@@ -1,26 +1,25 @@
-"""CTC-drafter's own table, measured again: vanilla decoding, Medusa, Hydra and CTC, trained on
-equal data, on MT-bench and GSM8K (Wen et al. 2024, arXiv:2412.00061, table 1).
+"""CTC-drafter's own table, measured again: vanilla decoding, Medusa, Hydra, CTC and EAGLE, trained
+on equal data, on MT-bench and GSM8K (Wen et al. 2024, arXiv:2412.00061, table 1).
 
-    python -m benchmarks.training.speed run FOLDER     # FOLDER as `drafters.py train` left it
+    python -m benchmarks.training.speed run FOLDER     # FOLDER as `frames.py train` left it
     python -m benchmarks.training.speed show
 
 Both sets are parts of Spec-Bench. Every method decodes a prompt before the next prompt comes, in
-another order in each round. Trees hold four nodes, the most that pays on two cores; the trained
-heads run in PyTorch, so that their layers are priced alike. Seconds count decoding alone.
+another order in each round. Trees hold four nodes, the most that pays on two cores; every head runs
+in C++. Seconds count decoding alone.
 """
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
 from benchmarks.common.processes import print_table
+from benchmarks.training.drafters import method_of
+from benchmarks.training.frames import ARMS
 from draftwood.heads.folder import load
-from draftwood.methods import build
-from draftwood.shapes import BestFirst
 from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import Prompt, load_prompts
 from draftwood_bench.records.files import Record
@@ -41,20 +40,28 @@ MT_BENCH = (
 )
 SETS = {"MT-bench": (MT_BENCH, 3), "GSM8K": (("math_reasoning",), 12)}  # prompts of each category
 NODES, NEW_TOKENS = 4, 96
-HEADS = {"medusa": "medusa", "hydra": "hydra", "ctc": "ctc-layer-prefix+lk"}  # and their folders
+HEADS = (  # arms of the ablation, and ways to read their frames
+    ("medusa", ""),
+    ("hydra", ""),
+    ("linear, kl", ""),
+    ("linear, kl, all", ""),
+    ("ctc", "paper"),
+    ("ctc", "prefix"),
+    ("eagle-1", ""),
+    ("eagle-3", ""),
+)
+TEMPERATURES = (0.0, 1.0)
 
 
 def arms(folder: Path) -> dict[str, LanguageModel]:
     """The target, decoded by each method."""
     target = draftwood.load("smollm2-135m", method="plain")
     found = {"vanilla": target}
-    for name, place in HEADS.items():
-        shape = None if name == "ctc" else BestFirst(NODES, NODES, NODES)
-        method = build(name, target.model, shape=shape, head=load(folder / place))
-        if name == "ctc":
-            drafter: Any = method.drafter
-            method = replace(method, drafter=replace(drafter, nodes=NODES))
-        found[name] = target.with_method(method)
+    known = {arm.name: arm for arm in ARMS}
+    for name, search in HEADS:
+        arm = known[name]
+        method = method_of(arm, load(arm.folder(folder)), search, NODES, target.model)
+        found[f"{name}, {search}" if search else name] = target.with_method(method)
     return found
 
 
@@ -68,42 +75,50 @@ def prompts() -> Iterator[tuple[str, Prompt]]:
 def run(folder: Path, rounds: int) -> None:
     """Append what is not there yet."""
     models = arms(folder)
-    done = {(r["method"], r["prompt"], r["round"]) for r in read(RECORDS)}
+    done = {(r["method"], r["prompt"], r["round"], r["temperature"]) for r in read(RECORDS)}
     for model in models.values():
         model.generate("What is a river?", max_new_tokens=16)
-    for turn in range(rounds):
-        for number, (dataset, prompt) in enumerate(prompts()):
-            order = list(models)
-            shift = (turn + number) % len(order)
-            texts = {}
-            for name in order[shift:] + order[:shift]:
-                if (name, prompt.id, turn) in done:
-                    continue
-                made = models[name].generate(prompt.messages(()), max_new_tokens=NEW_TOKENS)
-                texts[name] = made.text
-                record = {"method": name, "set": dataset, "prompt": prompt.id, "round": turn}
-                append(RECORDS, {**record, "stats": made.stats.as_json(), "cpu": processor()})
-            if len(set(texts.values())) > 1:
-                raise RuntimeError(f"texts of prompt {prompt.id} differ")
-        print("round", turn, flush=True)
+    plan = product(range(rounds), TEMPERATURES, enumerate(prompts()))
+    for turn, temperature, (number, (dataset, prompt)) in plan:
+        order = list(models)
+        shift = (turn + number) % len(order)
+        texts = set[str]()
+        for name in order[shift:] + order[:shift]:
+            if (name, prompt.id, turn, temperature) in done:
+                continue
+            made = models[name].generate(
+                prompt.messages(()),
+                max_new_tokens=NEW_TOKENS,
+                temperature=temperature,
+                seed=number,
+                ignore_eos=True,
+            )
+            texts.add(made.text if not temperature else "")
+            record = {"method": name, "set": dataset, "prompt": prompt.id, "round": turn}
+            record |= {"temperature": temperature, "stats": made.stats.as_json()}
+            append(RECORDS, {**record, "cpu": processor()})
+        if len(texts) > 1:
+            raise RuntimeError(f"texts of prompt {prompt.id} differ")
 
 
 def rows() -> list[dict[str, str]]:
     """By method and set: tokens per forward pass and speed beside vanilla, with 95 % intervals."""
-    cells = dict[tuple[str, str], list[Record]]()
-    for place, found in grouped(read(RECORDS), "method", "set").items():
+    cells = dict[tuple[str, str, float], list[Record]]()
+    for place, found in grouped(read(RECORDS), "method", "set", "temperature").items():
         cells[place] = [
             blank(each["method"], prompt=each["prompt"], round=each["round"], stats=each["stats"])
             for each in found
         ]
     table = []
-    for name in dict.fromkeys(name for name, _ in cells):
+    for name in dict.fromkeys(name for name, *_ in cells if name != "vanilla"):
         row = {"method": name}
-        for dataset in SETS:
-            own = cells[name, dataset]
-            row[f"{dataset}, tokens per pass"] = str(block_efficiency(own))
-            pairs = paired(own, cells["vanilla", dataset])
-            row[f"{dataset}, speed"] = str(pooled_ratio(pairs, decoding))
+        for dataset, temperature in product(SETS, TEMPERATURES):
+            own = cells[name, dataset, temperature]
+            pairs = paired(own, cells["vanilla", dataset, temperature])
+            at = f"{dataset}, T = {temperature:g}"
+            emitted = block_efficiency(own)
+            row[f"{at}, tokens per pass"] = f"{emitted.value:.2f}" if emitted else ""
+            row[f"{at}, speed"] = str(pooled_ratio(pairs, decoding))
         table.append(row)
     return table
 
