@@ -28,11 +28,13 @@ class TokenLogprob:
         token: that was emitted.
         logprob: its own, in nats.
         top: of the most probable tokens, in falling order.
+        entropy: of the whole distribution, in bits.
     """
 
     token: int
     logprob: float
     top: dict[int, float] = field(default_factory=dict)
+    entropy: float | None = None
 
     def as_json(self) -> dict[str, object]:
         return {"token": self.token, "logprob": self.logprob, "top": self.top}

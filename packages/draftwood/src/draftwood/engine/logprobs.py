@@ -1,5 +1,6 @@
 """Log-probabilities of emitted tokens, and of a prompt while it is run."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -68,7 +69,12 @@ def _logprob(
     token: int, logits: Float[np.ndarray, " vocab"], best: Int[np.ndarray, " best"]
 ) -> TokenLogprob:
     highest = logits.max()
-    rest = float(highest) + float(np.log(np.exp(logits - highest).sum(dtype=np.float64)))
+    weights = np.exp(logits - highest)
+    total = float(weights.sum(dtype=np.float64))
+    rest = float(highest) + math.log(total)
     values = (float(logits[each]) - rest for each in best)
     likeliest = dict(zip(best.tolist(), values, strict=True))
-    return TokenLogprob(token, float(logits[token]) - rest, likeliest)
+    # tokens without weight may have a logit of minus infinity
+    mean = float(np.dot(weights, np.where(weights > 0, logits - highest, 0))) / total
+    entropy = max(0.0, math.log(total) - mean) / math.log(2)
+    return TokenLogprob(token, float(logits[token]) - rest, likeliest, entropy)

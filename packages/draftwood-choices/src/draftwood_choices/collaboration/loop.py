@@ -1,0 +1,237 @@
+"""The loop: a rule says who writes next, the writer catches up and writes."""
+
+import random
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from draftwood_choices.collaboration.cost import WriterCost
+from draftwood_choices.collaboration.passages import (
+    FOLLOWER,
+    LEADER,
+    JudgeRequest,
+    Passage,
+    TurnRequest,
+    text_of,
+)
+from draftwood_choices.collaboration.writer import Writer, WriterLost
+
+Course = Generator[TurnRequest | JudgeRequest | Passage, Passage | float, None]
+"""A rule at work on one text: it yields what it asks for, and is sent what came of it.
+
+A passage that it yields takes the newest one's place; it is sent back.
+"""
+
+
+class CollaborationRule(Protocol):
+    """Says who writes next.
+
+    Attributes:
+        name: of its paper, or of the control.
+        meets_at_tokens: True where writers change inside a word, so that they need one vocabulary.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def meets_at_tokens(self) -> bool: ...
+
+    def course(self, chance: random.Random) -> Course:
+        """Begin a text.
+
+        Args:
+            chance: of the text's seed.
+        """
+        ...
+
+
+@dataclass
+class CollaborationResult:
+    """A text that several models wrote.
+
+    Attributes:
+        rule: its name.
+        passages: in order.
+        costs: by writer.
+        finish_reason: ``stop`` where a writer ended the text, else ``length``.
+        lost: why a writer could not go on, by its name.
+    """
+
+    rule: str
+    passages: list[Passage] = field(default_factory=list)
+    costs: dict[str, WriterCost] = field(default_factory=dict)
+    finish_reason: Literal["stop", "length"] = "length"
+    lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return text_of(self.passages)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the text."""
+        return sum(len(each.tokens) for each in self.passages)
+
+    @property
+    def leader_share(self) -> float:
+        """Share of the text's tokens that the leader wrote."""
+        return self.costs[LEADER].kept / self.tokens if self.tokens else 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "text": self.text,
+            "rule": self.rule,
+            "promise": "trades quality",
+            "finish_reason": self.finish_reason,
+            "leader_share": round(self.leader_share, 4),
+            "writers": {name: cost.as_json() for name, cost in self.costs.items()},
+            "passages": [
+                {"writer": each.writer, "text": each.text, "tokens": len(each.tokens)}
+                for each in self.passages
+            ],
+            "lost": self.lost,
+        }
+
+
+class Collaboration:
+    """A text under way: iterate for its passages as they stand, then read ``result``.
+
+    Args:
+        rule: says who writes next.
+        writers: by the names that the rule gives them.
+        most: tokens of the answer.
+        seed: of all choices; None takes one from the system.
+
+    Raises:
+        ValueError: for a rule whose writers must have one vocabulary, and have not, or that reads
+            what a writer does not tell.
+    """
+
+    def __init__(
+        self,
+        rule: CollaborationRule,
+        writers: Mapping[str, Writer],
+        most: int,
+        seed: int | None = None,
+    ) -> None:
+        vocabularies = {each.vocabulary for each in writers.values()}
+        if rule.meets_at_tokens and (None in vocabularies or len(vocabularies) > 1):
+            raise ValueError(
+                f"rule {rule.name!r} changes writers inside words, so leader and follower must be"
+                " models of one vocabulary here; take a model of the follower's family, or foreal"
+                " or step-router, whose writers meet at text"
+            )
+        self.rule, self.writers, self.most = rule, writers, most
+        self.chance = random.Random(seed)
+        self.is_full = False  # a writer's context
+        self.result = CollaborationResult(
+            rule.name, costs={name: each.cost for name, each in writers.items()}
+        )
+
+    def __iter__(self) -> Iterator[Passage]:
+        result, told = self.result, 0
+        try:
+            with closing(self.rule.course(self.chance)) as course:
+                asked = next(course, None)
+                while asked is not None:
+                    replaces = not isinstance(asked, TurnRequest) or asked.instead
+                    if not replaces:  # what stands so far stays
+                        yield from result.passages[told:]
+                        told = len(result.passages)
+                        if self._ended():
+                            return
+                    asked = _sent(course, self._answer(asked))
+            yield from result.passages[told:]
+            self._ended()
+        finally:
+            for each in self.writers.values():
+                each.close()
+
+    def run(self) -> CollaborationResult:
+        """Write the whole text."""
+        for _ in self:
+            pass
+        return self.result
+
+    def _ended(self) -> bool:
+        passages = self.result.passages
+        if passages and passages[-1].ends_text:
+            self.result.finish_reason = "stop"
+            return True
+        return self.is_full or self.result.tokens >= self.most
+
+    def _answer(self, asked: TurnRequest | JudgeRequest | Passage) -> Passage | float:
+        passages = self.result.passages
+        if isinstance(asked, JudgeRequest):
+            return self.writers[asked.writer].judge(passages)
+        if isinstance(asked, Passage):
+            self._take_back()
+            passages.append(asked)
+            self._count(asked, 1)
+            return asked
+        replaced = self._take_back() if asked.instead else None
+        passage = self._written(asked)
+        if passage is None:  # the leader is lost
+            passage = replaced or self._written(_without_leader(asked))
+        assert passage is not None
+        if passage is replaced:
+            self._count(passage, 1)
+        passages.append(passage)
+        return passage
+
+    def _take_back(self) -> Passage:
+        passage = self.result.passages.pop()
+        self._count(passage, -1)
+        return passage
+
+    def _count(self, passage: Passage, sign: int) -> None:
+        """Move a passage into the text, or out of it."""
+        cost = self.writers[passage.writer].cost
+        cost.kept += sign * len(passage.tokens)
+        cost.dropped -= sign * len(passage.tokens)
+
+    def _written(self, asked: TurnRequest) -> Passage | None:
+        """Let a writer write; None where it could not write anything."""
+        if asked.writer in self.result.lost:
+            return None
+        writer, passages = self.writers[asked.writer], self.result.passages
+        passage = Passage(asked.writer, text_of(passages), writer.vocabulary)
+        room = self.most - self.result.tokens
+        most = room if asked.most is None else min(room, asked.most)
+        fits = writer.room(passages)
+        if fits is not None:
+            self.is_full = fits <= 0
+            most = min(most, fits)
+        written, kept = passage.tokens, None
+        if most > 0:
+            writer.cost.turns += 1
+            seed = self.chance.getrandbits(62)
+            try:
+                with closing(writer.write(passages, most, seed, asked.reads)) as writing:  # type: ignore[arg-type]
+                    for token in writing:
+                        written.append(token)
+                        kept = None if asked.until is None else asked.until(passage)
+                        if kept is not None:
+                            break
+            except WriterLost as error:
+                self.result.lost[asked.writer] = str(error)
+                if not written:
+                    return None
+        if kept is not None:
+            writer.cost.dropped += len(written) - kept
+            del written[kept:]
+        writer.cost.kept += len(written)
+        return passage
+
+
+def _sent(course: Course, value: Passage | float) -> TurnRequest | JudgeRequest | Passage | None:
+    try:
+        return course.send(value)
+    except StopIteration:
+        return None
+
+
+def _without_leader(asked: TurnRequest) -> TurnRequest:
+    return TurnRequest(FOLLOWER, asked.most, asked.until, asked.reads)

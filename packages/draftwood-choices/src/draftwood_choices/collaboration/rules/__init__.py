@@ -1,0 +1,42 @@
+"""Rules of collaboration, one file each."""
+
+from typing import Any
+
+from draftwood_choices.collaboration.rules.entropy_switch import EntropySwitch
+from draftwood_choices.collaboration.rules.first_n import FirstTokens
+from draftwood_choices.collaboration.rules.fixed_score import FixedScore
+from draftwood_choices.collaboration.rules.foreal import Foreal
+from draftwood_choices.collaboration.rules.knobs import Knobs
+from draftwood_choices.collaboration.rules.oracle import Oracle
+from draftwood_choices.collaboration.rules.random_turns import RandomTurns
+from draftwood_choices.collaboration.rules.step_router import StepRouter
+
+RULES: dict[str, Any] = {
+    each.name: each
+    for each in (Foreal, EntropySwitch, StepRouter, RandomTurns, FirstTokens, FixedScore, Oracle)
+}
+"""Rules by name, controls last."""
+
+
+def parse_rule(text: str) -> Knobs:
+    """A rule as users type it: its name, then knobs, as in ``foreal,n=25,p=0.5``.
+
+    Raises:
+        ValueError: for an unknown rule or knob, and for a value that is no number or out of range.
+    """
+    name, *given = [part.strip() for part in text.split(",")]
+    if name not in RULES:
+        raise ValueError(f"there is no rule {name!r}; there are: {', '.join(RULES)}")
+    known = {each.name: each for each in RULES[name].knobs()}
+    found = dict[str, float]()
+    for part in given:
+        knob, _, value = part.partition("=")
+        if knob not in known:
+            raise ValueError(f"rule {name!r} has no knob {knob!r}; it has: {', '.join(known)}")
+        kind = int if isinstance(known[knob].default, int) else float
+        try:
+            found[knob] = kind(value)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+            raise ValueError(f"{name}'s {knob} must be {wanted}, got {value!r}") from None
+    return RULES[name](**found)

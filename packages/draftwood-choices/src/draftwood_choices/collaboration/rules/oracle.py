@@ -1,0 +1,39 @@
+"""The oracle: both writers write each step, and the one that the leader holds likelier stays."""
+
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from draftwood_choices.collaboration.loop import Course
+from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
+from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.rules.steps import StepsWritten, judged
+
+
+@dataclass(frozen=True)
+class Oracle(Knobs):
+    """A control: what a perfect router would do, which no text can do without writing all twice.
+
+    Arbitrage, arXiv:2512.05033, scores steps by a process-reward model, and we by the leader's mean
+    log-probability.
+
+    Args:
+        tau: nats by which the leader's step must be better.
+    """
+
+    name: ClassVar[str] = "oracle"
+    summary: ClassVar[str] = "control: both write each step, the one the leader holds likelier stays"
+    source: ClassVar[str] = "control of arXiv:2512.05033"
+    tau: float = knob(0.0, "nats by which the leader's step must be better")
+
+    def course(self, chance: random.Random) -> Course:
+        steps = StepsWritten()
+        while True:
+            drafted = yield from steps.draft()
+            before = yield from judged(LEADER)
+            step = yield from steps.rewrite(drafted)
+            after = yield from judged(LEADER)
+            if after - before <= self.tau and step is not drafted:
+                yield from steps.restore(drafted)
+                step = drafted
+            steps.writers.append(step.writer)

@@ -1,0 +1,52 @@
+"""Texts of two models, from what is loaded."""
+
+from draftwood.sampling_params import SamplingParams, sampling_params
+from draftwood.text.language_model import LanguageModel
+from draftwood.text.prompts import Prompt, Tokens
+from draftwood_choices.collaboration.loop import Collaboration, CollaborationRule
+from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
+from draftwood_choices.collaboration.writer import LocalWriter, Writer
+
+OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "raw")
+"""Options of a text that several models write.
+
+Others count tokens from the answer's begin, or hold for a whole answer, and a turn knows neither.
+"""
+
+
+def collaborate(
+    prompt: Prompt | Tokens,
+    leader: LanguageModel | Writer,
+    follower: LanguageModel,
+    rule: CollaborationRule,
+    params: SamplingParams | None = None,
+    **options: object,
+) -> Collaboration:
+    """Let two models write one text; iterate over the result for its passages, or ``run`` it.
+
+    Args:
+        prompt: of both; each reads it in its own chat template.
+        leader: a model, or another writer, for instance a ``RemoteWriter``.
+        follower: the smaller model.
+        rule: says who writes next.
+        params: options of the text, of which ``OPTIONS`` mean something here.
+        options: fields of these, over them.
+
+    Raises:
+        ValueError: for options that a turn cannot keep, for a prompt that does not fit, and for a
+            rule that needs one vocabulary where there are two.
+    """
+    wanted = sampling_params(params, options)
+    usual = SamplingParams()
+    for name in vars(usual):
+        if name not in (*OPTIONS, "exact") and getattr(wanted, name) != getattr(usual, name):
+            raise ValueError(f"{name} has no meaning for a text that several models write")
+    if wanted.exact:
+        raise ValueError(
+            f"rule {rule.name!r} changes what either model would say; --inexact, in Python"
+            " exact=False, allows that"
+        )
+    own = SamplingParams(**{name: getattr(wanted, name) for name in OPTIONS})
+    ahead = LocalWriter(leader, prompt, own) if isinstance(leader, LanguageModel) else leader
+    writers = {LEADER: ahead, FOLLOWER: LocalWriter(follower, prompt, own)}
+    return Collaboration(rule, writers, own.max_new_tokens, own.seed)

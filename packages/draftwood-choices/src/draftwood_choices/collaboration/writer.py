@@ -1,0 +1,206 @@
+"""Writers: a model with its own cache, which first reads what others wrote."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Protocol
+
+from draftwood.engine import run_all
+from draftwood.engine.prefill import context_limit
+from draftwood.engine.logprobs import token_logprobs
+from draftwood.loading.vocabulary import vocabulary_digest
+from draftwood.models.model import Model, ModelSession, extend_in_chunks
+from draftwood.sampling_params import SamplingParams
+from draftwood.stats import Stats, Step
+from draftwood.text.builder import TextBuilder
+from draftwood.text.language_model import LanguageModel
+from draftwood.text.prompts import Prompt, Tokens, token_ids
+from draftwood_choices.collaboration.cost import WriterCost
+from draftwood_choices.collaboration.passages import Passage, WrittenToken
+from draftwood_choices.collaboration.seams import continued
+
+TAIL = 16  # tokens that are decoded again, so that spaces and bytes come out right
+
+
+class WriterLost(OSError):
+    """A writer cannot go on; what it wrote stays."""
+
+
+class Writer(Protocol):
+    """Adds passages to a text.
+
+    Attributes:
+        cost: so far; ``kept`` and ``dropped`` are counted by who decides what stays.
+        tells: True if it tells of its distributions.
+        vocabulary: of its token ids; None where it sends texts.
+    """
+
+    cost: WriterCost
+
+    @property
+    def tells(self) -> bool: ...
+
+    @property
+    def vocabulary(self) -> str | None: ...
+
+    def write(
+        self, passages: Sequence[Passage], most: int, seed: int, reads: bool
+    ) -> Iterator[WrittenToken]:
+        """Go on behind these passages; whoever has enough closes the iterator.
+
+        Raises:
+            WriterLost: where it cannot go on.
+        """
+        ...
+
+    def room(self, passages: Sequence[Passage]) -> int | None:
+        """Tokens that its context holds behind these passages; None for no limit that it knows."""
+        ...
+
+    def judge(self, passages: Sequence[Passage]) -> float:
+        """Mean log-probability of the newest passage's tokens, in nats."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class KeptSession:
+    """Cache of one text from turn to turn; implements ``PrefixStore``.
+
+    Tokens that a turn shares with the one before are not computed again.
+
+    Args:
+        model: that reads and writes the text.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.session: ModelSession | None = None
+        self.tokens: list[int] = []
+
+    def start(self, prompt: Sequence[int], salt: str = "") -> tuple[ModelSession, int]:
+        if self.session is None:
+            return self.model.start(), 0
+        known = min(_common(self.tokens, prompt), len(prompt) - 1)
+        session, self.session = self.session, None
+        session.rewind(session.length - known)
+        return session, known
+
+    def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
+        self.close()
+        self.session, self.tokens = session.fork(), list(tokens)
+
+    def close(self) -> None:
+        if self.session is not None:
+            self.session.close()
+        self.session = None
+
+
+class LocalWriter:
+    """A language model as a writer; it drafts losslessly by its own method.
+
+    Args:
+        lm: writes.
+        prompt: as ``LanguageModel.stream`` takes it.
+        params: options of the text, of which seed, length and log-probabilities are each turn's.
+    """
+
+    tells = True
+
+    def __init__(self, lm: LanguageModel, prompt: Prompt | Tokens, params: SamplingParams) -> None:
+        self.lm, self.params, self.cost = lm, params, WriterCost()
+        tokens = token_ids(prompt)
+        self.prompt = lm.encode(prompt, params.raw) if tokens is None else tokens  # type: ignore[arg-type]
+        self.vocabulary = vocabulary_digest(lm.tokenizer)
+        self.kept = KeptSession(lm.model)
+        self._read: list[tuple[Passage, list[int]]] = []  # with all tokens of the answer behind it
+
+    def tokens(self, passages: Sequence[Passage]) -> list[int]:
+        """Encode the answer up to here in this writer's tokens."""
+        read = self._read
+        while read and (len(read) > len(passages) or read[-1][0] is not passages[len(read) - 1]):
+            read.pop()
+        for passage in passages[len(read) :]:
+            before = read[-1][1] if read else []
+            same = passage.vocabulary == self.vocabulary
+            more = [*before, *passage.ids] if same else self._continued(before, passage.text)
+            read.append((passage, more))
+        return read[-1][1] if read else []
+
+    def _continued(self, tokens: list[int], text: str) -> list[int]:
+        return continued(self.lm.tokenizer, tokens, text) if text else tokens
+
+    def room(self, passages: Sequence[Passage]) -> int | None:
+        limit = context_limit(self.lm.model, self.params.context)
+        return None if limit is None else limit - len(self.prompt) - len(self.tokens(passages))
+
+    def write(
+        self, passages: Sequence[Passage], most: int, seed: int, reads: bool
+    ) -> Iterator[WrittenToken]:
+        began, answer, steps = time.perf_counter(), self.tokens(passages), list[Step]()
+        of_turn: dict[str, Any] = {"max_new_tokens": most, "seed": seed}
+        of_turn["logprobs"] = 0 if reads else None
+        params = replace(self.params, **of_turn)
+        sequence = self.lm.stream([*self.prompt, *answer], params, prefixes=self.kept).sequence
+        sequence.tell_within = 0.0  # the rule may end the turn after any step
+        builder = self._builder(answer)
+        with closing(run_all([sequence])) as running:
+            try:
+                for _, step in running:
+                    steps.append(step.without_probs())
+                    told = step.logprobs or [None] * len(step.tokens)
+                    for token, of in zip(step.tokens, told, strict=True):
+                        builder.add([token])
+                        is_end = token in sequence.options.stop_tokens
+                        more = (None, None) if of is None else (of.logprob, of.entropy)
+                        yield WrittenToken(builder.new_text(), token, *more, is_end)
+            finally:
+                self._count(steps, len(sequence.prompt) - sequence.prefill.reused)
+                self.cost.seconds += time.perf_counter() - began
+
+    def _builder(self, answer: Sequence[int]) -> TextBuilder:
+        """Decode behind the answer."""
+        builder = TextBuilder(self.lm.tokenizer)
+        builder.add((self.prompt + list(answer))[-TAIL:])
+        builder.new_text()
+        return builder
+
+    def _count(self, steps: Sequence[Step], run: int) -> None:
+        stats, cost = Stats.of(steps), self.cost
+        cost.passes += stats.prefills + stats.target_runs
+        if not cost.prompt:
+            cost.prompt = len(self.prompt)
+            run -= cost.prompt
+        else:
+            run -= 1  # the newest token, which any pass would have run
+        cost.caught_up += max(0, run)
+
+    def judge(self, passages: Sequence[Passage]) -> float:
+        began, answer = time.perf_counter(), self.tokens(passages)
+        before = len(self.tokens(passages[:-1]))
+        tokens, first = [*self.prompt, *answer], len(self.prompt) + before
+        session, known = self.kept.start(tokens[:first])
+        with closing(session):
+            if known < first - 1:
+                extend_in_chunks(session, tokens[known : first - 1])
+            rows = session.extend(tokens[first - 1 : -1], "all").rows
+            self.kept.remember(session, tokens[:-1])
+        found = token_logprobs(answer[before:], rows, 0)
+        self._count([], len(tokens) - known)
+        self.cost.passes += 1 + (known < first - 1)
+        self.cost.seconds += time.perf_counter() - began
+        return sum(each.logprob for each in found) / max(1, len(found))
+
+    def close(self) -> None:
+        self.kept.close()
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Count the tokens that two texts begin with alike."""
+    same = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        same += 1
+    return same
