@@ -1,10 +1,10 @@
 """The loop: a rule says who writes next, the writer catches up and writes."""
 
 import random
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import (
@@ -13,38 +13,11 @@ from draftwood_choices.collaboration.passages import (
     JudgeRequest,
     Passage,
     TurnRequest,
+    count_of,
     text_of,
 )
-from draftwood_choices.collaboration.writer import Writer, WriterLost
-
-Course = Generator[TurnRequest | JudgeRequest | Passage, Passage | float, None]
-"""A rule at work on one text: it yields what it asks for, and is sent what came of it.
-
-A passage that it yields takes the newest one's place; it is sent back.
-"""
-
-
-class CollaborationRule(Protocol):
-    """Says who writes next.
-
-    Attributes:
-        name: of its paper, or of the control.
-        meets_at_tokens: True where writers change inside a word, so that they need one vocabulary.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def meets_at_tokens(self) -> bool: ...
-
-    def course(self, chance: random.Random) -> Course:
-        """Begin a text.
-
-        Args:
-            chance: of the text's seed.
-        """
-        ...
+from draftwood_choices.collaboration.rule import CollaborationRule, Course
+from draftwood_choices.collaboration.writer import Writer, WriterLostError
 
 
 @dataclass
@@ -72,7 +45,7 @@ class CollaborationResult:
     @property
     def tokens(self) -> int:
         """Tokens of the text."""
-        return sum(len(each.tokens) for each in self.passages)
+        return sum(each.count for each in self.passages)
 
     @property
     def leader_share(self) -> float:
@@ -88,7 +61,7 @@ class CollaborationResult:
             "leader_share": round(self.leader_share, 4),
             "writers": {name: cost.as_json() for name, cost in self.costs.items()},
             "passages": [
-                {"writer": each.writer, "text": each.text, "tokens": len(each.tokens)}
+                {"writer": each.writer, "text": each.text, "tokens": each.count}
                 for each in self.passages
             ],
             "lost": self.lost,
@@ -122,6 +95,11 @@ class Collaboration:
                 f"rule {rule.name!r} changes writers inside words, so leader and follower must be"
                 " models of one vocabulary here; take a model of the follower's family, or foreal"
                 " or step-router, whose writers meet at text"
+            )
+        if rule.reads_leader and not writers[LEADER].tells:
+            raise ValueError(
+                f"rule {rule.name!r} reads the leader's distributions, which no address sends; give"
+                " --leader a model, or take another rule"
             )
         self.rule, self.writers, self.most = rule, writers, most
         self.chance = random.Random(seed)
@@ -189,8 +167,8 @@ class Collaboration:
     def _count(self, passage: Passage, sign: int) -> None:
         """Move a passage into the text, or out of it."""
         cost = self.writers[passage.writer].cost
-        cost.kept += sign * len(passage.tokens)
-        cost.dropped -= sign * len(passage.tokens)
+        cost.kept += sign * passage.count
+        cost.dropped -= sign * passage.count
 
     def _written(self, asked: TurnRequest) -> Passage | None:
         """Let a writer write; None where it could not write anything."""
@@ -215,14 +193,14 @@ class Collaboration:
                         kept = None if asked.until is None else asked.until(passage)
                         if kept is not None:
                             break
-            except WriterLost as error:
+            except WriterLostError as error:
                 self.result.lost[asked.writer] = str(error)
                 if not written:
                     return None
         if kept is not None:
-            writer.cost.dropped += len(written) - kept
+            writer.cost.dropped += count_of(written[kept:])
             del written[kept:]
-        writer.cost.kept += len(written)
+        writer.cost.kept += passage.count
         return passage
 
 

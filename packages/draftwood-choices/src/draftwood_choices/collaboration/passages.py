@@ -16,6 +16,7 @@ class WrittenToken:
         logprob: in nats, before the temperature; None where the rule does not read it.
         entropy: of its distribution, in bits, likewise.
         is_end: True for a token that ends the text.
+        count: tokens that it stands for; a server may send several in a piece.
     """
 
     text: str
@@ -23,6 +24,7 @@ class WrittenToken:
     logprob: float | None = None
     entropy: float | None = None
     is_end: bool = False
+    count: int = 1
 
 
 @dataclass(eq=False)
@@ -48,6 +50,11 @@ class Passage:
     def behind(self) -> str:
         """The answer up to its end."""
         return self.before + self.text
+
+    @property
+    def count(self) -> int:
+        """Tokens that it holds."""
+        return count_of(self.tokens)
 
     @property
     def ids(self) -> list[int]:
@@ -96,6 +103,11 @@ class JudgeRequest:
     """Asks a writer for the mean log-probability that it gives the newest passage, in nats."""
 
     writer: str
+
+
+def count_of(tokens: Sequence[WrittenToken]) -> int:
+    """Count tokens, pieces of several as such."""
+    return sum(each.count for each in tokens)
 
 
 def text_of(passages: Sequence[Passage]) -> str:

@@ -38,7 +38,5 @@ def _encoded(tokenizer: AnyTokenizer, text: str) -> list[int]:
 
 def _decoded(tokenizer: AnyTokenizer, tokens: Sequence[int]) -> str:
     return str(
-        tokenizer.decode(
-            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     )

@@ -2,9 +2,10 @@
 
 from draftwood.sampling_params import SamplingParams, sampling_params
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.prompts import Prompt, Tokens
-from draftwood_choices.collaboration.loop import Collaboration, CollaborationRule
+from draftwood.text.prompts import Prompt, Tokens, plain_messages
+from draftwood_choices.collaboration.loop import Collaboration
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
+from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.writer import LocalWriter, Writer
 
 OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "raw")
@@ -50,3 +51,22 @@ def collaborate(
     ahead = LocalWriter(leader, prompt, own) if isinstance(leader, LanguageModel) else leader
     writers = {LEADER: ahead, FOLLOWER: LocalWriter(follower, prompt, own)}
     return Collaboration(rule, writers, own.max_new_tokens, own.seed)
+
+
+def prompt_text(lm: LanguageModel, prompt: Prompt, raw: bool) -> str:
+    """A prompt in the form in which a model reads it, for a server that completes texts.
+
+    Args:
+        lm: whose chat template is taken; the server's model should be of its family.
+    """
+    template = None if raw else lm.tokenizer.chat_template
+    if template is None:
+        if not isinstance(prompt, str):
+            raise ValueError(f"{lm.name} has no chat template; give a text")
+        return prompt
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return str(
+        lm.tokenizer.apply_chat_template(
+            plain_messages(messages), tokenize=False, add_generation_prompt=True
+        )
+    )

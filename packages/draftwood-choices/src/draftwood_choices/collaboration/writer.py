@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from draftwood.engine import run_all
-from draftwood.engine.prefill import context_limit
 from draftwood.engine.logprobs import token_logprobs
+from draftwood.engine.prefill import context_limit
 from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.models.model import Model, ModelSession, extend_in_chunks
 from draftwood.sampling_params import SamplingParams
@@ -23,7 +23,7 @@ from draftwood_choices.collaboration.seams import continued
 TAIL = 16  # tokens that are decoded again, so that spaces and bytes come out right
 
 
-class WriterLost(OSError):
+class WriterLostError(OSError):
     """A writer cannot go on; what it wrote stays."""
 
 
@@ -50,7 +50,7 @@ class Writer(Protocol):
         """Go on behind these passages; whoever has enough closes the iterator.
 
         Raises:
-            WriterLost: where it cannot go on.
+            WriterLostError: where it cannot go on.
         """
         ...
 

@@ -48,6 +48,7 @@ OWN_FILE = re.compile(r"[\\/]draftwood(_[a-z]+)?[\\/]")
 COMMANDS_OF_PACKAGES = "draftwood.commands"
 """Entry points that name commands: click's, one each."""
 HOMES = {
+    "collaborate": ("draftwood-choices", "Let two models write one text."),
     "serve": ("draftwood-serve", "Serve a model by OpenAI's API."),
     "bench": (
         "draftwood-bench",

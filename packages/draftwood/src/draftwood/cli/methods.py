@@ -14,7 +14,7 @@ from draftwood.methods.trees import SHORT
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from draftwood.methods.listings import Listing, Named
+    from draftwood.methods.listings import CommandMethod, Listing, Named
     from draftwood.rules import TextRule
 
 
@@ -44,18 +44,17 @@ def methods(everything: bool, package: str | None, as_json: bool) -> None:
     from draftwood.rules import installed_rules
 
     if package is None:
-        listings = list(all_methods.listings().values())
-        rules = installed_rules()
+        listings, others = list(all_methods.listings().values()), []
     else:
-        listings, rules = of_package(package)
+        listings, others = of_package(package)
     if as_json:
         # scripts read every row of the whole list as a method
-        described = [describe_rule(rule) for rule in rules] if package else []
-        click.echo(json.dumps([*map(describe, listings), *described]))
+        click.echo(json.dumps([*map(describe, listings), *map(describe_rule, others)]))
         return
     if package is not None:
-        output().print(_sources([*listings, *rules]))
+        output().print(_sources([*listings, *others]))
         return
+    rules = installed_rules()
     first = listings if everything else [each for each in listings if _is_worth_a_look(each)]
     slow = [each for each in listings if each not in first and each.name in measured_speeds()]
     console = output()
@@ -119,8 +118,8 @@ def describe(method: "Named") -> dict[str, object]:
     }
 
 
-def describe_rule(rule: "TextRule") -> dict[str, object]:
-    """A rule in the form that ``--json`` prints."""
+def describe_rule(rule: "TextRule | CommandMethod") -> dict[str, object]:
+    """A rule, or a method of a command, in the form that ``--json`` prints."""
     return {
         "name": rule.name,
         "option": _option(rule),
@@ -130,7 +129,11 @@ def describe_rule(rule: "TextRule") -> dict[str, object]:
     }
 
 
-def _option(rule: "TextRule") -> str:
+def _option(rule: "TextRule | CommandMethod") -> str:
+    from draftwood.methods.listings import CommandMethod
+
+    if isinstance(rule, CommandMethod):
+        return rule.option
     inexact = " --inexact" if rule.promise == "trades quality" else ""
     return f"--rules {rule.name}={rule.published:g}{inexact}"
 
@@ -200,7 +203,7 @@ def _rules(rules: "Sequence[TextRule]") -> "Table":
     return table
 
 
-def _sources(listed: "Sequence[Listing | TextRule]") -> "Table":
+def _sources(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
     table = _table("name", "promise")
     table.add_column("source", overflow="fold")
     for each in listed:
@@ -218,5 +221,5 @@ def _table(*titles: str) -> "Table":
     return table
 
 
-def _style(listed: "Listing | TextRule") -> str:
+def _style(listed: "Listing | TextRule | CommandMethod") -> str:
     return "" if listed.promise == "lossless" else "yellow"

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 GROUP = "draftwood"
 """Entry points by which installed packages add parts, see ``methods.parts``."""
 
+COMMANDS = "draftwood.command_methods"
+"""Entry points of packages whose commands have methods of their own: ``CommandMethod``s, a list."""
+
 FILE = "listings.json"
 
 Form = Literal["chain", "widths", "beams", "best"]
@@ -105,6 +108,25 @@ class Listing:
         return asdict(self) | {"needs": sorted(self.needs), "uses": sorted(self.uses)}
 
 
+@dataclass(frozen=True)
+class CommandMethod:
+    """A method that a package's own command runs.
+
+    Attributes:
+        name: as the command takes it.
+        option: the command with this method, as users type it.
+        summary: one line.
+        source: authors, year, arXiv id or address.
+        promise: what it promises of its text.
+    """
+
+    name: str
+    option: str
+    summary: str
+    source: str
+    promise: "Promise"
+
+
 def listings() -> dict[str, Listing]:
     """All methods by name: draftwood's own, then those of installed packages."""
     if all_listed():
@@ -114,16 +136,16 @@ def listings() -> dict[str, Listing]:
     return {name: Listing.of(recipe) for name, recipe in known_parts().recipes.items()}
 
 
-def of_package(package: str) -> tuple[list[Listing], list[TextRule]]:
-    """Methods and rules that one installed package brings.
+def of_package(package: str) -> tuple[list[Listing], list[TextRule | CommandMethod]]:
+    """Methods, rules of sampling and methods of commands that one installed package brings.
 
     Args:
         package: its name, with or without ``draftwood-``.
 
     Raises:
-        ValueError: where it brings neither, or is not installed, with those that do.
+        ValueError: where it brings none, or is not installed, with those that do.
     """
-    entries = [*entry_points(GROUP), *entry_points(RULES)]
+    entries = [each for group in (GROUP, RULES, COMMANDS) for each in entry_points(group)]
     known = sorted({package_of(entry) for entry in entries})
     wanted = next((name for name in (package, f"draftwood-{package}") if name in known), None)
     if wanted is None:
@@ -133,7 +155,10 @@ def of_package(package: str) -> tuple[list[Listing], list[TextRule]]:
         )
     own = [entry for entry in entries if package_of(entry) == wanted]
     listed = [each for entry in own if entry.group == GROUP for each in _listed_by(entry)]
-    return listed, [text_rule(entry.name) for entry in own if entry.group == RULES]
+    rules: list[TextRule | CommandMethod] = [
+        text_rule(entry.name) for entry in own if entry.group == RULES
+    ]
+    return listed, [*rules, *(one for e in own if e.group == COMMANDS for one in e.load())]
 
 
 def _listed_by(entry: "EntryPoint") -> list[Listing]:

@@ -1,24 +1,22 @@
 """Rules of collaboration, one file each."""
 
-from typing import Any
-
+from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.rules.entropy_switch import EntropySwitch
 from draftwood_choices.collaboration.rules.first_n import FirstTokens
 from draftwood_choices.collaboration.rules.fixed_score import FixedScore
 from draftwood_choices.collaboration.rules.foreal import Foreal
-from draftwood_choices.collaboration.rules.knobs import Knobs
 from draftwood_choices.collaboration.rules.oracle import Oracle
 from draftwood_choices.collaboration.rules.random_turns import RandomTurns
 from draftwood_choices.collaboration.rules.step_router import StepRouter
 
-RULES: dict[str, Any] = {
+RULES: dict[str, type[CollaborationRule]] = {
     each.name: each
     for each in (Foreal, EntropySwitch, StepRouter, RandomTurns, FirstTokens, FixedScore, Oracle)
 }
 """Rules by name, controls last."""
 
 
-def parse_rule(text: str) -> Knobs:
+def parse_rule(text: str) -> CollaborationRule:
     """A rule as users type it: its name, then knobs, as in ``foreal,n=25,p=0.5``.
 
     Raises:

@@ -5,13 +5,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_choices.collaboration.loop import Course
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage, TurnRequest
-from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
 
 
 @dataclass(frozen=True)
-class EntropySwitch(Knobs):
+class EntropySwitch(CollaborationRule):
     """Simonds 2025, arXiv:2502.06833.
 
     The paper leaves open whose distributions count. We take those of the writer at work, before

@@ -4,13 +4,12 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_choices.collaboration.loop import Course
-from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
 from draftwood_choices.collaboration.rules.steps import StepsWritten
 
 
 @dataclass(frozen=True)
-class FixedScore(Knobs):
+class FixedScore(CollaborationRule):
     """A control: the rule that Arbitrage, arXiv:2512.05033, compares with, without its model.
 
     Args:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood_choices.collaboration.ends import sentence_end, until
-from draftwood_choices.collaboration.loop import Course
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage, TurnRequest
-from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
 
 
 @dataclass(frozen=True)
-class Foreal(Knobs):
+class Foreal(CollaborationRule):
     """Li et al. 2025, arXiv:2506.06998.
 
     Args:

@@ -4,14 +4,13 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_choices.collaboration.loop import Course
-from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
-from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.passages import LEADER
+from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
 from draftwood_choices.collaboration.rules.steps import StepsWritten, judged
 
 
 @dataclass(frozen=True)
-class Oracle(Knobs):
+class Oracle(CollaborationRule):
     """A control: what a perfect router would do, which no text can do without writing all twice.
 
     Arbitrage, arXiv:2512.05033, scores steps by a process-reward model, and we by the leader's mean
@@ -22,7 +21,8 @@ class Oracle(Knobs):
     """
 
     name: ClassVar[str] = "oracle"
-    summary: ClassVar[str] = "control: both write each step, the one the leader holds likelier stays"
+    reads_leader: ClassVar[bool] = True
+    summary: ClassVar[str] = "control: both write each step, the leader's likelier one stays"
     source: ClassVar[str] = "control of arXiv:2512.05033"
     tau: float = knob(0.0, "nats by which the leader's step must be better")
 

@@ -4,13 +4,12 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_choices.collaboration.loop import Course
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, TurnRequest
-from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
 
 
 @dataclass(frozen=True)
-class RandomTurns(Knobs):
+class RandomTurns(CollaborationRule):
     """A control: a rule that is no better than this one at its share of tokens finds nothing.
 
     Args:

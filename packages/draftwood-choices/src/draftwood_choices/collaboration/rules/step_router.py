@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from draftwood_choices.collaboration.loop import Course
 from draftwood_choices.collaboration.passages import LEADER
-from draftwood_choices.collaboration.rules.knobs import Knobs, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
 from draftwood_choices.collaboration.rules.steps import StepSeen, StepsWritten
 
 FEATURES = (
@@ -77,7 +76,7 @@ class StepWeights:
 
 
 @dataclass(frozen=True)
-class StepRouter(Knobs):
+class StepRouter(CollaborationRule):
     """Maheswaran et al. 2025, arXiv:2512.05033, Arbitrage.
 
     The paper's router is a fine-tuned process-reward model that reads the text. Ours is a logistic

@@ -4,7 +4,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from draftwood_choices.collaboration.ends import step_end, until
-from draftwood_choices.collaboration.loop import Course
 from draftwood_choices.collaboration.passages import (
     FOLLOWER,
     LEADER,
@@ -12,6 +11,7 @@ from draftwood_choices.collaboration.passages import (
     Passage,
     TurnRequest,
 )
+from draftwood_choices.collaboration.rule import Course
 
 LONGEST = 256
 """Tokens of a step; one without an end is cut there."""

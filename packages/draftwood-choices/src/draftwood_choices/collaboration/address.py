@@ -1,0 +1,195 @@
+"""A writer behind an address: any server that speaks OpenAI's API."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+from draftwood.sampling_params import SamplingParams
+from draftwood_choices.collaboration.cost import WriterCost
+from draftwood_choices.collaboration.passages import Passage, WrittenToken, text_of
+from draftwood_choices.collaboration.writer import WriterLostError
+
+PATIENCE = 60.0
+"""Seconds of silence after which a server counts as lost."""
+SAID = 200
+"""Characters of a server's error that are told."""
+
+
+class RemoteWriter:
+    """A model behind an address, which reads and sends texts; its tokens are counted as billed.
+
+    A turn is one request for a completion of prompt and answer, whose stream is left where the turn
+    ends. The tokens of a request that was left are those whose text came.
+
+    Args:
+        address: with ``http`` or ``https``; a path is taken as the API's, as in ``/v1``.
+        prompt: of the text, in the form in which the model reads it.
+        params: options of the text.
+        model: its name there; None takes the first one that the server lists.
+        key: sent as bearer token; None sends none.
+
+    Raises:
+        ValueError: for an address that is none, or where no server answers.
+    """
+
+    tells = False
+    vocabulary = None
+
+    def __init__(
+        self,
+        address: str,
+        prompt: str,
+        params: SamplingParams,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{address!r} is no address; give one as http://localhost:8000")
+        self.address, self.prompt, self.params = address, prompt, params
+        self.path = parts.path.rstrip("/") or "/v1"
+        self._place = (parts.hostname, parts.port)
+        self._kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        self._headers = {"content-type": "application/json"}
+        if key is not None:
+            self._headers["authorization"] = f"Bearer {key}"
+        self.cost = WriterCost()
+        self.model = model or self._first_model()
+
+    def room(self, passages: Sequence[Passage]) -> int | None:
+        return None
+
+    def judge(self, passages: Sequence[Passage]) -> float:
+        raise WriterLostError(f"{self.address} does not tell what it thinks of a text")
+
+    def close(self) -> None:
+        """Every turn has closed its connection."""
+
+    def write(
+        self, passages: Sequence[Passage], most: int, seed: int, reads: bool
+    ) -> Iterator[WrittenToken]:
+        began, body = time.perf_counter(), self._body(passages, most, seed)
+        self.cost.passes += 1
+        billed, counted, ended = _Billed(), 0, False
+        try:
+            for chunk in self._chunks(body):
+                billed.read(chunk)
+                for choice in chunk.get("choices", ()):
+                    text, ended = choice.get("text") or "", bool(choice.get("finish_reason"))
+                    new, counted = billed.tokens(counted, bool(text))
+                    is_end = choice.get("finish_reason") == "stop"
+                    if text or is_end:
+                        yield WrittenToken(text, count=new, is_end=is_end)
+            if not ended:
+                raise WriterLostError(f"{self.address} stopped half-way")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, WriterLostError):
+                raise
+            raise WriterLostError(f"{self.address}: {_said(error)}") from None
+        finally:
+            self._count(billed)
+            self.cost.seconds += time.perf_counter() - began
+
+    def _body(self, passages: Sequence[Passage], most: int, seed: int) -> dict[str, Any]:
+        params = self.params
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": self.prompt + text_of(passages),
+            "max_tokens": most,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "seed": seed & 0x7FFFFFFF,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        for name in ("top_k", "min_p"):  # not of OpenAI's API
+            if value := getattr(params, name):
+                body[name] = value
+        return body
+
+    def _chunks(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        with closing(self._connection()) as connection:
+            response = self._asked(connection, "POST", "/completions", json.dumps(body))
+            for line in response:
+                data = line.strip().removeprefix(b"data:").strip()
+                if data == b"[DONE]":
+                    return
+                if line.startswith(b"data:"):
+                    chunk = json.loads(data)
+                    if "error" in chunk:
+                        raise ValueError(_message(chunk))
+                    yield chunk
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return self._kind(*self._place, timeout=PATIENCE)
+
+    def _asked(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: str | None
+    ) -> http.client.HTTPResponse:
+        connection.request(method, self.path + path, body, self._headers)
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            told = response.read(1 << 16)
+            raise ValueError(f"status {response.status}, {_message(told)}")
+        return response
+
+    def _first_model(self) -> str:
+        try:
+            with closing(self._connection()) as connection:
+                listed = json.loads(self._asked(connection, "GET", "/models", None).read())
+            return listed["data"][0]["id"]
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+            raise ValueError(
+                f"no model answers at {self.address} ({_said(error)}); start one there, as with"
+                " 'draftwood serve', or give the address of its OpenAI API"
+            ) from None
+
+    def _count(self, billed: "_Billed") -> None:
+        if self.cost.prompt:
+            self.cost.caught_up += billed.read_tokens
+        else:
+            self.cost.prompt = billed.read_tokens
+
+
+class _Billed:
+    """Tokens of one request, as the server counts them.
+
+    Attributes:
+        read_tokens: of the prompt that it had to compute.
+    """
+
+    def __init__(self) -> None:
+        self.read_tokens = 0
+        self._written: int | None = None
+
+    def read(self, chunk: dict[str, Any]) -> None:
+        usage = chunk.get("usage") or {}
+        if "prompt_tokens" in usage:
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            self.read_tokens = usage["prompt_tokens"] - cached
+            self._written = usage.get("completion_tokens")
+
+    def tokens(self, counted: int, has_text: bool) -> tuple[int, int]:
+        """Tokens of a chunk, and of all so far; a server that does not tell sends one in each."""
+        whole = counted + has_text if self._written is None else self._written
+        return max(0, whole - counted), whole
+
+
+def _message(told: Any) -> str:
+    """Read the message of a server's error."""
+    try:
+        found = json.loads(told) if isinstance(told, bytes) else told
+        error = found["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:SAID]
+    except (ValueError, LookupError, TypeError):
+        return str(told)[:SAID]
+
+
+def _said(error: Exception) -> str:
+    return f"{error}" if str(error) else type(error).__name__

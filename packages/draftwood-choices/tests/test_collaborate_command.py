@@ -1,0 +1,221 @@
+"""`draftwood collaborate` with two models, and with a leader behind an address."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import draftwood
+from command import refused, run
+from draftwood import SamplingParams
+from draftwood_choices.collaboration.address import RemoteWriter
+from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
+from draftwood_choices.collaboration.rules import Foreal, parse_rule
+from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
+from draftwood_choices.collaboration.texts import collaborate
+from local_server import running
+
+PROMPT = "one. two. one. two."
+SHORT = ("--max-new-tokens", "30", "--raw", "--inexact")
+
+
+@pytest.fixture(scope="module")
+def served(target: str) -> Iterator[str]:
+    with running(target) as server:
+        yield server.address
+
+
+def told(*arguments: str) -> dict:
+    done = run("collaborate", PROMPT, *SHORT, "--json", *arguments)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_command_writes_what_the_library_does(target: str, draft: str) -> None:
+    found = told("--leader", target, "--model", draft, "--rule", "foreal,n=4")
+    large, small = draftwood.load(target), draftwood.load(draft)
+    result = collaborate(
+        PROMPT, large, small, Foreal(4), max_new_tokens=30, raw=True, exact=False
+    ).run()
+    assert found["text"] == result.text
+    assert found["leader_share"] == round(result.leader_share, 4)
+    assert found["promise"] == "trades quality"
+    assert {"caught_up", "passes", "seconds", "tokens"} <= set(found["writers"][LEADER])
+
+
+def test_without_json_the_text_and_what_each_did(target: str, draft: str) -> None:
+    asked = ("--leader", target, "--model", draft, "--rule", "foreal,n=4")
+    done = run("collaborate", PROMPT, *SHORT, *asked)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == told(*asked)["text"] + "\n"
+    first, leader, follower = done.stderr.splitlines()
+    assert first.startswith("foreal: 30 tokens, the leader's share ")
+    assert leader.startswith("leader: ")
+    assert follower.startswith("follower: ")
+    assert "to catch up" in leader
+
+
+def test_an_address_leads_as_the_same_model_here_does(served: str, target: str, draft: str) -> None:
+    for rule in ("foreal,n=4", "step-router,tau=0", "first-n,n=1000"):
+        here = told("--leader", target, "--model", draft, "--rule", rule)
+        there = told("--leader", served, "--model", draft, "--rule", rule)
+        assert there["text"] == here["text"], rule
+        counts = [each["writers"][LEADER]["tokens"] for each in (here, there)]
+        assert counts[0] == counts[1] > 0, rule
+        assert there["lost"] == {}
+        assert there["writers"][LEADER]["prompt_tokens"] == len(PROMPT)
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """A server whose completions break off, or fail."""
+
+    behaviour: Callable[["Scripted"], None]
+
+    def do_GET(self) -> None:
+        self._answer(200, {"data": [{"id": "some"}]})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        type(self).behaviour(self)
+
+    def _answer(self, status: int, body: object) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *said: object) -> None:
+        pass
+
+
+def fails(handler: Scripted) -> None:
+    handler._answer(500, {"error": {"message": "no memory"}})
+
+
+def breaks_off(handler: Scripted) -> None:
+    handler.send_response(200)
+    handler.send_header("content-type", "text/event-stream")
+    handler.end_headers()
+    for piece in ("hel", "lo"):
+        chunk = {"choices": [{"text": piece, "finish_reason": None}]}
+        handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+
+
+def babbles(handler: Scripted) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b"data: <html>\n\n")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said", "kept"),
+    [
+        (fails, "status 500, no memory", 0),
+        (breaks_off, "stopped half-way", 2),
+        (babbles, "Expecting value", 0),
+    ],
+)
+def test_where_an_address_fails_the_follower_goes_on(
+    behaviour: Callable[[Scripted], None], said: str, kept: int, draft: str
+) -> None:
+    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(behaviour)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        found = told("--leader", address, "--model", draft, "--rule", "foreal,n=8")
+        lines = run(
+            *("collaborate", PROMPT, *SHORT, "--leader", address, "--model", draft)
+        ).stderr.splitlines()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert said in found["lost"][LEADER]
+    assert found["writers"][LEADER]["tokens"] == kept
+    assert sum(each["tokens"] for each in found["writers"].values()) == 30
+    assert found["text"].startswith("hello" if kept else "")
+    small = draftwood.load(draft)
+    begun = PROMPT + ("hello" if kept else "")
+    rest = small.generate(begun, max_new_tokens=30 - kept, raw=True).text
+    assert found["text"] == ("hello" if kept else "") + rest
+    assert [line for line in lines if "lost" in line] == [lines[-1]]
+    assert lines[-1].startswith("the leader was lost: ")
+    assert lines[-1].endswith("; the follower went on")
+
+
+def test_an_end_token_behind_an_address_ends_the_text() -> None:
+    def ends(handler: Scripted) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        usage = {"prompt_tokens": 9, "completion_tokens": 3}
+        usage["prompt_tokens_details"] = {"cached_tokens": 4}  # type: ignore[assignment]
+        chunk = {"choices": [{"text": "hello", "finish_reason": "stop"}], "usage": usage}
+        handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n")
+
+    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(ends)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        writer = RemoteWriter(
+            f"http://127.0.0.1:{server.server_port}/v1/", "x", SamplingParams(), key="k"
+        )
+        (token,) = writer.write([], 8, 1, False)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (token.text, token.count, token.is_end) == ("hello", 3, True)
+    assert writer.cost.prompt == 5
+
+
+def test_bad_input_is_refused_in_one_line(
+    target: str, stranger: str, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*arguments: str) -> str:
+        return refused("collaborate", "Hi", "--leader", target, "--model", target, *arguments)
+
+    assert "--inexact allows that" in no()
+    assert "there is no rule 'ead'" in no("--rule", "ead", "--inexact")
+    assert "foreal's n must be a whole number" in no("--rule", "foreal,n=x", "--inexact")
+    assert "--leader names a model" in no("--leader-model", "x", "--inexact")
+    assert "there is no method 'fastest'" in no("--leader-method", "fastest", "--inexact")
+    strange = ("--leader", stranger, "--rule", "entropy-switch", "--inexact")
+    assert "must be models of one vocabulary" in no(*strange)
+    assert "no model answers at http://127.0.0.1:1 " in no(
+        "--leader", "http://127.0.0.1:1", "--inexact"
+    )
+    assert "'http://' is no address" in no("--leader", "http://", "--inexact")
+    away = ("--leader", "http://127.0.0.1:1", "--inexact", "--rule")
+    assert "needs a leader that is loaded here" in no(*away, "oracle")
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    assert "the environment has no NO_SUCH_KEY" in no(
+        *away, "foreal", "--leader-key", "NO_SUCH_KEY"
+    )
+    file = tmp_path / "router.json"
+    file.write_text("{}")
+    assert "is no router of this version" in no(
+        "--rule", "step-router", "--router", str(file), "--inexact"
+    )
+    assert "--router is for step-router" in no("--router", str(file), "--inexact")
+
+
+def test_a_router_s_file_is_used(target: str, draft: str, tmp_path) -> None:
+    file = tmp_path / "router.json"
+    asked = ("--leader", target, "--model", draft, "--rule", "step-router", "--router", str(file))
+    for bias, writer in ((-90.0, FOLLOWER), (90.0, LEADER)):
+        StepWeights((0.0,) * len(FEATURES), bias).save(file)
+        assert StepWeights.load(file).bias == bias
+        assert told(*asked)["writers"][writer]["tokens"] == 30
+
+
+def test_rules_are_listed_with_their_promise_and_source() -> None:
+    rows = json.loads(run("methods", "--package", "choices", "--json").stdout)
+    found = {each["name"]: each for each in rows}
+    assert found["foreal"]["promise"] == "trades quality"
+    assert found["foreal"]["source"].endswith("arXiv:2506.06998")
+    assert found["foreal"]["option"] == "draftwood collaborate --rule foreal,n=15,p=1 --inexact"
+    for name in ("foreal", "entropy-switch", "step-router"):
+        assert parse_rule(name).name in run("methods", "--package", "choices").stdout
