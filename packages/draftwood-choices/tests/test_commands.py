@@ -10,6 +10,7 @@ from draftwood import rules
 from draftwood.testing import promises
 from draftwood.testing import rules as of_rules
 from draftwood_choices import checks
+from draftwood_choices.collaboration import proof
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_methods_lists_the_package_with_promises_and_sources() -> None:
     assert listed.stdout.split()[:3] == ["name", "promise", "source"]
     assert listed.stdout.splitlines()[2].split("  ")[0] == "momentum"
     assert "another aim" in listed.stdout
-    (described,) = json.loads(run("methods", "--package", "draftwood-choices", "--json").stdout)
+    described, *_ = json.loads(run("methods", "--package", "draftwood-choices", "--json").stdout)
     assert described["option"] == "--rules momentum=0.2"
     assert described["source"].endswith("arXiv:2212.02175")
     assert "momentum=0.2" in run("methods").stdout
@@ -76,3 +77,8 @@ def test_check_runs_the_package_s_checks(target: str, monkeypatch: pytest.Monkey
 def test_a_control_that_is_right_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_rules, "AtTheRoot", of_rules.Rejection)
     assert not checks.CHECKS["momentum in the root's context"]().passed
+
+
+def test_a_writer_that_catches_up_is_not_called_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "Deaf", proof.LocalWriter)
+    assert not checks.CHECKS[proof.CONTROL]().passed

@@ -32,7 +32,7 @@ class LetterTokenizer:
     added_tokens_decoder: ClassVar[dict[int, Any]] = {}
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
-        return {"input_ids": [self.letters.index(each) for each in text]}
+        return {"input_ids": [self.letters.index(each) for each in text if each in self.letters]}
 
     def decode(self, tokens: Sequence[int], **options: Any) -> str:
         return "".join(self.letters[token] for token in tokens)
