@@ -1,0 +1,83 @@
+"""`draftwood bench frontier`: records, controls at equal share, paired differences."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command import refused, run
+from draftwood_choices.collaboration.rules import FirstTokens, RandomTurns
+from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
+from draftwood_choices.frontier.run import RECORDS, read_records
+from draftwood_choices.frontier.table import compared
+
+
+def record(point: str, prompt: str, quality: float, led: int = 0) -> AnswerRecord:
+    return AnswerRecord(point, prompt, "right number", quality, 20, led, 1, 5, 6, 7, 0.5, "text")
+
+
+def test_controls_have_the_share_that_was_measured() -> None:
+    records = [record("a", "1", 0.0, 5), record("a", "2", 0.0, 7)]
+    controls = controls_of("a", records)
+    assert list(controls.values()) == [RandomTurns(0.3), FirstTokens(6)]
+    assert controls_of("a", [record("a", "1", 0.0, 20)]) == {}
+
+
+def test_a_knob_is_swept() -> None:
+    assert [each.n for each in swept("foreal", "n", (5.0, 15.0)).values()] == [5, 15]  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="has no knob 'tau'"):
+        swept("foreal", "tau", (1.0,))
+
+
+def test_differences_are_paired_by_prompt() -> None:
+    hard = {str(number): float(number % 2) for number in range(40)}
+    records = [record("leader alone", prompt, value) for prompt, value in hard.items()]
+    records += [record("rule", prompt, value - 0.25) for prompt, value in hard.items()]
+    mean, over = compared(records)["rule"]
+    assert (over.value, over.low, over.high) == (0.25, 0.25, 0.25)  # though prompts differ widely
+    assert mean.low < mean.value < mean.high
+    assert compared(records)["leader alone"][1].value == 0.0
+
+
+def test_the_protocol_runs_goes_on_and_tells_all_points(
+    target: str, draft: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    asked = ("bench", "frontier", "--leader", target, "--model", draft, "--values", "0,4")
+    asked += ("--limit", "2", "--max-new-tokens", "12", "--output", str(folder))
+    done = run(*asked)
+    assert done.exit_code == 0, done.output
+    records = read_records(folder)
+    points = list(dict.fromkeys(each.point for each in records))
+    assert points[:4] == ["leader alone", "follower alone", "foreal,n=0", "foreal,n=4"]
+    assert set(points[4:]) == {
+        "random at foreal,n=4's share",
+        "first-n at foreal,n=4's share",
+    }
+    by_key = {each.key: each for each in records}
+    for prompt in {each.prompt for each in records}:
+        small = by_key["follower alone", prompt]
+        assert by_key["foreal,n=0", prompt].text == small.text
+        assert small.leader_passes == small.leader_tokens == 0
+    assert all(point.split("'")[0][:20] in done.stdout for point in points[:4])
+    file = folder / RECORDS
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:3]) + lines[3][:20])  # stopped while it wrote
+    assert run(*asked).exit_code == 0
+    again = {each.key: each for each in read_records(folder)}
+    assert {key: each.text for key, each in again.items()} == {
+        key: each.text for key, each in by_key.items()
+    }
+    assert "other settings" in refused(*asked, "--seed", "1")
+    assert json.loads((folder / "frontier.json").read_text())["knob"] == "n"
+
+
+def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
+    asked = ("bench", "frontier", "--leader", target, "--model", target, "--output", str(tmp_path))
+    assert "there is no rule 'ead'" in refused(*asked, "--rule", "ead")
+    assert "needs numbers" in refused(*asked, "--values", "a")
+    assert "foreal's n must be from 0" in refused(*asked, "--values", "-1")
+
+
+def test_bench_lists_the_protocol() -> None:
+    assert "frontier" in run("bench", "--help").stdout
