@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli import options
-from draftwood.cli.generate import given_prompt, read_prompt
+from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
@@ -118,9 +117,9 @@ def collaborate(
     if not is_address:
         ahead = replace(ahead, dtype=leader_dtype)
         ahead.require()
-    written = given_prompt(prompt, file)
+    written = generate.given_prompt(prompt, file)
     if written is None:
-        written = read_prompt()
+        written = generate.read_prompt()
     if router is not None:
         from draftwood_choices.collaboration.rules.step_router import StepWeights
 

@@ -17,7 +17,7 @@ from draftwood_choices.collaboration.passages import (
     text_of,
 )
 from draftwood_choices.collaboration.rule import CollaborationRule, Course
-from draftwood_choices.collaboration.writer import Writer, WriterLostError
+from draftwood_choices.collaboration.writer import PassageWriter, WriterLostError
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Collaboration:
     def __init__(
         self,
         rule: CollaborationRule,
-        writers: Mapping[str, Writer],
+        writers: Mapping[str, PassageWriter],
         most: int,
         seed: int | None = None,
     ) -> None:

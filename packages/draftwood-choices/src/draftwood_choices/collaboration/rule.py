@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from draftwood.validation import require_number, require_whole
+from draftwood import validation
 from draftwood_choices.collaboration.passages import JudgeRequest, Passage, TurnRequest
 
 Course = Generator[TurnRequest | JudgeRequest | Passage, Passage | float, None]
@@ -57,9 +57,9 @@ class CollaborationRule(ABC):
             value, bounds = getattr(self, each.name), each.metadata
             told = f"{self.name}'s {each.name}"
             if isinstance(each.default, int):
-                require_whole(told, value, "a whole number")
+                validation.require_whole(told, value, "a whole number")
             else:
-                require_number(told, value)
+                validation.require_number(told, value)
             if not bounds["least"] <= value <= bounds["most"]:
                 raise ValueError(
                     f"{told} must be from {bounds['least']:g} to {bounds['most']:g}, got {value:g}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwood.text.prompts import encode_text
+from draftwood.text import prompts
 from draftwood.tokenizer.protocol import AnyTokenizer
 
 
@@ -33,7 +33,7 @@ def _opens_word(text: str) -> bool:
 
 
 def _encoded(tokenizer: AnyTokenizer, text: str) -> list[int]:
-    return encode_text(tokenizer, text, add_special_tokens=False) if text else []
+    return prompts.encode_text(tokenizer, text, add_special_tokens=False) if text else []
 
 
 def _decoded(tokenizer: AnyTokenizer, tokens: Sequence[int]) -> str:

@@ -1,12 +1,15 @@
 """Texts of two models, from what is loaded."""
 
-from draftwood.sampling_params import SamplingParams, sampling_params
+from dataclasses import replace
+from typing import Any
+
+from draftwood.sampling_params import SamplingParams
+from draftwood.text import prompts
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.prompts import Prompt, Tokens, plain_messages
 from draftwood_choices.collaboration.loop import Collaboration
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
-from draftwood_choices.collaboration.writer import LocalWriter, Writer
+from draftwood_choices.collaboration.writer import LocalWriter, PassageWriter
 
 OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "raw")
 """Options of a text that several models write.
@@ -16,12 +19,12 @@ Others count tokens from the answer's begin, or hold for a whole answer, and a t
 
 
 def collaborate(
-    prompt: Prompt | Tokens,
-    leader: LanguageModel | Writer,
+    prompt: prompts.Prompt | prompts.Tokens,
+    leader: LanguageModel | PassageWriter,
     follower: LanguageModel,
     rule: CollaborationRule,
     params: SamplingParams | None = None,
-    **options: object,
+    **options: Any,
 ) -> Collaboration:
     """Let two models write one text; iterate over the result for its passages, or ``run`` it.
 
@@ -37,7 +40,7 @@ def collaborate(
         ValueError: for options that a turn cannot keep, for a prompt that does not fit, and for a
             rule that needs one vocabulary where there are two.
     """
-    wanted = sampling_params(params, options)
+    wanted = replace(params or SamplingParams(), **options)
     usual = SamplingParams()
     for name in vars(usual):
         if name not in (*OPTIONS, "exact") and getattr(wanted, name) != getattr(usual, name):
@@ -53,7 +56,7 @@ def collaborate(
     return Collaboration(rule, writers, own.max_new_tokens, own.seed)
 
 
-def prompt_text(lm: LanguageModel, prompt: Prompt, raw: bool) -> str:
+def prompt_text(lm: LanguageModel, prompt: prompts.Prompt, raw: bool) -> str:
     """A prompt in the form in which a model reads it, for a server that completes texts.
 
     Args:
@@ -67,6 +70,6 @@ def prompt_text(lm: LanguageModel, prompt: Prompt, raw: bool) -> str:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return str(
         lm.tokenizer.apply_chat_template(
-            plain_messages(messages), tokenize=False, add_generation_prompt=True
+            prompts.plain_messages(messages), tokenize=False, add_generation_prompt=True
         )
     )

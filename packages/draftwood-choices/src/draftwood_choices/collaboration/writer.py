@@ -8,14 +8,13 @@ from typing import Any, Protocol
 
 from draftwood.engine import run_all
 from draftwood.engine.logprobs import token_logprobs
-from draftwood.engine.prefill import context_limit
 from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.models.model import Model, ModelSession, extend_in_chunks
 from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Stats, Step
+from draftwood.text import prompts
 from draftwood.text.builder import TextBuilder
 from draftwood.text.language_model import LanguageModel
-from draftwood.text.prompts import Prompt, Tokens, token_ids
 from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
@@ -27,7 +26,7 @@ class WriterLostError(OSError):
     """A writer cannot go on; what it wrote stays."""
 
 
-class Writer(Protocol):
+class PassageWriter(Protocol):
     """Adds passages to a text.
 
     Attributes:
@@ -108,9 +107,11 @@ class LocalWriter:
 
     tells = True
 
-    def __init__(self, lm: LanguageModel, prompt: Prompt | Tokens, params: SamplingParams) -> None:
+    def __init__(
+        self, lm: LanguageModel, prompt: prompts.Prompt | prompts.Tokens, params: SamplingParams
+    ) -> None:
         self.lm, self.params, self.cost = lm, params, WriterCost()
-        tokens = token_ids(prompt)
+        tokens = prompts.token_ids(prompt)
         self.prompt = lm.encode(prompt, params.raw) if tokens is None else tokens  # type: ignore[arg-type]
         self.vocabulary = vocabulary_digest(lm.tokenizer)
         self.kept = KeptSession(lm.model)
@@ -132,7 +133,7 @@ class LocalWriter:
         return continued(self.lm.tokenizer, tokens, text) if text else tokens
 
     def room(self, passages: Sequence[Passage]) -> int | None:
-        limit = context_limit(self.lm.model, self.params.context)
+        limit = self.lm.model.context_length
         return None if limit is None else limit - len(self.prompt) - len(self.tokens(passages))
 
     def write(

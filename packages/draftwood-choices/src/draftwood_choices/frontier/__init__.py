@@ -1,1 +1,1 @@
-"""What a rule of collaboration costs, and what the text is worth: a curve for each knob."""
+"""Curves of rules of collaboration: cost and quality as a knob turns."""
