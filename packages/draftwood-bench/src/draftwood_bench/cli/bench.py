@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.optional import entry_points
+from draftwood.cli.groups import OpenGroup
 from draftwood_bench.cli.measurements import cost, gguf, overhead, quality
 from draftwood_bench.cli.options import (
     SETTINGS,
@@ -28,19 +28,7 @@ PROTOCOLS = "draftwood.protocols"
 """Entry points of packages that name protocols: click's commands, one each."""
 
 
-class Protocols(click.Group):
-    """Protocols of draftwood, and those of packages, which are imported when they are used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(e.name for e in entry_points(PROTOCOLS))})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        others = (each for each in entry_points(PROTOCOLS) if each.name == cmd_name)
-        return own or next((each.load() for each in others), None)
-
-
-@click.group(cls=Protocols)
+@click.group(cls=OpenGroup, entries=PROTOCOLS)
 def bench() -> None:
     """Measure methods on prompts, plain decoding among them, and say what may be concluded.
 

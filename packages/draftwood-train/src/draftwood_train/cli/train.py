@@ -2,14 +2,18 @@
 
 import click
 
+from draftwood.cli.groups import OpenGroup
 from draftwood_train.cli.data import data
 from draftwood_train.cli.doctor import doctor
 from draftwood_train.cli.export import export, import_head
 from draftwood_train.cli.judge import judge
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 
+TRAINERS = "draftwood.trainers"
+"""Entry points of packages that train something: click's commands, one each."""
 
-@click.group()
+
+@click.group(cls=OpenGroup, entries=TRAINERS)
 def train() -> None:
     """Train a drafter for your own model: make data first, then train on them.
 

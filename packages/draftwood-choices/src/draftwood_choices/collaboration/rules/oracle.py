@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from draftwood_choices.collaboration.passages import LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
-from draftwood_choices.collaboration.rules.steps import StepsWritten, judged
+from draftwood_choices.collaboration.rules.steps import StepSeen, StepsWritten, judged
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,11 @@ class Oracle(CollaborationRule):
             before = yield from judged(LEADER)
             step = yield from steps.rewrite(drafted)
             after = yield from judged(LEADER)
+            self.note(StepSeen(drafted, tuple(steps.writers)), after - before)
             if after - before <= self.tau and step is not drafted:
                 yield from steps.restore(drafted)
                 step = drafted
             steps.writers.append(step.writer)
+
+    def note(self, step: StepSeen, advantage: float) -> None:
+        """See what the leader's step is better by, in nats; who trains a router remembers it."""

@@ -1,0 +1,75 @@
+"""Routers learn what can be learnt, and say on texts held out whether they did."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command import refused, run
+from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
+from draftwood_choices.collaboration.teaching import trained
+
+Texts = list[list[tuple[list[float], float]]]
+
+
+def texts_of(weights: np.ndarray, seed: int = 0, count: int = 100) -> Texts:
+    """Steps of random features whose advantage is a weighted sum of them, and noise."""
+    rng = np.random.default_rng(seed)
+    found: Texts = []
+    for _ in range(count):
+        rows = rng.normal(3.0, 2.0, (5, len(FEATURES)))
+        found.append([(row.tolist(), float((row - 3.0) @ weights + rng.normal())) for row in rows])
+    return found
+
+
+def test_a_router_learns_which_features_matter() -> None:
+    weights = np.array([2.0, 0.0, -1.0, 0.0, 0.0, 0.5])
+    router = trained(texts_of(weights))
+    assert router.about["AUC held out"] > 0.9
+    assert np.corrcoef(router.weights, weights)[0, 1] > 0.95
+    assert 0.35 < router.probability([3.0] * len(FEATURES)) < 0.65
+
+
+def test_of_noise_nothing_is_learnt() -> None:
+    """Control: the figure that is told comes from texts that were not learnt from."""
+    router = trained(texts_of(np.zeros(len(FEATURES))))
+    assert 0.35 < router.about["AUC held out"] < 0.65
+
+
+def test_rare_outcomes_weigh_as_much_as_others() -> None:
+    found = trained(texts_of(np.array([2.0, 0, 0, 0, 0, 0])), tau=5.0)
+    assert found.about["leader better"] < 0.2
+    assert found.about["AUC held out"] > 0.9
+    row = [3.0] * len(FEATURES)
+    assert found.probability([9.0, *row[1:]]) > 0.5 > found.probability(row)
+
+
+def test_too_little_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 20 steps of which some"):
+        trained(texts_of(np.ones(len(FEATURES)), count=3))
+    always = [[(values, 1.0) for values, _ in text] for text in texts_of(np.ones(len(FEATURES)))]
+    with pytest.raises(ValueError, match="400 of 400 are"):
+        trained(always)
+
+
+def test_the_command_writes_a_router_that_the_rule_reads(
+    target: str, draft: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from draftwood_choices.collaboration.rules import steps
+
+    monkeypatch.setattr(steps, "LONGEST", 6)  # these models write no blank lines
+    file = tmp_path / "router.json"
+    asked = ("--leader", target, "--model", draft, "--max-new-tokens", "60")
+    done = run("train", "router", str(file), *asked, "--limit", "6", "--temperature", "1")
+    assert done.exit_code == 0, done.output
+    assert "AUC held out" in done.stderr or "steps held out" in done.stderr
+    router = StepWeights.load(file)
+    assert len(router.weights) == len(FEATURES)
+    rule = ("--rule", "step-router", "--router", str(file), "--inexact")
+    assert run("collaborate", "Hi", *asked, *rule).exit_code == 0
+    line = refused("train", "router", str(tmp_path / "no" / "x.json"), *asked)
+    assert "make it first" in line
+
+
+def test_train_lists_the_router() -> None:
+    assert "router" in run("train", "--help").stdout
