@@ -272,7 +272,7 @@ def training_of(arm: Arm, data: Path, folder: Path, command: str = "") -> Partia
 
 
 def method_of(arm: Arm, head: TrainedHead, search: str, nodes: int, model: Model) -> Method:
-    """How the target decodes with a head: trees of so many nodes, frames read by this search."""
+    """Build the decoding of a target with a head: trees of so many nodes, frames read this way."""
     own = head.config.kind == "ctc"
     depth = min(nodes, Drafts(head=head).levels or 6)
     shape = None if own else BestFirst(depth, min(nodes, 4), nodes)
