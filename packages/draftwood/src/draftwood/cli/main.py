@@ -59,6 +59,7 @@ HOMES = {
         "draftwood-bench",
         "One page with figures, tables and draft trees of benchmark runs.",
     ),
+    "solve": ("draftwood-choices", "Search for an answer that a checker passes."),
     "train": ("draftwood-train", "Make training data, and train drafters on them."),
 }
 """Commands that packages of draftwood add: the package, and what the list of commands says."""

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from operator import itemgetter
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.rng import Rng
 from draftwood.shapes.base import ExpandLogits, Picked, RowsAfter, grow_by_levels, within
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
+
+if TYPE_CHECKING:
+    from draftwood.native.logit_rows import Children
 
 LEAST = 1e-300  # below it a time counts as this much
 
@@ -66,7 +69,7 @@ class StochasticBeam:
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        beams = _Beams(self.width, rng)
+        beams = Beams(self.width, rng)
 
         def pick(level: int, rows: RowsAfter) -> Picked:
             return beams(rows)
@@ -76,7 +79,7 @@ class StochasticBeam:
         )
 
 
-class _Beams:
+class Beams:
     """Beams of one tree.
 
     Attributes:
@@ -91,7 +94,7 @@ class _Beams:
     def __call__(self, rows: RowsAfter) -> Picked:
         """The next level: its tokens, and each parent's position."""
         width = min(self.width, rows.shape[-1])
-        tokens, chances = self.rng.draw_children(rows, width)
+        tokens, chances = self.children(rows, width)
         delays = self.rng.exponential(len(rows), width).tolist() if self.rng.noise else None
         found: list[tuple[float, float, int, int]] = []
         for beam, (log_prob, own) in enumerate(zip(self.log_prob, chances, strict=True)):
@@ -103,6 +106,10 @@ class _Beams:
         best = sorted(found, key=itemgetter(0), reverse=True)[: self.width]
         self.perturbed, self.log_prob = [each[0] for each in best], [each[1] for each in best]
         return [each[2] for each in best], [each[3] for each in best]
+
+    def children(self, rows: RowsAfter, width: int) -> "Children":
+        """Draw so many different tokens after each beam; where a row has fewer, some come again."""
+        return self.rng.draw_children(rows, width)
 
 
 def falling_values(

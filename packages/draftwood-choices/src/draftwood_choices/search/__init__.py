@@ -1,0 +1,1 @@
+"""Search: propose answers, judge them, go on."""

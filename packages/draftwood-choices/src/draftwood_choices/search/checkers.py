@@ -1,0 +1,202 @@
+"""Checkers: programs, patterns and schemas that judge an answer."""
+
+import json
+import math
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from draftwood.validation import schema_text
+
+PASSED = 1.0
+"""Score from which an answer passes."""
+LONGEST_NOTE = 200
+"""Characters of a note that are kept."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A checker's opinion of an answer.
+
+    Attributes:
+        score: 1 passes, 0 does not; below 0 the answer cannot even be begun with. None where the
+            checker failed.
+        note: in the checker's words; for one that failed, why.
+    """
+
+    score: float | None
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.score is not None and self.score >= PASSED
+
+    @property
+    def value(self) -> float:
+        """The score, clamped to 0..1; 0 where there is none."""
+        return 0.0 if self.score is None else min(max(self.score, 0.0), 1.0)
+
+
+class Checker(Protocol):
+    """Judges answers; a failure is a judgement without a score, never an exception."""
+
+    def __call__(self, answer: str) -> Judgement: ...
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that reads the answer from standard input and prints a score, and a note behind it.
+
+    The score stands first on the last line: 1 passes, 0 does not. A file that ends in ``.py`` is
+    run by this Python. The program runs without a shell, in a group of its own.
+
+    Args:
+        file: to run.
+        seconds: that it may take, in all and on the CPU.
+        memory: bytes that it may take.
+    """
+
+    file: Path
+    seconds: float = 10.0
+    memory: int = 1 << 30
+
+    def __call__(self, answer: str) -> Judgement:
+        path = str(self.file.resolve())
+        command = [sys.executable, path] if self.file.suffix == ".py" else [path]
+        pipe: Any = subprocess.PIPE
+        try:
+            running = subprocess.Popen(
+                command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                preexec_fn=self._limit,
+                start_new_session=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return Judgement(None, f"the checker cannot be run: {error}"[:LONGEST_NOTE])
+        with running:
+            try:
+                told = running.communicate(answer.encode("utf-8", "replace"), self.seconds)
+            except subprocess.TimeoutExpired:
+                return Judgement(None, f"the checker took more than {self.seconds:g} s")
+            finally:
+                with suppress(ProcessLookupError):  # what it started ends with it
+                    os.killpg(running.pid, signal.SIGKILL)
+        return self._read(running.returncode, *told)
+
+    def _limit(self) -> None:
+        """Run in the child, before the program."""
+        whole = math.ceil(self.seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
+        resource.setrlimit(resource.RLIMIT_AS, (self.memory, self.memory))
+
+    @staticmethod
+    def _read(code: int, out: bytes, err: bytes) -> Judgement:
+        printed = out.decode("utf-8", "replace").strip()
+        if code:
+            told = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            ended = f"the checker ended with exit code {code}"
+            return Judgement(None, f"{ended}: {told}"[:LONGEST_NOTE] if told else ended)
+        if not printed:
+            return Judgement(None, "the checker printed nothing; its last line must be a score")
+        number, _, note = printed.rpartition("\n")[2].partition(" ")
+        try:
+            score = float(number)
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            return Judgement(None, f"the checker printed no score: {number!r:.80}")
+        return Judgement(score, note.strip()[:LONGEST_NOTE])
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A regular expression that an answer must hold.
+
+    Raises:
+        ValueError: for one that is none.
+    """
+
+    text: str
+    pattern: "re.Pattern[str]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pattern", pattern_of("the checker", self.text))
+
+    def __call__(self, answer: str) -> Judgement:
+        found = self.pattern.search(answer)
+        return Judgement(float(found is not None), "" if found is None else found[0][:LONGEST_NOTE])
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A JSON schema that an answer must fit.
+
+    Raises:
+        ValueError: for one that is none.
+    """
+
+    text: str
+    validator: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+
+        schema = json.loads(schema_text(self.text))
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise ValueError(f"the JSON schema cannot be used: {error.message}") from None
+        object.__setattr__(self, "validator", Draft202012Validator(schema))
+
+    def __call__(self, answer: str) -> Judgement:
+        try:
+            value = json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            return Judgement(0.0, f"no JSON: {error}"[:LONGEST_NOTE])
+        error = next(iter(self.validator.iter_errors(value)), None)
+        return Judgement(
+            float(error is None), "" if error is None else error.message[:LONGEST_NOTE]
+        )
+
+
+def pattern_of(what: str, text: str) -> "re.Pattern[str]":
+    """Compile a regular expression; ValueError names what it is for."""
+    try:
+        return re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"{what} is no regular expression: {error}") from None
+
+
+def checker_of(given: str, seconds: float, memory: int) -> Checker:
+    """The checker that a user means: ``regex:PATTERN``, a file of a JSON schema, or a program.
+
+    Args:
+        seconds, memory: limits of a program.
+
+    Raises:
+        ValueError: for a file that is not there, and one that is neither.
+    """
+    if given.startswith("regex:"):
+        return Pattern(given.removeprefix("regex:"))
+    path = Path(given).expanduser()
+    if not path.is_file():
+        raise ValueError(
+            f"there is no checker {given}; give a program, a JSON schema's file (.json), or"
+            " regex:PATTERN"
+        )
+    if path.suffix == ".json":
+        try:
+            return Schema(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise ValueError(f"{given} is not UTF-8 text") from None
+    return Program(path, seconds, memory)

@@ -1,0 +1,163 @@
+"""`draftwood solve`: propose answers, judge them, go on."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from draftwood.cli import options
+from draftwood.cli.generate import given_prompt, read_prompt
+from draftwood.cli.terminal import notes
+from draftwood_choices.search.methods import METHODS, SearchOptions, Solution, search_method
+
+if TYPE_CHECKING:
+    from draftwood.model_names import ModelNames
+    from draftwood_choices.search.proposals import Proposer
+
+NOT_PASSED = 1  # exit code
+
+
+@click.command(short_help="Search for an answer that a checker passes.")
+@click.argument("task", required=False)
+@click.option("--file", type=options.TextFile(), metavar="FILE", help="Read the task from a file.")
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="best-of",
+    show_default=True,
+    help="How to search.",
+)
+@click.option(
+    "--answers",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Answers, in all or in a round; children of a step at most.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Rounds, steps that are expanded, or actions that are tried.  [default: the method's]",
+)
+@click.option(
+    "--checker",
+    metavar="FILE|regex:PATTERN",
+    help=(
+        "Judge answers: a program that reads one and prints a score (1 passes, 0 does not), a JSON"
+        " schema's file (.json), or a pattern that an answer must hold."
+    ),
+)
+@click.option(
+    "--checker-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Most time of the checker for one answer.",
+)
+@click.option(
+    "--checker-memory",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    metavar="MIB",
+    help="Most memory of the checker.",
+)
+@click.option(
+    "--final",
+    "final",
+    metavar="PATTERN",
+    help=(
+        "The final answer in a text, by which majority votes: its last match, or the first group of"
+        " it; of plan-tree an action.  [default: the last number, or the last line]"
+    ),
+)
+@options.system
+@options.model_options
+@options.threads
+@options.text_options()
+@click.option("--show", is_flag=True, help="Draw the search as a tree on stderr.")
+@options.as_json
+@click.pass_context
+def solve(
+    command: click.Context,
+    task: str | None,
+    file: str | None,
+    method: str,
+    answers: int,
+    rounds: int | None,
+    checker: str | None,
+    checker_seconds: float,
+    checker_memory: int,
+    final: str | None,
+    system: str | None,
+    names: "ModelNames",
+    show: bool,
+    as_json: bool,
+    **decoding: Any,
+) -> None:
+    """Search for an answer to TASK: write several at once, judge them, and go on.
+
+    Answers share the prompt's cache and each forward pass. The answer is printed, all that were
+    looked at are told on stderr. The exit code is 1 where a checker passed none. Texts are the
+    model's own, drafted losslessly; choosing among them is another aim.
+
+    \b
+    Examples:
+      draftwood solve "Name a prime above 90." --checker "regex:\\b97\\b" --answers 8
+      draftwood solve @question.txt --method majority --answers 16
+      draftwood solve "Write JSON of a person." --checker person.json --method iad
+      draftwood solve @game.txt --method plan-tree --checker world.py --show
+    """
+    from draftwood_choices.search.checkers import checker_of, pattern_of
+
+    way = search_method(method)
+    if way.needs_checker and checker is None:
+        raise ValueError(f"{method} goes on by a checker's scores; give --checker")
+    judge = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
+    pattern = None if final is None else pattern_of("--final", final)
+    if command.get_parameter_source("temperature") is ParameterSource.DEFAULT:
+        decoding["temperature"] = way.temperature
+    names.require()
+    written = given_prompt(task, file)
+    if written is None:
+        written = read_prompt("the task")
+    lm = options.load(names, None, measure=False)
+    from draftwood_choices.search.proposals import Proposer
+
+    proposer = Proposer(lm, judge, decoding)
+    wanted = SearchOptions(answers, rounds or way.rounds, pattern)
+    found = way.search(proposer, options.messages(lm, written, system), wanted)
+    if as_json:
+        click.echo(json.dumps(described(found, method, proposer)))
+    else:
+        from draftwood_choices.search.view import say_proposals, say_tree
+
+        say_proposals(found, proposer.spent)
+        if show:
+            say_tree(found)
+        click.echo(found.best.text)
+    for fault in dict.fromkeys(proposer.faults):
+        count = proposer.faults.count(fault)
+        notes().print(f"no score for {count} answers: {fault}", markup=False, soft_wrap=True)
+    judged = found.best.judgement
+    if judge is not None and not (judged is not None and judged.passed):
+        command.exit(NOT_PASSED)
+
+
+def described(found: Solution, method: str, proposer: "Proposer") -> dict[str, object]:
+    """A search in the form that ``--json`` prints."""
+    places = {id(each): place for place, each in enumerate(found.proposals)}
+    return {
+        "method": method,
+        **found.best.as_json(),
+        "answers": [
+            {**each.as_json(), "above": None if each.above is None else places[id(each.above)]}
+            for each in found.proposals
+        ],
+        "details": found.details,
+        "faults": proposer.faults,
+        "spent": proposer.spent.as_json(),
+    }

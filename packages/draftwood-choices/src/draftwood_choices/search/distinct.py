@@ -1,0 +1,38 @@
+"""Distinct answers: drawn without replacement, then judged."""
+
+import time
+from typing import Any
+
+import draftwood
+from draftwood.engine import Options, run_all
+from draftwood.sampling import Sampling
+from draftwood_choices.distinct import DistinctTexts
+from draftwood_choices.search.methods import SearchOptions, Solution
+from draftwood_choices.search.proposals import Proposal, Proposer, best_of
+
+
+def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
+    """Draw N different answers by stochastic beam search, a pass a token for all; keep the best.
+
+    Without a checker the log-probability of the whole answer is its value. Stop strings and
+    grammars are refused: they would need texts, and beams are tokens.
+    """
+    lm, params = proposer.lm, draftwood.SamplingParams(**proposer.options)
+    if params.stops or params.grammar is not None or params.json_schema is not None:
+        raise ValueError("distinct answers take no stop string, grammar or schema; leave it out")
+    ends = frozenset[int]() if params.ignore_eos else lm.end_tokens
+    sampling = Sampling.of(params, ends)
+    wanted = Options(sampling, params.max_new_tokens, ends, params.seed)
+    since = time.perf_counter()
+    task = DistinctTexts(lm.model, lm.encode(prompt, params.raw), wanted, options.answers)
+    for _ in run_all([task]):
+        pass
+    proposer.spent.seconds += time.perf_counter() - since
+    proposer.spent.passes += task.runs
+    proposer.spent.tokens += task.rows
+    made = list[Proposal]()
+    for each in task.texts:
+        text = lm.tokenizer.decode(each.tokens, skip_special_tokens=True)
+        mean = each.log_prob / max(1, len(each.tokens))
+        made.append(proposer.judged(Proposal(str(text), each.tokens, mean, value=each.log_prob)))
+    return Solution(best_of(made), made)

@@ -1,0 +1,135 @@
+"""LiteSearch: a tree of steps whose values say how many children pay."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from draftwood_choices.search.methods import SearchOptions, Solution
+from draftwood_choices.search.proposals import Proposal, Proposer
+
+GREEDY_STEPS = 64
+"""Steps of the greedy answer at most."""
+CHILDREN = 10
+"""Children of a step at most."""
+LEAVES = 5
+"""Whole answers after which the search ends, the greedy one apart."""
+ENOUGH = 0.8
+"""Value above which a whole answer ends the search."""
+EPSILON = 0.9
+"""Chance with which one of a step's children should be right."""
+
+Value = Callable[[Proposal], float]
+"""Chance that an answer which begins like this is right, from 0 to 1."""
+
+
+def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
+    """Write a greedy answer, then expand the step of the greatest value until an answer is enough.
+
+    Wang et al. 2024, arXiv:2407.00320, in its batch form: a step gets all of its children in one
+    pass a token. Steps are lines. The value is the checker's score of the text so far; without a
+    checker it is the mean probability of the tokens, until a trained head takes its place.
+
+    Differs from the paper: an empty line keeps its parent's value and is gone on from, instead of
+    counting as wrong.
+    """
+    return LiteSearch(proposer, prompt, min(options.answers, CHILDREN), options.rounds).search()
+
+
+def children(value: float, greedy: float, depth: int, most: int = CHILDREN) -> int:
+    """Number of children of a step: few where it is likely right, and deep down.
+
+    Args:
+        value: of the step.
+        greedy: value of the greedy answer, on which early steps lean.
+        depth: of the step, from 1 on.
+        most: children at most.
+
+    Returns:
+        min(ceil(log(1 - epsilon) / (depth log(1 - v))), most), where v is
+        (value + greedy / depth) / (1 + 1 / depth).
+    """
+    calibrated = (value + greedy / depth) / (1.0 + 1.0 / depth)
+    if calibrated <= 0.0:
+        return most
+    if calibrated >= 1.0:
+        return 1
+    return min(math.ceil(math.log(1.0 - EPSILON) / (depth * math.log(1.0 - calibrated))), most)
+
+
+class LiteSearch:
+    """A search under way.
+
+    Args:
+        most: children of a step.
+        expansions: of steps.
+    """
+
+    def __init__(self, proposer: Proposer, prompt: Any, most: int, expansions: int) -> None:
+        self.proposer, self.most, self.expansions = proposer, most, expansions
+        raw = bool(proposer.options.get("raw"))
+        self.prompt: list[int] = proposer.lm.encode(prompt, raw)
+        self.length: int = proposer.options.get("max_new_tokens", 128)
+        self.value: Value = self._score if proposer.checker is not None else _probability
+        self.tree = [Proposal("", is_whole=False)]
+
+    def search(self) -> Solution:
+        greedy = self._greedy()
+        hat, enough = greedy.value, max(ENOUGH, greedy.value - 0.01)
+        self.tree[0].value = hat
+        expanded, leaves = set[int](), list[Proposal]()
+        while len(expanded) < self.expansions and len(leaves) < LEAVES:
+            open_steps = [
+                each for each in self.tree if not each.is_whole and id(each) not in expanded
+            ]
+            if greedy.value > ENOUGH or not open_steps or any(x.value > enough for x in leaves):
+                break
+            step = max(open_steps, key=lambda each: each.value)
+            expanded.add(id(step))
+            count = children(step.value, hat, max(step.depth, 1), self.most)
+            found = self._steps(step, count)
+            leaves += [each for each in found if each.is_whole]
+        best = max([greedy, *leaves], key=lambda each: each.value)
+        told = {"expansions": len(expanded), "greedy_value": hat, "steps": len(self.tree) - 1}
+        return Solution(best, self.tree, told)
+
+    def _greedy(self) -> Proposal:
+        """The greedy answer, whose steps join the tree."""
+        step = self.tree[0]
+        while not step.is_whole and step.depth < GREEDY_STEPS:
+            (step,) = self._steps(step, 1, temperature=0.0)
+        step.is_whole = True
+        return step
+
+    def _steps(self, above: Proposal, count: int, **options: Any) -> list[Proposal]:
+        """Children of a step, each text once, which join the tree."""
+        lm, found = self.proposer.lm, dict[str, Proposal]()
+        left = self.length - len(above.token_ids)
+        options |= {"stop": "\n", "max_new_tokens": left, "logprobs": 0}
+        for made in self.proposer.write([*self.prompt, *above.token_ids], count, **options):
+            tokens = [*above.token_ids, *made.token_ids]
+            ended = made.token_ids[-1] in lm.end_tokens or len(tokens) >= self.length
+            told = [each.logprob for each in made.logprobs or ()]
+            before = (above.log_prob or 0.0) * len(above.token_ids)
+            step = Proposal(
+                str(lm.tokenizer.decode(tokens, skip_special_tokens=True)),
+                tokens,
+                (before + sum(told)) / len(tokens),
+                above=above,
+                step=made.text,
+                is_whole=ended,
+            )
+            if step.text not in found:
+                is_empty = not made.text.strip() and not ended
+                step.value = above.value if is_empty else self.value(step)
+                found[step.text] = step
+        self.tree += found.values()
+        return list(found.values())
+
+    def _score(self, step: Proposal) -> float:
+        step.judgement = self.proposer.judge(step.text)
+        return step.judgement.value
+
+
+def _probability(step: Proposal) -> float:
+    """Mean probability of a token, geometrically."""
+    return math.exp(min(step.log_prob or 0.0, 0.0))

@@ -1,0 +1,148 @@
+"""Ways to search, by name."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from draftwood.methods.listings import CommandMethod
+
+if TYPE_CHECKING:
+    from draftwood_choices.search.proposals import Proposal, Proposer
+
+SearchPromise = Literal["same as one by one", "another aim"]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of a search.
+
+    Attributes:
+        answers: that are written in all, or in a round; children of a step at most.
+        rounds: of the method; see ``SearchMethod.rounds``.
+        pattern: of the final answer in a text; None takes the last number or line.
+    """
+
+    answers: int = 8
+    rounds: int = 1
+    pattern: "re.Pattern[str] | None" = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Outcome of a search.
+
+    Attributes:
+        best: the answer that was chosen.
+        proposals: all that were looked at, in their order; those of a tree name what they go on
+            from.
+        details: of the method, by name.
+    """
+
+    best: "Proposal"
+    proposals: "list[Proposal]"
+    details: dict[str, object] = field(default_factory=dict)
+
+
+Search = Callable[["Proposer", Any, SearchOptions], Solution]
+
+
+@dataclass(frozen=True)
+class SearchMethod:
+    """A published way to search for an answer.
+
+    Attributes:
+        name: as given to ``--method``; its module has the name with underscores and a function
+            ``search``.
+        summary: one line.
+        source: authors, year, arXiv id.
+        promise: of its text.
+        needs_checker: True if it does nothing without one.
+        temperature: in its paper.
+        rounds: usual number of rounds, expansions of a tree, or actions that are tried.
+    """
+
+    name: str
+    summary: str
+    source: str
+    promise: SearchPromise = "another aim"
+    needs_checker: bool = False
+    temperature: float = 0.6
+    rounds: int = 1
+
+    @property
+    def search(self) -> Search:
+        return import_module(f"draftwood_choices.search.{self.name.replace('-', '_')}").search
+
+
+METHODS = {
+    each.name: each
+    for each in (
+        SearchMethod(
+            "best-of",
+            "the best of N answers: by the checker, else by mean log-probability",
+            "Cobbe et al. 2021, arXiv:2110.14168",
+            temperature=0.7,
+        ),
+        SearchMethod(
+            "majority",
+            "the final answer that most of N answers reach",
+            "Wang et al. 2022, arXiv:2203.11171",
+            temperature=0.7,
+        ),
+        SearchMethod(
+            "distinct",
+            "N different answers, drawn without replacement; the best of them",
+            "Kool et al. 2019, arXiv:1903.06059",
+            temperature=1.0,
+        ),
+        SearchMethod(
+            "iad",
+            "rounds of N answers that are shown the best and the worst so far",
+            "Chakraborty et al. 2025, arXiv:2504.01931",
+            rounds=4,
+            needs_checker=True,
+        ),
+        SearchMethod(
+            "lite-search",
+            "a tree of steps behind a greedy answer, whose values say how many children pay",
+            "Wang et al. 2024, arXiv:2407.00320",
+            rounds=100,
+        ),
+        SearchMethod(
+            "thought-tree",
+            "a tree of sub-questions; the answer has words of question and evidence alone",
+            "Bi et al. 2024, arXiv:2407.03687",
+            rounds=3,
+            temperature=0.7,
+        ),
+        SearchMethod(
+            "plan-tree",
+            "N plans merged into a tree, walked with the checker as the world, and back",
+            "Hu et al. 2023, arXiv:2310.08582",
+            rounds=100,
+            needs_checker=True,
+            temperature=0.8,
+        ),
+    )
+}
+
+LISTED = [
+    CommandMethod(
+        each.name,
+        f"draftwood solve --method {each.name}{' --checker FILE' * each.needs_checker}",
+        each.summary,
+        each.source,
+        each.promise,
+    )
+    for each in METHODS.values()
+]
+"""The same, as ``draftwood methods`` lists them."""
+
+
+def search_method(name: str) -> SearchMethod:
+    """A way to search by name; ValueError names those that there are."""
+    if name not in METHODS:
+        raise ValueError(f"there is no way to search {name!r}; there are: {', '.join(METHODS)}")
+    return METHODS[name]

@@ -1,0 +1,148 @@
+"""Tree-Planner: plans merged into a tree, walked with the world, and back from dead ends."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from draftwood_choices.search.methods import SearchOptions, Solution
+from draftwood_choices.search.proposals import Proposal, Proposer, with_more
+
+VOTES = 20
+"""Votes of the model where a step has several continuations."""
+BULLET = re.compile(r"^\s*(?:\d+\s*[.):]|[-*•])?\s*")
+CHOOSE = """
+
+Done so far: {done}
+Seen: {seen}
+What comes next?
+{choices}
+Answer with a number."""
+
+
+@dataclass(eq=False)
+class PlanStep:
+    """An action in the tree of plans, with what may follow it.
+
+    Attributes:
+        action: in the words of the plans; empty for the root.
+        following: by action.
+        failed: True once it led nowhere.
+    """
+
+    action: str = ""
+    following: "dict[str, PlanStep]" = field(default_factory=dict)
+    failed: bool = False
+
+    def add(self, plan: Sequence[str]) -> None:
+        """Merge a plan below this step."""
+        step = self
+        for action in plan:
+            step = step.following.setdefault(action, PlanStep(action))
+
+
+def plan_of(text: str, pattern: "re.Pattern[str] | None" = None) -> list[str] | None:
+    """Actions of a plan, a line each, without numbers and bullets.
+
+    Args:
+        pattern: of known actions; None where one of the plan is unknown.
+    """
+    lines = [BULLET.sub("", line, count=1).strip() for line in text.splitlines()]
+    actions = [line for line in lines if line]
+    if pattern is not None and not all(pattern.fullmatch(each) for each in actions):
+        return None
+    return actions
+
+
+def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
+    """Write N plans at once, merge them, and walk down with the checker as the world.
+
+    Hu et al. 2023, arXiv:2310.08582. The checker is given the actions so far, a line each, from the
+    beginning: a score below 0 says that the last one cannot be done, 1 that the goal is reached,
+    and its note is what is seen. Where a step has one continuation nobody is asked; else the model
+    votes, and chooses by numbers.
+
+    Differs from the paper: a plan that ends short of the goal leads back too, as the checker begins
+    again with each call and nothing need be undone.
+    """
+    plans, unknown = list[list[str]](), 0
+    for each in proposer.write(prompt, options.answers):
+        plan = plan_of(each.text, options.pattern)
+        unknown += plan is None
+        if plan:
+            plans.append(plan)
+    root = PlanStep()
+    for plan in plans:
+        root.add(plan)
+    walk = PlanWalk(proposer, prompt, options.rounds)
+    walk.down(root)
+    details: dict[str, object] = {"plans": len(plans), "unknown_plans": unknown}
+    return Solution(walk.best, walk.tried, {**details, "corrections": walk.corrections})
+
+
+class PlanWalk:
+    """A walk through the tree of plans.
+
+    Args:
+        most: actions that are tried.
+
+    Attributes:
+        tried: the root and every action that was tried.
+        best: of these; the first that has the greatest score.
+        corrections: actions that could not be done.
+    """
+
+    def __init__(self, proposer: Proposer, prompt: Any, most: int) -> None:
+        self.proposer, self.prompt, self.most = proposer, prompt, most
+        self.tried = [Proposal("", is_whole=False)]
+        self.best = self.tried[0]
+        self.corrections = 0
+
+    def down(self, root: PlanStep) -> None:
+        """Walk until the goal is reached, nothing is left, or enough was tried."""
+        path = [(root, self.tried[0])]
+        while path and len(self.tried) <= self.most:
+            step, place = path[-1]
+            going = [each for each in step.following.values() if not each.failed]
+            if not going:
+                step.failed = True
+                path.pop()
+                continue
+            chosen = going[0] if len(going) == 1 else self._vote(going, place)
+            reached = self._try(chosen, place)
+            if reached is None:
+                chosen.failed = True
+                continue
+            path.append((chosen, reached))
+            if reached.judgement is not None and reached.judgement.passed:
+                return
+
+    def _try(self, step: PlanStep, before: Proposal) -> Proposal | None:
+        """Do an action; None where it cannot be done."""
+        text = f"{before.text}\n{step.action}".strip()
+        reached = Proposal(text, above=before, step=step.action)
+        reached.judgement = self.proposer.judge(text)
+        reached.value = reached.judgement.value
+        self.tried.append(reached)
+        score = reached.judgement.score
+        if score is None or score < 0.0:
+            self.corrections += 1
+            return None
+        if self.best.judgement is None or reached.value > self.best.value:
+            self.best = reached
+        return reached
+
+    def _vote(self, going: Sequence[PlanStep], place: Proposal) -> PlanStep:
+        """The continuation that most votes are for; the first of equals."""
+        numbers = range(1, len(going) + 1)
+        lines = (f"{number}. {each.action}" for number, each in zip(numbers, going, strict=True))
+        asked = CHOOSE.format(
+            done=place.text.replace("\n", "; ") or "nothing",
+            seen="nothing" if place.judgement is None else place.judgement.note or "nothing",
+            choices="\n".join(lines),
+        )
+        grammar = "start: " + " | ".join(f'"{number}"' for number in numbers)
+        made = self.proposer.write(with_more(self.prompt, asked), VOTES, grammar=grammar)
+        votes = Counter(each.text for each in made)
+        return max(zip(numbers, going, strict=True), key=lambda each: votes[str(each[0])])[1]

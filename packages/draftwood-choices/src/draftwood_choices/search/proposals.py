@@ -1,0 +1,199 @@
+"""Proposals: answers to one task, which share the prompt's cache and each forward pass."""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from draftwood_choices.search.checkers import Checker, Judgement
+
+if TYPE_CHECKING:
+    from draftwood import Generation
+    from draftwood.models.model import PrefixStore
+    from draftwood.text.language_model import LanguageModel
+
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+@dataclass(eq=False)
+class Proposal:
+    """An answer, whole or under way, as a node of the search.
+
+    Attributes:
+        text: of the whole answer so far.
+        token_ids: likewise.
+        log_prob: mean log-probability of its own tokens, in nats; None where it was not asked for.
+        judgement: of the checker; None where it was not asked.
+        value: by which the method ranks it.
+        above: that it goes on from; None for the task itself.
+        step: text that it adds.
+        is_whole: True if the answer has ended.
+    """
+
+    text: str
+    token_ids: list[int] = field(default_factory=list)
+    log_prob: float | None = None
+    judgement: Judgement | None = None
+    value: float = 0.0
+    above: "Proposal | None" = None
+    step: str = ""
+    is_whole: bool = True
+
+    @property
+    def depth(self) -> int:
+        """Steps from the task on."""
+        return 0 if self.above is None else 1 + self.above.depth
+
+    def as_json(self) -> dict[str, object]:
+        judged = self.judgement
+        return {
+            "text": self.text,
+            "value": self.value,
+            "log_prob": self.log_prob,
+            "score": None if judged is None else judged.score,
+            "note": "" if judged is None else judged.note,
+            "passed": None if judged is None else judged.passed,
+        }
+
+
+@dataclass
+class Spent:
+    """Costs of a search.
+
+    Attributes:
+        tokens: written.
+        passes: of the model, where answers that share one count once.
+        judge_calls: of the checker.
+        judge_faults: of these, how many gave no score.
+        seconds: in all.
+    """
+
+    tokens: int = 0
+    passes: int = 0
+    judge_calls: int = 0
+    judge_faults: int = 0
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        return {**vars(self), "seconds": round(self.seconds, 6)}
+
+
+@dataclass(eq=False)
+class Proposer:
+    """Writes answers with a model, and lets a checker judge them.
+
+    The first request begins at the seed, each later one where the last one ended, so that a search
+    is reproducible. Earlier answers are drafted along where the method drafts along predictions.
+
+    Args:
+        lm: writes.
+        checker: judges; None where there is none.
+        options: of each text, fields of ``SamplingParams``.
+    """
+
+    lm: "LanguageModel"
+    checker: Checker | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    spent: Spent = field(default_factory=Spent)
+    faults: list[str] = field(default_factory=list)
+    _judged: dict[str, Judgement] = field(default_factory=dict)
+    _asked: int = 0
+    _last: str = ""
+
+    @cached_property
+    def prefixes(self) -> "PrefixStore | None":
+        """Keeps what earlier requests have computed; None where the model's cache has no blocks."""
+        from draftwood.models.native.prefixes import Prefixes
+
+        try:
+            return Prefixes(self.lm.model)  # type: ignore[arg-type]
+        except ValueError:
+            return None
+
+    def write(self, prompt: Any, count: int = 1, **options: Any) -> "tuple[Generation, ...]":
+        """Answers to a prompt, all in each forward pass.
+
+        Args:
+            prompt: as ``LanguageModel.generate`` takes it.
+            options: over those of each text.
+        """
+        wanted = {**self.options, **options}
+        if self._last and self.lm.method.drafter.takes_prediction and not wanted.get("prediction"):
+            wanted["prediction"] = self._last
+        if wanted.get("seed") is not None:
+            wanted["seed"] += self._asked
+        self._asked += count
+        since = time.perf_counter()
+        made = self.lm.generate(prompt, n=count, prefixes=self.prefixes, **wanted).answers
+        self.spent.seconds += time.perf_counter() - since
+        self.spent.tokens += sum(each.stats.tokens for each in made)
+        self.spent.passes += max(each.stats.target_runs + each.stats.prefills for each in made)
+        self._last = max((each.text for each in made), key=len) or self._last
+        return made
+
+    def propose(self, prompt: Any, count: int, **options: Any) -> list[Proposal]:
+        """Whole answers, judged where there is a checker."""
+        return [self.judged(proposal_of(each)) for each in self.write(prompt, count, **options)]
+
+    def judged(self, proposal: Proposal) -> Proposal:
+        """Let the checker judge an answer, each text once; its value is the score."""
+        if self.checker is None:
+            return proposal
+        proposal.judgement = self.judge(proposal.text)
+        proposal.value = proposal.judgement.value
+        return proposal
+
+    def judge(self, text: str) -> Judgement:
+        """The checker's judgement of a text, asked once for each.
+
+        Raises:
+            ValueError: without a checker.
+        """
+        if self.checker is None:
+            raise ValueError("this method judges by a checker; give --checker")
+        if text not in self._judged:
+            since = time.perf_counter()
+            found = self._judged[text] = self.checker(text)
+            self.spent.seconds += time.perf_counter() - since
+            self.spent.judge_calls += 1
+            if found.score is None:
+                self.spent.judge_faults += 1
+                self.faults.append(found.note)
+        return self._judged[text]
+
+
+def proposal_of(made: "Generation") -> Proposal:
+    """A whole answer as a proposal."""
+    told = made.logprobs
+    mean = sum(each.logprob for each in told) / len(told) if told else None
+    return Proposal(made.text, made.token_ids, mean)
+
+
+def final_answer(text: str, pattern: "re.Pattern[str] | None" = None) -> str:
+    """Find what an answer says in the end, by which answers are compared.
+
+    Args:
+        pattern: its last match, or the first group of that; None takes the last number, or the
+            last line where there is none.
+    """
+    found = list((pattern or NUMBER).finditer(text))
+    if found:
+        last = found[-1]
+        said = last[1] if pattern is not None and pattern.groups else last[0]
+        return (said or "").strip() if pattern is not None else said.replace(",", "").rstrip(".")
+    return text.strip().rpartition("\n")[2].strip().lower()
+
+
+def best_of(proposals: Sequence[Proposal]) -> Proposal:
+    """The proposal of the greatest value, the first of equals."""
+    return max(proposals, key=lambda each: each.value)
+
+
+def with_more(prompt: Any, text: str) -> Any:
+    """A prompt with a text behind it; of a chat its last message goes on."""
+    if isinstance(prompt, str):
+        return prompt + text
+    *before, last = prompt
+    return [*before, {**last, "content": last["content"] + text}]

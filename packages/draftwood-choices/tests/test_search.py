@@ -1,0 +1,255 @@
+"""Search: checkers with limits, formulas of the papers, and walks through trees."""
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from command import refused, run
+from draftwood.stats import Stats
+from draftwood.text.stream import Generation
+from draftwood_choices.search import iad, plan_tree
+from draftwood_choices.search.checkers import Judgement, Pattern, Program, Schema, checker_of
+from draftwood_choices.search.lite_search import CHILDREN, children
+from draftwood_choices.search.methods import METHODS, SearchOptions
+from draftwood_choices.search.plan_tree import plan_of
+from draftwood_choices.search.proposals import Proposer, final_answer
+from draftwood_choices.search.thought_tree import bank_grammar, unlike
+
+SHORT = ("--max-new-tokens", "12", "--seed", "1")
+
+
+def program(folder: Path, source: str, **limits: Any) -> Program:
+    path = folder / "checker.py"
+    path.write_text(source)
+    return Program(path, **limits)
+
+
+class Written(Proposer):
+    """A proposer that hands out these texts, and keeps the prompts that it was given."""
+
+    def __init__(self, texts: list[str], checker: Callable[[str], Judgement]) -> None:
+        drafter = SimpleNamespace(takes_prediction=False)
+        super().__init__(SimpleNamespace(method=SimpleNamespace(drafter=drafter)), checker)  # type: ignore[arg-type]
+        self.texts, self.prompts = list(texts), list[str]()
+
+    def write(self, prompt: Any, count: int = 1, **options: Any) -> tuple[Generation, ...]:
+        self.prompts.append(prompt)
+        made, self.texts = self.texts[:count], self.texts[count:]
+        return tuple(Generation(text, [], "stop", "", "", Stats()) for text in made)
+
+
+def test_a_program_judges_by_the_number_on_its_last_line(tmp_path: Path) -> None:
+    source = "import sys\nprint('so')\nprint(len(sys.stdin.read()) / 10, 'of ten')"
+    assert program(tmp_path, source)("abc") == Judgement(0.3, "of ten")
+    assert program(tmp_path, source)("abcdefghij").passed
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("", "printed nothing"),
+        ("print('good')", "printed no score: 'good'"),
+        ("print('nan')", "printed no score"),
+        ("raise ValueError('broken')", "exit code 1: ValueError: broken"),
+        ("x = bytearray(1 << 30)\nprint(1)", "MemoryError"),
+    ],
+)
+def test_a_program_that_gives_no_score_is_told_in_one_line(
+    tmp_path: Path, source: str, told: str
+) -> None:
+    found = program(tmp_path, source, memory=1 << 28)("answer")
+    assert found.score is None
+    assert told in found.note
+    assert "\n" not in found.note
+
+
+def test_a_program_that_hangs_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    source = (
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    )
+    since = time.monotonic()
+    found = program(tmp_path, source, seconds=1.0)("answer")
+    assert "more than 1 s" in found.note
+    assert time.monotonic() - since < 20
+
+
+def test_patterns_and_schemas() -> None:
+    assert Pattern("^b+$")("a\nbb\nc") == Judgement(1.0, "bb")
+    assert not Pattern("x")("abc").passed
+    schema = Schema('{"type": "object", "required": ["a"]}')
+    assert schema('{"a": 1}').passed
+    assert "required" in schema("{}").note
+    assert "no JSON" in schema("so").note
+    for text in ('{"type": 3}', "[]", "so"):
+        with pytest.raises(ValueError, match="schema"):
+            Schema(text)
+    with pytest.raises(ValueError, match="no regular expression"):
+        checker_of("regex:(", 1.0, 1)
+    with pytest.raises(ValueError, match="there is no checker"):
+        checker_of("absent.py", 1.0, 1)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_children_are_those_of_the_formula(depth: int) -> None:
+    for value in (0.1, 0.5, 0.9):
+        mean = (value + 0.6 / depth) / (1 + 1 / depth)
+        wanted = math.ceil(math.log(0.1) / (depth * math.log(1 - mean)))
+        assert children(value, 0.6, depth) == min(wanted, CHILDREN)
+    assert children(0.0, 0.0, depth) == CHILDREN
+    assert children(1.0, 1.0, depth) == 1
+    assert children(0.1, 0.1, depth) >= children(0.9, 0.9, depth)
+
+
+def test_final_answers() -> None:
+    assert final_answer("It is 3, so 1,234.") == "1234"
+    assert final_answer("First.\nBlue ") == "blue"
+    assert final_answer("#### a\n#### b", re.compile("#### (.)")) == "b"
+
+
+def test_paraphrases_are_left_out_and_the_bank_holds_all_words() -> None:
+    assert unlike(["Where is it?", "where IS it", "", "Who was it?"]) == [
+        "Where is it?",
+        "Who was it?",
+    ]
+    assert '"Rome" | "is"' in bank_grammar("Rome is?")
+    with pytest.raises(ValueError, match="holds no word"):
+        bank_grammar("?!")
+
+
+def test_iad_shows_the_best_and_the_worst_and_never_gets_worse() -> None:
+    def by_length(text: str) -> Judgement:
+        return Judgement(None, "odd") if text == "odd" else Judgement(len(text) / 10)
+
+    written = Written(["aa", "aaaa", "odd", "a", "b", "bb"], by_length)
+    found = iad.search(written, "task", SearchOptions(answers=2, rounds=3))
+    assert found.best.text == "aaaa"
+    assert written.prompts[0] == "task"
+    assert "0.4 of 1:\naaaa\n" in written.prompts[1]
+    assert "0.2 of 1:\naa\n" in written.prompts[1]
+    assert "0.1 of 1:\na\n" in written.prompts[2]  # the worst of round 2
+    assert written.spent.judge_faults == 1
+    passing = Written(["a" * 10, "b", "c"], by_length)
+    assert iad.search(passing, "task", SearchOptions(2, 3)).details == {"rounds": 1}
+
+
+PLANS = ["1. open\n2. take\n3. eat", "1. open\n2. look\n3. eat", "- fly\n- eat"]
+
+
+def world(text: str) -> Judgement:
+    """A world in which nothing can be taken, and looking comes before eating."""
+    actions = text.split("\n")
+    if actions[-1] in ("take", "fly"):
+        return Judgement(-1.0, "impossible")
+    if actions[-1] == "eat":
+        return Judgement(1.0 if "look" in actions else -1.0, "eaten")
+    return Judgement(0.1 * len(actions), f"after {actions[-1]}")
+
+
+def test_a_walk_through_plans_goes_back_from_what_cannot_be_done() -> None:
+    # the votes, for which nobody writes anything, are for the first
+    written = Written(PLANS, world)
+    found = plan_tree.search(written, "task", SearchOptions(3, 50))
+    assert found.best.text == "open\nlook\neat"
+    assert found.details == {"plans": 3, "unknown_plans": 0, "corrections": 1}
+    assert [each.step for each in found.proposals] == ["", "open", "take", "look", "eat"]
+    assert "Seen: after open" in written.prompts[2]
+
+
+def test_votes_choose_and_dead_ends_lead_back_to_the_root() -> None:
+    written = Written([*PLANS, *["2"] * plan_tree.VOTES], world)
+    found = plan_tree.search(written, "task", SearchOptions(3, 50))
+    assert [each.step for each in found.proposals][:2] == ["", "fly"]
+    assert found.best.judgement is not None
+    assert found.best.judgement.passed
+    stopped = plan_tree.search(Written(PLANS, world), "task", SearchOptions(3, 1))
+    assert stopped.best.text == "open"
+
+
+def test_plans_with_unknown_actions_are_left_out() -> None:
+    assert plan_of("1) a b\n\n* c") == ["a b", "c"]
+    known = re.compile("open|take|look|eat")
+    found = plan_tree.search(Written(PLANS, world), "task", SearchOptions(3, 50, known))
+    assert found.details["unknown_plans"] == 1
+    none = plan_tree.search(Written(["x"], world), "task", SearchOptions(3, 50, known))
+    assert none.best.text == ""
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"thought-tree"}))
+def test_every_method_answers_and_tells_what_it_took(target: str, method: str) -> None:
+    count = "1" if method == "plan-tree" else "3"  # votes need a model that ends its texts
+    asked = ("solve", "hello", "--model", target, "--method", method, "--answers", count, *SHORT)
+    made = run(*asked, "--checker", "regex:.", "--rounds", "2", "--json")
+    assert made.exit_code == 0, made.output
+    found = json.loads(made.stdout)
+    assert found["passed"]
+    assert found["method"] == method
+    assert found["text"] in [each["text"] for each in found["answers"]]
+    spent = found["spent"]
+    assert spent["tokens"] > 0
+    assert spent["judge_calls"] > 0
+    again = json.loads(run(*asked, "--checker", "regex:.", "--rounds", "2", "--json").stdout)
+    assert again["answers"] == found["answers"]
+
+
+def test_best_of_takes_the_answers_of_single_requests(target: str) -> None:
+    asked = ("--model", target, "--temperature", "0.7", "--max-new-tokens", "12")
+    several = json.loads(
+        run("solve", "hi", *asked, "--seed", "5", "--answers", "3", "--json").stdout
+    )
+    alone = [
+        json.loads(run("generate", "hi", *asked, "--seed", f"{5 + n}", "--json").stdout)["text"]
+        for n in range(3)
+    ]
+    assert [each["text"] for each in several["answers"]] == alone
+    likeliest = max(several["answers"], key=lambda each: each["log_prob"])
+    assert several["text"] == likeliest["text"]
+
+
+def test_the_table_and_the_tree_are_told_beside_the_answer(target: str) -> None:
+    asked = ("solve", "hello", "--model", target, "--method", "lite-search", "--rounds", "2")
+    made = run(*asked, *SHORT, "--show", "--answers", "2")
+    assert made.exit_code == 0, made.output
+    assert "value" in made.stderr
+    assert "task" in made.stderr.splitlines()
+    assert "passes" in made.stderr
+
+
+def test_a_checker_that_fails_is_a_line_and_the_answer_stays(target: str, tmp_path: Path) -> None:
+    silent = tmp_path / "silent.py"
+    silent.write_text("")
+    asked = ("solve", "hello", "--model", target, "--checker", str(silent), "--answers", "2")
+    made = run(*asked, *SHORT)
+    assert made.exit_code == 1
+    assert made.stdout.strip()
+    assert "no score for 2 answers: the checker printed nothing" in made.stderr
+
+
+def test_bad_input_is_refused(target: str) -> None:
+    model = ("--model", target)
+    assert "give --checker" in refused("solve", "hi", *model, "--method", "iad")
+    assert "there is no checker" in refused("solve", "hi", *model, "--checker", "absent.py")
+    assert "--final is no regular" in refused("solve", "hi", *model, "--final", "(")
+    assert "Missing argument" in refused("solve", *model)
+    assert "no stop string" in refused("solve", "hi", *model, "--method", "distinct", "--stop", "a")
+
+
+@pytest.mark.model
+def test_answers_of_a_thought_tree_have_words_of_the_task_alone() -> None:
+    task = "Anna lives in Rome. Rome is in Italy. In which country does Anna live?"
+    asked = ("solve", task, "--model", "smollm2-135m", "--method", "thought-tree", "--json")
+    made = run(*asked, "--answers", "2", "--rounds", "1", "--seed", "1")
+    assert made.exit_code == 0, made.output
+    found = json.loads(made.stdout)
+    assert set(re.findall(r"\w+", found["text"])) <= set(re.findall(r"\w+", task))
+    assert found["details"]["expansions"] == 1
+    chained = [each for each in found["answers"] if each["above"] == 0]
+    assert chained
+    assert all(0.0 <= each["value"] <= 1.0 for each in chained)
