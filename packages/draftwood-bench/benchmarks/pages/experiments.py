@@ -125,8 +125,12 @@ def of_experiment(name: str) -> str:
     return "\n\n".join(shown) or MISSING
 
 
-MEASURED_ANEW = "ctc"
-"""Question whose CTC heads learnt at fewer places than others; ``frames`` asks it at equal data."""
+MEASURED_ANEW = "ctc", "fspad"
+"""A question and an arm that ``frames`` asks at equal data, with the right controls."""
+READ_ELSEWHERE = tuple(
+    f"{head}, {search}" for head in ("linear, ctc", "prefix+lk") for search in ("released", "raw")
+)
+"""Readings of frames that stand in the table of held-out text alone."""
 
 
 def of_drafters() -> str:
@@ -139,15 +143,18 @@ def of_drafters() -> str:
 def _of_drafters() -> Iterator[str]:
     rows: list[Row] = []
     for question, found in drafters.tables():
-        if question == MEASURED_ANEW:
-            continue
-        rows += [{"drafter": f"**{drafters.TITLES[question]}**"}, *found]
+        shown = [each for each in found if each["drafter"] not in MEASURED_ANEW]
+        if question not in MEASURED_ANEW:
+            rows += [{"drafter": f"**{drafters.TITLES[question]}**"}, *shown]
     yield DRAFTERS.of(rows).markdown()
     beside = [each for each in drafters.pairs() if not each["drafter"].startswith("ctc")]
     yield titled("Beside each other", PAIRS.of(beside))
     for amount, found in frames.tables():
-        yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(found))
+        shown = [each for each in found if not each["drafter"].endswith(READ_ELSEWHERE)]
+        yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(shown))
     for amount, found in frames.judged_pairs():
+        if amount > 10**6:  # of the head that ships, on other data
+            continue
         told = JUDGED.of(found)
         yield titled(f"{frames.HELD_PAIRS}, {amount // 1000}k tokens", told)
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))

@@ -129,7 +129,9 @@ def _method_rows(found: MeasuredRun, temperature: float) -> Iterator[tuple[str, 
 
 
 def categories(*names: str) -> str:
-    """Speed of decoding over plain by category of prompts, greedy, of the first run there is."""
+    """Speed of decoding over plain by category of prompts, greedy, of the first run there is and
+    the methods that gain in one category.
+    """
     for found in all_measured(*names):
         here = [record for record in found.records if record.temperature == 0]
         shown = [
@@ -143,7 +145,8 @@ def categories(*names: str) -> str:
 
 
 def _by_category(shown: Sequence[Summary]) -> Table:
-    columns = list(dict.fromkeys(each.method for each in shown))
+    gains = (each.method for each in shown if each.speed_up is None or each.speed_up.value > 1)
+    columns = list(dict.fromkeys(gains))
     rows: dict[str, dict[str, Summary]] = {}
     for each in shown:
         rows.setdefault(each.category or "", {})[each.method] = each

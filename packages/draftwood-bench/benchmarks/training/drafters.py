@@ -417,7 +417,7 @@ PAIRS = (
 TITLES = {
     "ctc": "CTC-drafter, Medusa and Hydra",
     "released": "The code released with CTC-drafter",
-    "eagle": "Losses, FSPAD and draft vocabularies",
+    "eagle": "Losses and draft vocabularies",
     "data": "Whose prompts",
     "control": "Control: states of other places",
     "growth": "Amount of data, and layers",
