@@ -153,6 +153,7 @@ class ServedModels:
             raise ValueError("two models have one name; tell them apart with --served-model-name")
         self._loads: dict[ServedModel, asyncio.Task[None]] = {}
         self._timers: dict[ServedModel, asyncio.TimerHandle] = {}
+        self._expiring: dict[ServedModel, asyncio.Task[None]] = {}  # the loop keeps none alive
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -199,8 +200,11 @@ class ServedModels:
         if timer := self._timers.pop(model, None):
             timer.cancel()
         if model.is_loaded and model.keep < math.inf:
-            leave = lambda: asyncio.ensure_future(self.expire(model))  # noqa: E731
-            self._timers[model] = asyncio.get_running_loop().call_later(model.left, leave)
+            loop = asyncio.get_running_loop()
+            self._timers[model] = loop.call_later(model.left, self._begin_expiring, model)
+
+    def _begin_expiring(self, model: ServedModel) -> None:
+        self._expiring[model] = asyncio.ensure_future(self.expire(model))
 
     async def expire(self, model: ServedModel) -> None:
         """Let a model leave that was idle for as long as it was to stay."""
