@@ -185,7 +185,7 @@ def test_levels_of_shapes() -> None:
             lambda: Rsd(trained="medusa"),
             "drafters of kind 'medusa' do not; take one of: ctc",
         ),
-        (lambda: Rsd(budgets=(7,)), "budgets are of 6, 10, 14, 21, 30, got 7"),
+        (lambda: Rsd(budgets=(7,)), "budgets are of 4, 6, 10, 14, 21, 30, got 7"),
         (lambda: Axes(vary="mood"), "drafter, shape, verifier or pair, not 'mood'"),  # type: ignore[arg-type]
         (lambda: Axes(("lookup",), "shape").cells(), "lookup takes no other shapes"),
         (lambda: Load(batches=(), rates=()), "nothing to measure"),
