@@ -8,8 +8,9 @@ import pytest
 from command import refused, run
 from draftwood_choices.collaboration.rules import FirstTokens, RandomTurns
 from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
-from draftwood_choices.frontier.run import RECORDS, read_records
+from draftwood_choices.frontier.run import PROTOCOL
 from draftwood_choices.frontier.table import compared
+from draftwood_choices.records import RecordFolder
 
 
 def record(point: str, prompt: str, quality: float, led: int = 0) -> AnswerRecord:
@@ -47,7 +48,8 @@ def test_the_protocol_runs_goes_on_and_tells_all_points(
     asked += ("--limit", "2", "--max-new-tokens", "12", "--output", str(folder))
     done = run(*asked)
     assert done.exit_code == 0, done.output
-    records = read_records(folder)
+    found = RecordFolder(folder, PROTOCOL, AnswerRecord)
+    records = found.read()
     points = list(dict.fromkeys(each.point for each in records))
     assert points[:4] == ["leader alone", "follower alone", "foreal,n=0", "foreal,n=4"]
     assert set(points[4:]) == {
@@ -60,11 +62,11 @@ def test_the_protocol_runs_goes_on_and_tells_all_points(
         assert by_key["foreal,n=0", prompt].text == small.text
         assert small.leader_passes == small.leader_tokens == 0
     assert all(point.split("'")[0][:20] in done.stdout for point in points[:4])
-    file = folder / RECORDS
+    file = found.file
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:3]) + lines[3][:20])  # stopped while it wrote
     assert run(*asked).exit_code == 0
-    again = {each.key: each for each in read_records(folder)}
+    again = {each.key: each for each in found.read()}
     assert {key: each.text for key, each in again.items()} == {
         key: each.text for key, each in by_key.items()
     }

@@ -1,7 +1,7 @@
 """Points of a curve: a rule at one value of its knob, a control, or a model alone."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
@@ -46,9 +46,6 @@ class AnswerRecord:
     @property
     def key(self) -> tuple[str, str]:
         return self.point, self.prompt
-
-    def as_json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def swept(rule: str, knob: str, values: Sequence[float]) -> dict[str, CollaborationRule]:

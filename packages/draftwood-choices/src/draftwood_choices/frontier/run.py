@@ -1,6 +1,5 @@
 """Measure points on prompts; records are appended as they are made."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,10 @@ from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import ALONE, AnswerRecord, controls_of
+from draftwood_choices.records import RecordFolder
 
-RECORDS, SETTINGS = "frontier.jsonl", "frontier.json"
+PROTOCOL = "frontier"
+"""Names the files of its records."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Frontier:
         Raises:
             ValueError: for a folder of other settings.
         """
-        self._require(settings)
-        records = read_records(self.folder)
+        self._records.begin(settings)
+        records = self._records.read()
         alone = {f"{name} alone": rule for name, rule in ALONE.items()}
         records += self._measure({**alone, **self.rules}, records)
         controls = dict[str, CollaborationRule]()
@@ -58,26 +59,19 @@ class Frontier:
             controls |= controls_of(point, [each for each in records if each.point == point])
         return records + list(self._measure(controls, records))
 
-    def _require(self, settings: Mapping[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / SETTINGS
-        told = json.dumps(dict(settings), indent=1, sort_keys=True) + "\n"
-        if file.exists() and file.read_text(encoding="utf-8") != told:
-            raise ValueError(f"{self.folder} holds a run of other settings; give another --output")
-        file.write_text(told, encoding="utf-8")
+    @property
+    def _records(self) -> RecordFolder[AnswerRecord]:
+        return RecordFolder(self.folder, PROTOCOL, AnswerRecord)
 
     def _measure(
         self, rules: Mapping[str, CollaborationRule], known: Sequence[AnswerRecord]
     ) -> Iterator[AnswerRecord]:
         done = {each.key for each in known}
-        with (self.folder / RECORDS).open("a", encoding="utf-8") as file:
-            for number, prompt in enumerate(self.prompts):
-                for point, rule in rules.items():
-                    if (point, prompt.id) in done:
-                        continue
+        for number, prompt in enumerate(self.prompts):
+            for point, rule in rules.items():
+                if (point, prompt.id) not in done:
                     record = self._answer(point, rule, prompt, number)
-                    file.write(json.dumps(record.as_json()) + "\n")
-                    file.flush()
+                    self._records.append(record)
                     yield record
 
     def _answer(
@@ -100,21 +94,3 @@ class Frontier:
             *(ahead.kept, ahead.dropped, ahead.caught_up + behind.caught_up),
             *(ahead.passes, behind.passes, round(ahead.seconds + behind.seconds, 6), result.text),
         )
-
-
-def read_records(folder: Path) -> list[AnswerRecord]:
-    """Read the records of a folder; a last line that was not written whole does not count.
-
-    Raises:
-        ValueError: for another line that is no record.
-    """
-    file = folder / RECORDS
-    if not file.exists():
-        return []
-    *lines, last = file.read_text(encoding="utf-8").split("\n")
-    if last:  # the next record begins behind a whole line
-        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    try:
-        return [AnswerRecord(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} has a line that is no record ({error})") from None

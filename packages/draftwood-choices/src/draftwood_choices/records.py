@@ -1,0 +1,64 @@
+"""Folders of records: a run that was stopped goes on there."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+Record = TypeVar("Record")
+"""A dataclass of texts and numbers."""
+
+
+@dataclass(frozen=True)
+class RecordFolder(Generic[Record]):
+    """Records of a protocol, a line each, beside the settings of their run.
+
+    Attributes:
+        folder: made where it is missing.
+        protocol: names its files.
+        kind: of the records.
+    """
+
+    folder: Path
+    protocol: str
+    kind: type[Record]
+
+    @property
+    def file(self) -> Path:
+        """File of the records."""
+        return self.folder / f"{self.protocol}.jsonl"
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Hold a run of these settings from now on.
+
+        Raises:
+            ValueError: for a folder of other settings.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / f"{self.protocol}.json"
+        told = json.dumps(dict(settings), indent=1, sort_keys=True) + "\n"
+        if file.exists() and file.read_text(encoding="utf-8") != told:
+            raise ValueError(f"{self.folder} holds a run of other settings; give another --output")
+        file.write_text(told, encoding="utf-8")
+
+    def append(self, record: Record) -> None:
+        """Append a record, which counts once its line is whole."""
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(record)) + "\n")  # type: ignore[call-overload]
+
+    def read(self) -> list[Record]:
+        """Read the records; a last line that was not written whole does not count.
+
+        Raises:
+            ValueError: for another line that is no record.
+        """
+        if not self.file.exists():
+            return []
+        *lines, last = self.file.read_text(encoding="utf-8").split("\n")
+        if last:  # the next record begins behind a whole line
+            self.file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        try:
+            return [self.kind(**json.loads(line)) for line in lines]
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.file} has a line that is no record ({error})") from None

@@ -1,0 +1,1 @@
+"""Share of tasks that search solves, beside what it costs."""

@@ -1,0 +1,103 @@
+"""`draftwood bench solve`: share of tasks that search solves, beside what it costs."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli import options
+from draftwood.cli.terminal import output
+
+if TYPE_CHECKING:
+    from draftwood.model_names import ModelNames
+
+
+@click.command(short_help="Share of tasks that search solves, beside tokens, passes and seconds.")
+@options.model_options
+@click.option(
+    "--methods",
+    default="best-of,majority",
+    show_default=True,
+    metavar="A,B,C",
+    help="Of 'draftwood solve'.",
+)
+@click.option(
+    "--answers",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Answers, in all or in a round.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), metavar="N", help="Rounds.  [default: the method's]"
+)
+@click.option(
+    "--checker",
+    metavar="FILE|regex:PATTERN|reference",
+    help=(
+        "Judge answers, as for 'draftwood solve'. reference knows the right answer, which tells"
+        " what search could gain and is no result."
+    ),
+)
+@click.option("--prompts", default="gsm8k", show_default=True, help="As for spec-bench.")
+@click.option("--limit", type=click.IntRange(1), help="Most prompts in all.")
+@options.threads
+@options.text_option("max_new_tokens")
+@options.text_option("temperature", 0.7)
+@options.text_option("seed", 0)
+@click.option(
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the records; a run that was stopped goes on there.",
+)
+def solve(
+    names: "ModelNames",
+    methods: str,
+    answers: int,
+    rounds: int | None,
+    checker: str | None,
+    prompts: str,
+    limit: int | None,
+    folder: Path,
+    **decoding: Any,
+) -> None:
+    """Search for answers to prompts whose right one is known, by several methods.
+
+    Beside them stands one greedy answer. Tokens, passes, calls of the checker and seconds are of
+    all that a search wrote; passes that several answers share count once. Differences from the
+    greedy answer are paired by prompt.
+
+    \b
+    Examples:
+      draftwood bench solve --prompts gsm8k --limit 60 --methods majority --output runs/votes
+      draftwood bench solve --limit 60 --checker reference --output runs/bound
+    """
+    from draftwood_bench.plan.prompts import load_prompts
+    from draftwood_choices.search.checkers import checker_of
+    from draftwood_choices.search.methods import search_method
+    from draftwood_choices.solving.run import REFERENCE, Solving
+    from draftwood_choices.solving.table import table
+
+    ways = {each: search_method(each) for each in methods.split(",")}
+    for name, way in ways.items():
+        if way.needs_checker and checker is None:
+            raise ValueError(f"{name} goes on by a checker's scores; give --checker")
+    judge: Any = checker
+    if checker is not None and checker != REFERENCE:
+        judge = checker_of(checker, 10.0, 1 << 30)
+    names.require()
+    chosen = load_prompts(prompts, limit=limit)
+    lm = options.load(names, None, measure=False)
+    settings = {
+        **{"model": {name: str(each) for name, each in asdict(names).items()}},
+        **{"methods": methods, "answers": answers, "rounds": rounds, "checker": checker},
+        **{"prompts": prompts, **decoding},
+    }
+    solving = Solving(lm, ways, answers, rounds, judge, chosen.prompts, decoding, folder)
+    output(200).print(table(solving.run(settings)))
+    if chosen.note:
+        output().print(chosen.note, style="dim")

@@ -1,0 +1,144 @@
+"""Solve prompts by several ways to search; records are appended as they are made."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftwood.text.language_model import LanguageModel
+from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.run.quality import score
+from draftwood_choices.records import RecordFolder
+from draftwood_choices.search.checkers import Checker, Judgement
+from draftwood_choices.search.methods import SearchMethod, SearchOptions, Solution
+from draftwood_choices.search.proposals import Proposer, proposal_of
+
+PROTOCOL = "solve"
+"""Names the files of its records."""
+PLAIN = "one greedy answer"
+REFERENCE = "reference"
+APART = 10_000
+"""Seeds from one prompt's first to the next one's."""
+
+
+@dataclass(frozen=True)
+class SolvedRecord:
+    """One prompt at one point.
+
+    Attributes:
+        point: way to search, or ``PLAIN``.
+        prompt: its id.
+        solved: 1 where the answer that was chosen is right, else 0.
+        any_solved: 1 where one of those looked at is right, else 0.
+        tokens, passes, judge_calls, seconds: see ``Spent``.
+        text: the answer that was chosen.
+    """
+
+    point: str
+    prompt: str
+    solved: float
+    any_solved: float
+    tokens: int
+    passes: int
+    judge_calls: int
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A checker that knows the right answer, which no user has: it tells what search could gain."""
+
+    prompt: Prompt
+
+    def __call__(self, answer: str) -> Judgement:
+        return Judgement(is_right(self.prompt, answer))
+
+
+def is_right(prompt: Prompt, text: str) -> float:
+    """1 for the right answer, else 0.
+
+    Raises:
+        ValueError: for a prompt that no answer solves.
+    """
+    found = score(prompt, text) if prompt.answer is not None else None
+    if found is None:
+        raise ValueError(
+            f"prompt {prompt.id!r} has no right answer, so nothing solves it; take prompts that end"
+            " in a number, as gsm8k, or a JSONL file with 'answer'"
+        )
+    return found["value"]
+
+
+@dataclass(frozen=True)
+class Solving:
+    """Ways to search on prompts, beside one greedy answer.
+
+    Attributes:
+        lm: writes.
+        methods: by name.
+        answers: in all or in a round.
+        rounds: None takes each method's own.
+        judge: of answers; ``REFERENCE`` knows the right one, None leaves methods to themselves.
+        prompts: that every point answers.
+        decoding: options of texts.
+        folder: of the records.
+    """
+
+    lm: LanguageModel
+    methods: Mapping[str, SearchMethod]
+    answers: int
+    rounds: int | None
+    judge: Checker | str | None
+    prompts: Sequence[Prompt]
+    decoding: Mapping[str, Any]
+    folder: Path
+
+    def run(self, settings: Mapping[str, Any]) -> list[SolvedRecord]:
+        """Measure what is not in the folder yet; gives all records.
+
+        Args:
+            settings: that the folder must have been begun with, or has from now on.
+
+        Raises:
+            ValueError: for a folder of other settings, and for prompts without a right answer.
+        """
+        for prompt in self.prompts:
+            is_right(prompt, "")
+        folder = RecordFolder(self.folder, PROTOCOL, SolvedRecord)
+        folder.begin(settings)
+        records = folder.read()
+        for record in self._measure({(each.point, each.prompt) for each in records}):
+            folder.append(record)
+            records.append(record)
+        return records
+
+    def _measure(self, done: set[tuple[str, str]]) -> Iterator[SolvedRecord]:
+        for number, prompt in enumerate(self.prompts):
+            for point in (PLAIN, *self.methods):
+                if (point, prompt.id) not in done:
+                    yield self._solve(point, prompt, number)
+
+    def _solve(self, point: str, prompt: Prompt, number: int) -> SolvedRecord:
+        asked: Any = prompt.messages(())
+        if self.lm.tokenizer.chat_template is None:
+            asked = prompt.turns[0]
+        judge = Reference(prompt) if self.judge == REFERENCE else self.judge
+        decoding = {**self.decoding, "seed": self.decoding["seed"] + APART * number}
+        if point == PLAIN:
+            proposer = Proposer(self.lm, None, {**decoding, "temperature": 0.0})
+            (made,) = proposer.write(asked)
+            only = proposal_of(made)
+            found = Solution(only, [only])
+        else:
+            proposer = Proposer(self.lm, judge, decoding)  # type: ignore[arg-type]
+            way = self.methods[point]
+            options = SearchOptions(self.answers, self.rounds or way.rounds)
+            found = way.search(proposer, asked, options)
+        spent = proposer.spent
+        return SolvedRecord(
+            *(point, prompt.id, is_right(prompt, found.best.text)),
+            max(is_right(prompt, each.text) for each in [found.best, *found.proposals]),
+            *(spent.tokens, spent.passes, spent.judge_calls, round(spent.seconds, 6)),
+            found.best.text,
+        )

@@ -1,0 +1,80 @@
+"""`draftwood bench solve`: what is right, records that go on, paired differences."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command import refused, run
+from draftwood_bench.plan.prompts import Prompt
+from draftwood_choices.records import RecordFolder
+from draftwood_choices.solving.run import (
+    PLAIN,
+    PROTOCOL,
+    Reference,
+    SolvedRecord,
+    is_right,
+)
+from draftwood_choices.solving.table import compared
+
+SUM = Prompt("sum", "math", ("What is 2 + 2?",), answer="4")
+
+
+def record(point: str, prompt: str, solved: float) -> SolvedRecord:
+    return SolvedRecord(point, prompt, solved, 1.0, 20, 10, 2, 0.5, "text")
+
+
+def test_an_answer_is_right_by_its_last_number() -> None:
+    assert is_right(SUM, "2 and 2 make 4.") == 1.0
+    assert is_right(SUM, "4 is not 5.") == 0.0
+    assert Reference(SUM)("It is 4").passed
+    assert not Reference(SUM)("It is 5").passed
+    with pytest.raises(ValueError, match="has no right answer"):
+        is_right(Prompt("chat", "chat", ("Hello",)), "Hello")
+
+
+def test_differences_are_paired_by_prompt() -> None:
+    hard = {str(number): float(number % 2) for number in range(40)}
+    records = [record(PLAIN, prompt, value) for prompt, value in hard.items()]
+    records += [record("same", prompt, value) for prompt, value in hard.items()]
+    records += [record("other", prompt, 1.0 - value) for prompt, value in hard.items()]
+    found = compared(records)
+    same, other = found["same"][1], found["other"][1]
+    assert (same.low, same.high) == (0.0, 0.0)  # though prompts differ
+    assert other.low < 0.0 < other.high  # the control: as often right, elsewhere
+    assert found["other"][0].value == 0.5
+
+
+def test_the_protocol_runs_and_goes_on(target: str, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    asked = [{"prompt": f"What is {each} + 1?", "answer": str(each + 1)} for each in range(2)]
+    prompts.write_text("".join(json.dumps(each) + "\n" for each in asked))
+    folder = tmp_path / "run"
+    command = ("bench", "solve", "--model", target, "--prompts", str(prompts), "--answers", "3")
+    command += ("--max-new-tokens", "8", "--checker", "reference", "--output", str(folder))
+    done = run(*command)
+    assert done.exit_code == 0, done.output
+    found = RecordFolder(folder, PROTOCOL, SolvedRecord)
+    records = found.read()
+    assert [each.point for each in records] == [PLAIN, "best-of", "majority"] * 2
+    plain, best, votes = records[:3]
+    assert (plain.judge_calls, votes.judge_calls) == (0, 1)
+    assert 1 <= best.judge_calls <= 3  # each text once
+    assert plain.tokens <= 8 < best.tokens <= 24
+    assert best.passes < best.tokens  # answers share passes
+    assert all(each.any_solved >= each.solved for each in records)
+    assert "best-of" in done.stdout
+    lines = found.file.read_text().splitlines(keepends=True)
+    found.file.write_text("".join(lines[:2]) + lines[2][:9])  # stopped while it wrote
+    assert run(*command).exit_code == 0
+    again = [(each.point, each.prompt, each.text) for each in found.read()]
+    assert again == [(each.point, each.prompt, each.text) for each in records]
+    assert "other settings" in refused(*command, "--seed", "1")
+
+
+def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
+    command = ("bench", "solve", "--model", target, "--output", str(tmp_path / "run"))
+    assert "there is no way to search 'vote'" in refused(*command, "--methods", "vote")
+    assert "give --checker" in refused(*command, "--methods", "iad")
+    assert "has no right answer" in refused(*command, "--prompts", "built-in", "--limit", "1")
+    assert not (tmp_path / "run").exists()
