@@ -152,11 +152,10 @@ def _of_drafters() -> Iterator[str]:
     for amount, found in frames.tables():
         shown = [each for each in found if not each["drafter"].endswith(READ_ELSEWHERE)]
         yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(shown))
-    for amount, found in frames.judged_pairs():
-        if amount > 10**6:  # of the head that ships, on other data
-            continue
-        told = JUDGED.of(found)
-        yield titled(f"{frames.HELD_PAIRS}, {amount // 1000}k tokens", told)
+    held = {amount: found for amount, found in frames.judged_pairs() if amount in frames.AMOUNTS}
+    if held:
+        title = f"{frames.HELD_PAIRS}, {max(held) // 1000}k tokens"
+        yield titled(title, JUDGED.of(held[max(held)]))
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
     if speeds := speed.rows():
         yield titled(speed.TITLE, Choice("", tuple(speeds[0])).of(speeds))

@@ -68,6 +68,7 @@ HELD = "Ways to read frames, tokens per pass on held-out text"
 HELD_PAIRS = "Ways to read frames of held-out text, beside each other"
 CELLS: tuple[Cell, ...] = ((8, 0.0), (8, 1.0))
 NODES = (8, 16, 63)
+AMOUNTS = (300_000, 1_000_000, 3_000_000)  # tokens at which arms are trained
 EVERY = 4  # places
 Grow = Callable[[Tensor, int], DraftTree]
 """From the probabilities of a place's frames to a tree of so many nodes."""
