@@ -9,7 +9,8 @@ from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
 from draftwood.models.requirements import Stepper, stepper_of
 from draftwood.rng import Rng
-from draftwood.sampling import Sampling, is_masked
+from draftwood.rules import executor_of
+from draftwood.sampling import MaskedSampler, Sampling, is_masked
 from draftwood.verifiers.verifier import library_rule
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 def start_executor(text: "Sequence") -> Executor:
     """Start the drafter of a text, and choose what makes its steps.
 
-    Texts under a grammar are drafted in turn, as are those whose randomness is enumerated.
+    Texts under a grammar are drafted in turn, as are those whose randomness is enumerated. A rule
+    of a package that brings an executor makes the steps.
     """
     sampler, overlap = text.options.sampler, text.drafter.overlap
-    if overlap is not None and type(text.rng) is Rng and not is_masked(sampler):
+    plain = sampler.unmasked if isinstance(sampler, MaskedSampler) else sampler
+    own = executor_of(getattr(plain, "rules", None))
+    if own is None and overlap is not None and type(text.rng) is Rng and not is_masked(sampler):
         from draftwood.engine.executors.overlapped import Overlapped
 
         return Overlapped(text, overlap)
@@ -33,6 +37,8 @@ def start_executor(text: "Sequence") -> Executor:
     if text.options.watch is not None:
         text.draft = text.options.watch(text.draft, request)
     try:
+        if own is not None:
+            return own(text)
         stepper = _stepper(text)
     except BaseException:
         text.draft.close()

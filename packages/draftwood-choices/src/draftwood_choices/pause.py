@@ -1,0 +1,226 @@
+"""AdaDec: greedy decoding that looks ahead where the model is unsure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from draftwood import engine
+from draftwood.models.model import ForwardInput, ModelInput, ModelOutput
+from draftwood.rules import Before, TextRule
+from draftwood.sampling import LazyProbs, Sampler, is_masked
+from draftwood.stats import Step
+from draftwood.tree import DraftTree
+from draftwood.verifiers import Verdict
+
+if TYPE_CHECKING:
+    from draftwood.engine.executors.executor import Executor
+
+CANDIDATES = 3
+"""Likeliest tokens that are rolled out."""
+LENGTH = 5
+"""Tokens of a roll-out, behind its candidate."""
+
+
+def entropy(row: Float[np.ndarray, " vocab"]) -> float:
+    """Entropy of a distribution, in nats."""
+    held = row[row > 0].astype(np.float64)
+    return float(-(held * np.log(held)).sum())
+
+
+@dataclass
+class RollOut:
+    """A candidate and the likeliest tokens behind it.
+
+    Attributes:
+        tokens: the candidate first.
+        log_probs: of the tokens, in nats.
+        node: of the tree that holds the newest token which was run.
+        ended: True where nothing is rolled out any more.
+    """
+
+    tokens: list[int]
+    log_probs: list[float]
+    node: int
+    ended: bool = False
+
+    @property
+    def score(self) -> float:
+        """Mean log-probability of the tokens."""
+        return float(np.mean(self.log_probs))
+
+
+@dataclass
+class Pause:
+    """A place where a text stopped to look ahead.
+
+    Attributes:
+        run, output: the drafted tree and what the model said of it.
+        path: its accepted nodes.
+        tree: the drafted tree with what was rolled out below the last of them.
+        ran: nodes of it that the cache holds.
+        seconds: by phase so far.
+    """
+
+    run: ForwardInput
+    output: ModelOutput
+    path: list[int]
+    tree: DraftTree
+    seconds: dict[str, float]
+    rollouts: list[RollOut]
+    ran: int
+    runs: int = 1
+    going: list[RollOut] = field(default_factory=list)
+
+    def next_pass(self) -> ForwardInput:
+        """The newest token of every roll-out that goes on, as a node below its last one."""
+        self.going = [each for each in self.rollouts if not each.ended]
+        tokens, parents = [*self.tree.token_list], [*self.tree.parent_list]
+        for each in self.going:
+            tokens.append(each.tokens[-1])
+            parents.append(each.node)
+            each.node = len(tokens) - 1
+        self.tree = DraftTree.of(tokens, parents)
+        return ForwardInput(self.run.session, self.tree, first=self.ran)
+
+
+class PausingSteps:
+    """Makes steps that pause where the model's entropy is high; implements ``Executor``.
+
+    A drafted tree is followed along the likeliest tokens up to the first node where the entropy
+    reaches the bound. There the likeliest tokens hang below it as candidates, and grow in shared
+    passes; the one that begins the roll-out of the best mean log-probability becomes text. Nothing
+    of that depends on what was drafted.
+
+    Args:
+        text: whose drafter has started.
+        bound: entropy in nats, of what options of sampling leave of the distribution.
+
+    Raises:
+        ValueError: for texts that are drawn, or that follow a grammar.
+    """
+
+    def __init__(self, text: engine.Sequence, bound: float) -> None:
+        sampler = text.options.sampler
+        if not sampler.greedy or is_masked(sampler):
+            raise ValueError(
+                "rule 'pause' chooses among the likeliest tokens; set temperature 0, and leave"
+                " grammars and schemas out"
+            )
+        self.in_turn, self.bound = engine.InTurn(text), bound
+        self._planned: tuple[ForwardInput, dict[str, float]] | None = None
+        self._pause: Pause | None = None
+
+    @property
+    def text(self) -> engine.Sequence:
+        """The text, which this does not keep alive."""
+        return self.in_turn.text
+
+    @property
+    def _rows(self) -> Sampler:
+        """From logits to whole distributions, not to the likeliest token."""
+        return self.text.options.sampler.for_drafting()
+
+    def plan(self, budget: engine.StepBudget) -> Sequence[ModelInput]:
+        if self._pause is not None:
+            return [self._pause.next_pass()]
+        self._planned = self.in_turn.draft(budget)
+        return [self._planned[0]]
+
+    def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> Sequence[Step]:
+        if self._pause is not None:
+            return self._grow(self._pause, outputs[0], seconds)
+        assert self._planned is not None  # commit follows plan
+        run, spent = self._planned
+        spent["target"] += seconds
+        path, row = self._followed(run.tree, outputs[0])
+        left = min(LENGTH, self.text.tokens_left - len(path) - 1)
+        if entropy(row) < self.bound or left < 1:
+            verdict = Verdict(path, int(row.argmax()))
+            return [self.in_turn.commit_path(run.tree, verdict, outputs[0], spent)]
+        chosen = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
+        with np.errstate(divide="ignore"):
+            logs = np.log(row[chosen].astype(np.float64)).tolist()
+        node, stops = (path or [0])[-1], self.text.options.stop_tokens
+        rollouts = [
+            RollOut([token], [log], node, token in stops)
+            for token, log in zip(chosen, logs, strict=True)
+            if log > -np.inf
+        ]
+        self._pause = Pause(
+            run, outputs[0], path, run.tree.without_probs(), spent, rollouts, len(run.tree)
+        )
+        return self._ended(self._pause)
+
+    def _followed(
+        self, tree: DraftTree, output: ModelOutput
+    ) -> tuple[list[int], Float[np.ndarray, " vocab"]]:
+        """Nodes along the likeliest tokens up to a pause or an end, and the distribution there."""
+        text, path, node = self.text, list[int](), 0
+        rows = LazyProbs(output.rows, self._rows, tree, text.context)
+        while True:
+            row = rows[node]
+            token = int(row.argmax())
+            held = (each for each in tree.children[node] if tree.token_list[each] == token)
+            child = None if token in text.options.stop_tokens else next(held, None)
+            if child is None or entropy(row) >= self.bound:
+                return path, row
+            path.append(node := child)
+
+    def _grow(self, pause: Pause, output: ModelOutput, seconds: float) -> Sequence[Step]:
+        """Add the likeliest token to every roll-out that was run."""
+        text, tree = self.text, pause.tree
+        pause.seconds["target"] += seconds
+        pause.ran, pause.runs = len(tree), pause.runs + 1
+        longest = min(LENGTH, text.tokens_left - len(pause.path) - 1)
+        for each, logits in zip(pause.going, output.rows[-len(pause.going) :], strict=True):
+            nodes = [0, *tree.path_to(each.node)]
+            before = text.context.extended([tree.token_list[node] for node in nodes])
+            row = self._rows.probs(logits[None], [before])[0]
+            token = int(row.argmax())
+            each.tokens.append(token)
+            each.log_probs.append(float(np.log(row[token])))
+            each.ended = token in text.options.stop_tokens or len(each.tokens) > longest
+        return self._ended(pause)
+
+    def _ended(self, pause: Pause) -> Sequence[Step]:
+        """The step, once every roll-out has ended."""
+        if not all(each.ended for each in pause.rollouts):
+            return []
+        self._pause = None
+        best = max(pause.rollouts, key=lambda each: each.score)
+        verdict = Verdict(pause.path, best.tokens[0])
+        made = self.in_turn.commit_path(pause.run.tree, verdict, pause.output, pause.seconds)
+        return [replace(made, runs=pause.runs)]
+
+    def preempt(self) -> None:
+        if self._pause is not None:
+            self._pause.ran = 0  # the whole tree is run again
+
+    def close(self) -> None:
+        self.in_turn.close()
+
+
+def pausing(text: engine.Sequence, strength: float) -> "Executor":
+    """Start the executor of the rule: it pauses from strength times the learnt entropy on."""
+    from draftwood_choices.pause_entropy import learnt_entropy
+
+    return PausingSteps(text, strength * learnt_entropy(text.target) if strength else 0.0)
+
+
+def leave(row: Float[np.ndarray, " vocab"], before: Before, strength: float) -> None:
+    """Change nothing: the executor chooses."""
+
+
+PAUSE = TextRule(
+    "pause",
+    "above an entropy that 'draftwood tune --pause' learns, the token with the best roll-out",
+    "AdaDec, He et al. 2025, arXiv:2506.08980",
+    "trades quality",
+    published=1.0,
+    change=leave,
+    executor=pausing,
+)
+"""Pause and look ahead, with a factor on the learnt entropy as its strength; 0 always pauses."""
