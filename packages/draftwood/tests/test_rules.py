@@ -3,6 +3,7 @@
 import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 import pytest
 
 from command import refused
-from draftwood import SamplingParams, rules
+from draftwood import SamplingParams, engine, rules
+from draftwood.drafters import Nothing
 from draftwood.rules import Before, TextRule, parse_rules, text_rule
 from draftwood.sampling import Context, Sampling
+from draftwood.testing import TableModel
+from draftwood.verifiers import Match
 
 
 def ban(row: Any, before: Before, strength: float) -> None:
@@ -91,6 +95,26 @@ def test_a_rule_that_two_packages_bring_is_refused(monkeypatch: pytest.MonkeyPat
 def test_no_rule_promises_the_model_s_own_text(promise: Any) -> None:
     with pytest.raises(ValueError, match="promises 'trades quality' or 'another aim'"):
         TextRule("mine", "", "", promise, 1.0, ban)
+
+
+def test_one_rule_alone_may_make_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own strength; what it gives is the text's executor."""
+    seen = list[float]()
+
+    def start(text: Any, strength: float) -> engine.InTurn:
+        seen.append(strength)
+        return engine.InTurn(text)
+
+    for name in ("ban", "shift"):
+        own = replace(getattr(PLANTED, name), executor=start)
+        monkeypatch.setattr(PLANTED, name, own)
+    options = engine.Options(Sampling(rules={"ban": 0.5}), 4)
+    model = TableModel(np.zeros((4, 4), np.float32))
+    list(engine.generate(model, Nothing(), Match(), [1], options))
+    assert seen == [0.5]
+    both = replace(options, sampler=Sampling(rules={"ban": 1.0, "shift": 1.0}), exact=False)
+    with pytest.raises(ValueError, match="rules 'ban' and 'shift' both make steps; give one"):
+        list(engine.generate(model, Nothing(), Match(), [1], both))
 
 
 def test_rules_are_typed_by_name_with_or_without_a_strength() -> None:

@@ -71,7 +71,10 @@ def learn(lm: LanguageModel, text: str | None = None, seconds: float = 30.0) -> 
     Raises:
         ValueError: for a text of too few tokens, or one that the model knows by heart.
     """
-    tokens, end = lm.encode(_built_in() if text is None else text, raw=True), time.perf_counter() + seconds
+    tokens, end = (
+        lm.encode(_built_in() if text is None else text, raw=True),
+        time.perf_counter() + seconds,
+    )
     entropies, first = list[float](), list[bool]()
     for start in range(0, len(tokens) - 1, WINDOW):
         window = tokens[start : start + WINDOW + 1]
@@ -114,9 +117,7 @@ def learnt_entropy(model: Model) -> float:
             " --pause, with the same --model, --dtype and --device"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{file} is damaged ({error}); run draftwood tune --pause again"
-        ) from None
+        raise ValueError(f"{file} is damaged ({error}); run draftwood tune --pause again") from None
     return found
 
 

@@ -113,7 +113,7 @@ def generate(
             if not as_json:
                 place.write(piece)
     finally:  # what is said after the text begins on a line of its own
-        if not as_json:
+        if not as_json and stream.steps:
             place.end()
     result, wall = stream.result, time.perf_counter() - since
     if as_json:

@@ -44,7 +44,9 @@ def _names(
 def _learnt_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for everything that a package learns of a model."""
     for entry in reversed(entry_points(LEARNT)):
-        told = f"Learn instead what {entry.name!r} needs of the model, from a text or a built-in one."
+        told = (
+            f"Learn instead what {entry.name!r} needs of the model, from a text or a built-in one."
+        )
         option = click.option(
             f"--{entry.name}",
             is_flag=False,

@@ -1,0 +1,229 @@
+"""Pausing: the paper's rule, drafts that change none of its texts, and the learnt entropy."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from command import refused, run
+from draftwood import engine
+from draftwood.drafters import Drafter, Nothing
+from draftwood.engine import Options
+from draftwood.models.model import Model
+from draftwood.models.native import NativeModel
+from draftwood.native import library
+from draftwood.sampling import Context, Sampling
+from draftwood.verifiers import Match, Verifier
+from draftwood_choices import pause
+from draftwood_choices.pause import CANDIDATES, LENGTH, entropy
+from draftwood_choices.pause_entropy import FEWEST, best_entropy
+from law_cases import contextual
+from roads import tiny_llama
+from test_momentum import DRAFTED, PROMPT, VOCAB
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+TOKENS = 40
+SEED, TABLE = 7, 6
+BOUNDS = (0.0, 1.0, 1.4, 99.0)
+"""Entropies from which texts pause: always, at times, seldom, never."""
+
+
+def models() -> dict[str, Model]:
+    """Models whose text changes with how far it looks ahead."""
+    network = tiny_llama(SEED, layers=2, vocab=VOCAB)
+    native = {"native": NativeModel(network)} if library.available() else {}
+    return {"table": contextual(VOCAB, 2, TABLE)[0], **native}
+
+
+@dataclass(frozen=True)
+class Masked(Sampling):
+    """A sampler under a constraint that allows all tokens; implements ``MaskedSampler``."""
+
+    @property
+    def unmasked(self) -> Sampling:
+        return Sampling(rules=self.rules)
+
+    def allowed(self, context: Context) -> None:
+        """Anything goes."""
+
+
+def chances(model: Model, text: Sequence[int]) -> np.ndarray:
+    """Probabilities of what comes next, by a pass over the whole text."""
+    session = model.start()
+    row = session.extend(text).rows[-1].astype(np.float64)
+    session.close()
+    shares = np.exp(row - row.max())
+    return shares / shares.sum()
+
+
+def score(model: Model, text: list[int], token: int, length: int, end: int | None) -> float:
+    """Mean log-probability of a token and the likeliest ones behind it."""
+    logs = [np.log(chances(model, text)[token])]
+    text = [*text, token]
+    while len(logs) <= length and text[-1] != end:
+        row = chances(model, text)
+        text.append(int(row.argmax()))
+        logs.append(np.log(row.max()))
+    return float(np.mean(logs))
+
+
+def by_definition(
+    model: Model, bound: float, length: int = LENGTH, end: int | None = None
+) -> list[int]:
+    """The paper's text, token by token; the first comes with the prompt's pass."""
+    made = [int(chances(model, PROMPT).argmax())]
+    while len(made) < TOKENS and made[-1] != end:
+        text, left = [*PROMPT, *made], min(length, TOKENS - len(made) - 1)
+        row = chances(model, text)
+        if entropy(row) < bound or left < 1:
+            made.append(int(row.argmax()))
+            continue
+        top = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
+        made.append(max(top, key=lambda token: score(model, text, token, left, end)))
+    return made
+
+
+def written(
+    model: Model, drafter: Drafter, verifier: Verifier, bound: float, end: int | None = None
+) -> tuple[list[int], int, int]:
+    """Tokens of a text, its accepted draft tokens, and its passes."""
+    stops = frozenset[int]() if end is None else frozenset({end})
+    options = Options(Sampling(rules={"pause": bound}), TOKENS, stops, exact=False)
+    steps = list(engine.generate(model, drafter, verifier, PROMPT, options))
+    tokens = [token for step in steps for token in step.tokens]
+    return tokens, sum(step.accepted for step in steps), sum(step.runs for step in steps)
+
+
+@pytest.fixture(autouse=True)
+def one_nat(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learnt entropy is 1, so that strengths are nats; not of commands."""
+    if "target" not in request.fixturenames:
+        monkeypatch.setattr("draftwood_choices.pause_entropy.learnt_entropy", lambda model: 1.0)
+
+
+@pytest.mark.parametrize("name", ["table", "native"])
+@pytest.mark.parametrize("end", [None, 6])
+def test_texts_are_those_of_the_definition(name: str, end: int | None) -> None:
+    model = models().get(name) or pytest.skip("no C++ compiler")
+    for bound in BOUNDS:
+        expected = by_definition(model, bound, end=end)
+        assert written(model, Nothing(), Match(), bound, end)[0] == expected
+    greedy = Options(Sampling(), TOKENS, frozenset() if end is None else frozenset({end}))
+    plain = [
+        t for s in engine.generate(model, Nothing(), Match(), PROMPT, greedy) for t in s.tokens
+    ]
+    assert by_definition(model, 99.0, end=end) == plain
+
+
+@pytest.mark.parametrize("name", ["table", "native"])
+def test_other_rules_write_other_texts(name: str) -> None:
+    """The definition is told from greedy decoding, and from looking less far ahead."""
+    model = models().get(name) or pytest.skip("no C++ compiler")
+    texts = [by_definition(model, 0.0, length) for length in (LENGTH, 1)]
+    assert len({*map(tuple, texts), tuple(by_definition(model, 99.0))}) == 3
+
+
+@pytest.mark.parametrize("name", ["table", "native"])
+@pytest.mark.parametrize(("drafter", "verifier"), DRAFTED, ids=lambda part: part.name)
+def test_drafted_texts_are_those_without_drafts(
+    name: str, drafter: Drafter, verifier: Verifier
+) -> None:
+    model, accepted = models().get(name) or pytest.skip("no C++ compiler"), 0
+    for bound in BOUNDS:
+        plain, _, passes = written(model, Nothing(), Match(), bound)
+        drafted, own, fewer = written(model, drafter, verifier, bound)
+        assert drafted == plain
+        assert fewer <= passes
+        accepted += own
+    assert accepted > 0 or (name, drafter.name) == ("native", "draft-model"), (
+        "nothing was accepted, so nothing is tested"
+    )
+
+
+def test_passes_of_roll_outs_count() -> None:
+    model = models()["table"]
+    assert written(model, Nothing(), Match(), 99.0)[2] == TOKENS
+    paused = sum(1 + min(LENGTH, TOKENS - made - 1) for made in range(1, TOKENS))
+    assert written(model, Nothing(), Match(), 0.0)[2] == 1 + paused
+
+
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_a_text_that_gives_its_cache_back_stays_the_same(every: int) -> None:
+    model = models().get("native") or pytest.skip("no C++ compiler")
+    drafter, verifier = DRAFTED[0]
+    options = Options(Sampling(rules={"pause": 1.0}), TOKENS, exact=False)
+    text, tokens, passes = engine.Sequence(model, drafter, verifier, PROMPT, options), [], 0
+    while text.finish_reason is None:
+        if passes and passes % every == 0 and not text.prompt_left:
+            text.preempt()
+        inputs = text.plan()
+        passes += 1
+        outputs = inputs[0].runner.forward(inputs)
+        tokens += [token for step in text.commit(outputs, 0.0) for token in step.tokens]
+    text.close()
+    assert tokens == by_definition(model, 1.0)
+
+
+@pytest.mark.parametrize(
+    "sampler", [Sampling(0.5, rules={"pause": 1.0}), Masked(rules={"pause": 1.0})]
+)
+def test_texts_that_are_drawn_or_constrained_are_refused(sampler: Sampling) -> None:
+    options = Options(sampler, 8, exact=False)
+    with pytest.raises(ValueError, match="set temperature 0, and leave grammars and schemas out"):
+        list(engine.generate(models()["table"], Nothing(), Match(), PROMPT, options))
+
+
+def test_the_best_entropy_is_that_of_all_that_are_tried() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        entropies = random.integers(0, 12, FEWEST) / 4
+        first = random.random(FEWEST) > entropies / 4
+        tried = {
+            bound: ((entropies < bound) == first).mean() for bound in np.unique(entropies).tolist()
+        }
+        bound, accuracy = best_entropy(entropies, first)
+        assert tried[bound] == pytest.approx(max(tried.values()))
+        assert accuracy == pytest.approx(max(tried.values()))
+
+
+@pytest.mark.parametrize("first", [np.zeros(FEWEST, bool), np.ones(FEWEST, bool)])
+def test_what_teaches_nothing_is_refused(first: np.ndarray) -> None:
+    mixed = np.arange(FEWEST - 1) % 2 == 0
+    for given in (first, mixed):
+        with pytest.raises(ValueError, match="at least 200 tokens of which some are the model's"):
+            best_entropy(np.ones(len(given)), given)
+
+
+def test_tune_learns_the_entropy_that_texts_need(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    asked = ("generate", "hello hello", "--model", target, "--max-new-tokens", "30")
+    ruled = (*asked, "--rules", "pause")
+    assert "--inexact" in refused(*ruled)
+    assert "draftwood tune --pause" in refused(*ruled, "--inexact")
+    learnt = ("tune", "--pause", "--model", target)
+    found = json.loads(run(*learnt, "--seconds", "0.5", "--json").stdout)
+    assert found["tokens"] >= FEWEST
+    texts = {
+        run(*ruled, "--inexact", "--method", method).stdout
+        for method in ("plain", "auto", "lookup")
+    }
+    assert len(texts) == 1
+    assert "leave --method" in refused(*learnt, "--method", "auto")
+    (short := tmp_path / "short.txt").write_text("a few words")
+    assert "at least 200 tokens" in refused("tune", "--pause", str(short), "--model", target)
+    for file in (tmp_path / "home" / "pauses").iterdir():
+        file.write_text("{}")
+    assert "is damaged" in refused(*ruled, "--inexact")
+
+
+def test_the_rule_is_listed_with_its_promise() -> None:
+    listed = json.loads(run("methods", "--package", "choices", "--json").stdout)
+    own = MappingProxyType({each["name"]: each for each in listed})["pause"]
+    assert (own["promise"], own["option"]) == ("trades quality", "--rules pause=1 --inexact")
+    assert pause.PAUSE.executor is not None
