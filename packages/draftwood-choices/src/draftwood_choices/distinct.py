@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from draftwood import engine
-from draftwood.engine import ModelInput, Options, run_all
+from draftwood.engine import Options, run_all
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import Model, ModelOutput, ModelSession, PromptInput, extend_in_chunks
 from draftwood.models.requirements import require_ability
@@ -92,14 +92,14 @@ class DistinctTexts(KeepsCache):
         """Set once all have ended."""
         return "stop" if all(each.ended for each in self.texts) else None
 
-    def plan(self, budget: engine.StepBudget) -> Sequence[ModelInput]:
+    def plan(self, budget: engine.StepBudget) -> Sequence[engine.ModelInput]:
         del budget
         if not self.runs:
             self.texts[0].session = self.target.start()
             if len(self.prompt) > 1:
                 extend_in_chunks(self.texts[0].session, self.prompt[:-1])
         self._ran = [place for place, each in enumerate(self.texts) if not each.ended]
-        asked = list[ModelInput]()
+        asked = list[engine.ModelInput]()
         for place in self._ran:
             text = self.texts[place]
             assert text.session is not None  # it has not ended

@@ -2,21 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from draftwood import engine
-from draftwood.models.model import ForwardInput, ModelInput, ModelOutput
+from draftwood.models.model import ForwardInput, ModelOutput
 from draftwood.rules import Before, TextRule
-from draftwood.sampling import LazyProbs, Sampler, is_masked
+from draftwood.sampling import LazyProbs, Sampling
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
-from draftwood.verifiers import Verdict
-
-if TYPE_CHECKING:
-    from draftwood.engine.executors.executor import Executor
+from draftwood.verifiers.verifier import Verdict
 
 CANDIDATES = 3
 """Likeliest tokens that are rolled out."""
@@ -104,12 +100,13 @@ class PausingSteps:
 
     def __init__(self, text: engine.Sequence, bound: float) -> None:
         sampler = text.options.sampler
-        if not sampler.greedy or is_masked(sampler):
+        if not sampler.greedy or type(sampler) is not Sampling:
             raise ValueError(
                 "rule 'pause' chooses among the likeliest tokens; set temperature 0, and leave"
                 " grammars and schemas out"
             )
         self.in_turn, self.bound = engine.InTurn(text), bound
+        self._sampler = sampler.for_drafting()  # whole distributions
         self._planned: tuple[ForwardInput, dict[str, float]] | None = None
         self._pause: Pause | None = None
 
@@ -118,12 +115,7 @@ class PausingSteps:
         """The text, which this does not keep alive."""
         return self.in_turn.text
 
-    @property
-    def _rows(self) -> Sampler:
-        """From logits to whole distributions, not to the likeliest token."""
-        return self.text.options.sampler.for_drafting()
-
-    def plan(self, budget: engine.StepBudget) -> Sequence[ModelInput]:
+    def plan(self, budget: engine.StepBudget) -> Sequence[engine.ModelInput]:
         if self._pause is not None:
             return [self._pause.next_pass()]
         self._planned = self.in_turn.draft(budget)
@@ -159,7 +151,7 @@ class PausingSteps:
     ) -> tuple[list[int], Float[np.ndarray, " vocab"]]:
         """Nodes along the likeliest tokens up to a pause or an end, and the distribution there."""
         text, path, node = self.text, list[int](), 0
-        rows = LazyProbs(output.rows, self._rows, tree, text.context)
+        rows = LazyProbs(output.rows, self._sampler, tree, text.context)
         while True:
             row = rows[node]
             token = int(row.argmax())
@@ -178,7 +170,7 @@ class PausingSteps:
         for each, logits in zip(pause.going, output.rows[-len(pause.going) :], strict=True):
             nodes = [0, *tree.path_to(each.node)]
             before = text.context.extended([tree.token_list[node] for node in nodes])
-            row = self._rows.probs(logits[None], [before])[0]
+            row = self._sampler.probs(logits[None], [before])[0]
             token = int(row.argmax())
             each.tokens.append(token)
             each.log_probs.append(float(np.log(row[token])))
@@ -203,7 +195,7 @@ class PausingSteps:
         self.in_turn.close()
 
 
-def pausing(text: engine.Sequence, strength: float) -> "Executor":
+def pausing(text: engine.Sequence, strength: float) -> engine.Executor:
     """Start the executor of the rule: it pauses from strength times the learnt entropy on."""
     from draftwood_choices.pause_entropy import learnt_entropy
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.model import Model
-from draftwood.native.rows import softmax
+from draftwood.sampling import Sampling
 from draftwood.storage.atomic import write_file
 from draftwood.storage.home import home
 from draftwood.text.language_model import LanguageModel
@@ -84,7 +84,7 @@ def learn(lm: LanguageModel, text: str | None = None, seconds: float = 30.0) -> 
         finally:
             session.close()
         first += [int(row.argmax()) == token for row, token in zip(rows, window[1:], strict=True)]
-        entropies += [entropy(row) for row in softmax(rows.astype(np.float32), 1.0)]
+        entropies += [entropy(row) for row in Sampling(1.0).probs(rows)]
         if time.perf_counter() > end:
             break
     values = np.array(entropies)

@@ -7,15 +7,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from draftwood.optional import entry_points
 from draftwood.validation import require_number
 
 if TYPE_CHECKING:
-    from draftwood.engine.executors.executor import Executor
-    from draftwood.engine.sequence import Sequence as Text
     from draftwood.sampling_params import DrawingOptions
 
 GROUP = "draftwood.rules"
@@ -38,6 +36,11 @@ Row = Any
 Rule = Callable[[Row, Before, "DrawingOptions"], None]
 """Changes a row in its place, before the temperature."""
 
+StartExecutor = Callable[[Any, float], Any]
+"""From an ``engine.Sequence``, whose drafter has started, and a strength to an ``Executor`` of the
+engine, whose types would import it.
+"""
+
 RulePromise = Literal["trades quality", "another aim"]
 """Promise of a rule about its text, which is another one than the model's own."""
 
@@ -55,8 +58,7 @@ class TextRule:
         change: changes a row [vocab] in its place, before the temperature, given the tokens before
             it and a strength. Tokens that are banned have minus infinity in the row; some other
             token must keep a finite number.
-        executor: makes the steps of a text under this rule, given the text, whose drafter has
-            started, and a strength; None leaves them to the core.
+        executor: starts what makes the steps of a text; None leaves them to the core.
 
     Raises:
         ValueError: for another promise.
@@ -68,7 +70,7 @@ class TextRule:
     promise: RulePromise
     published: float
     change: Callable[[Row, Before, float], None]
-    executor: "Callable[[Text, float], Executor] | None" = None
+    executor: StartExecutor | None = None
 
     def __post_init__(self) -> None:
         if self.promise not in get_args(RulePromise):
@@ -176,20 +178,20 @@ def require_allowed(rules: Collection[str], exact: bool) -> None:
         )
 
 
-def executor_of(rules: Mapping[str, float] | None) -> "Callable[[Text], Executor] | None":
-    """The executor that a rule brings; None where all leave steps to the core.
+def executor_of(rules: Mapping[str, float] | None) -> Callable[[Any], Any] | None:
+    """Find what starts the executor that a rule brings; None where all leave steps to the core.
 
     Raises:
         ValueError: where two rules bring one.
     """
-    found = [
-        (name, partial(rule.executor, strength=strength))
-        for name, strength in (rules or {}).items()
-        if (rule := text_rule(name)).executor is not None
-    ]
+    found = [name for name in rules or () if text_rule(name).executor is not None]
     if len(found) > 1:
-        raise ValueError(f"rules {found[0][0]!r} and {found[1][0]!r} both make steps; give one")
-    return found[0][1] if found else None
+        raise ValueError(f"rules {found[0]!r} and {found[1]!r} both make steps; give one")
+    if not rules or not found:
+        return None
+    start, strength = text_rule(found[0]).executor, rules[found[0]]
+    assert start is not None  # it was found by that
+    return lambda text: start(text, strength)
 
 
 def follow_rules(row: Row, before: Before, options: "DrawingOptions") -> None:

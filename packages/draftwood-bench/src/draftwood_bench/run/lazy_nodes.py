@@ -18,7 +18,7 @@ from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.resources import Resources
-from draftwood.engine import ModelInput, Options, run_all
+from draftwood.engine import Options, run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.cached import CachedModel
 from draftwood.models.model import (
@@ -157,13 +157,13 @@ class LazyNodes(SharedPasses):
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+    def forward(self, inputs: Sequence[engine.ModelInput]) -> list[ModelOutput]:
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
         if len(trees) < len(inputs):
             return [self._appended(each) for each in inputs]
         return [each.session.read(each.tree, each.hidden) for each in trees]  # type: ignore[arg-type,attr-defined]
 
-    def _appended(self, given: ModelInput) -> ModelOutput:
+    def _appended(self, given: engine.ModelInput) -> ModelOutput:
         """Append tokens; the first ones of a text may have been run for another one."""
         assert isinstance(given, PromptInput)
         session = given.session

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 
 from draftwood import engine, methods
-from draftwood.engine import ModelInput, Options, run_all
+from draftwood.engine import Options, run_all
 from draftwood.models.model import ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
@@ -59,7 +59,7 @@ class PreparedModel:
     def start(self) -> "PreparedSession":
         return PreparedSession(self)
 
-    def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+    def forward(self, inputs: Sequence[engine.ModelInput]) -> list[ModelOutput]:
         return [each.alone() for each in inputs]
 
     def answer(self, tokens: torch.Tensor, since: float) -> ModelOutput:

@@ -4,9 +4,8 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,10 @@ import click
 from draftwood.cli import options, phases
 from draftwood.cli.costs import PROMPTS, Cost, corrected, write
 from draftwood.cli.curve_view import draw_curve
+from draftwood.cli.learnt import learner, learnt_options
 from draftwood.cli.terminal import notes, output, progress
-from draftwood.optional import entry_points
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from draftwood.costs.calibration import Key
     from draftwood.costs.disturbance import MeasuredCurve
     from draftwood.drafters.resources import Need
@@ -29,43 +26,12 @@ if TYPE_CHECKING:
 
 CURVE_SHARE = 0.5  # of the time; the methods get the rest
 NOT_STORED = 1  # exit code
-LEARNT = "draftwood.tuning"
-"""Entry points of packages that learn something of a model, each an option: a function that gives
-what it learnt by name, of a language model, a text, None for its own, and seconds.
-"""
 
 
 def _names(
     context: click.Context, parameter: click.Parameter, value: Sequence[str]
 ) -> list[str] | None:
     return options.method_names(context, parameter, ",".join(value)) if value else None
-
-
-def _learnt_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for everything that a package learns of a model."""
-    for entry in reversed(entry_points(LEARNT)):
-        told = (
-            f"Learn instead what {entry.name!r} needs of the model, from a text or a built-in one."
-        )
-        option = click.option(
-            f"--{entry.name}",
-            is_flag=False,
-            flag_value="",
-            callback=partial(_learner, entry),
-            expose_value=False,
-            metavar="[FILE]",
-            help=told,
-        )
-        command = option(command)
-    return command
-
-
-def _learner(
-    entry: "EntryPoint", context: click.Context, parameter: click.Parameter, file: str | None
-) -> None:
-    if file is not None:
-        text = options.TextFile().convert(file, parameter, context) if file else None
-        context.meta[LEARNT] = partial(entry.load(), text=text)
 
 
 @click.command()
@@ -105,7 +71,7 @@ def _learner(
         f" is stored.  [without numbers: {phases.SIZES}]"
     ),
 )
-@_learnt_options
+@learnt_options
 @options.as_json
 @click.pass_context
 def tune(
@@ -134,7 +100,7 @@ def tune(
     """
     from draftwood.native.threads import threads_set
 
-    learn = context.meta.get(LEARNT)
+    learn = learner(context, as_json)
     if learn is not None:
         if asked is not None or names.given or sizes is not None:
             raise ValueError(
@@ -143,9 +109,7 @@ def tune(
             )
         names.require()
         with threads_set(threads):
-            found = learn(options.load(names, "plain", measure=False), seconds=seconds)
-        told = ", ".join(f"{name} {value}" for name, value in found.items())
-        click.echo(json.dumps(found) if as_json else told)
+            learn(options.load(names, "plain", measure=False), seconds)
         return
     if sizes is not None:
         if asked is not None or names.given:

@@ -10,7 +10,7 @@ from draftwood.engine.executors.native import NativeSteps
 from draftwood.models.requirements import Stepper, stepper_of
 from draftwood.rng import Rng
 from draftwood.rules import executor_of
-from draftwood.sampling import MaskedSampler, Sampling, is_masked
+from draftwood.sampling import Sampling, is_masked
 from draftwood.verifiers.verifier import library_rule
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def start_executor(text: "Sequence") -> Executor:
     of a package that brings an executor makes the steps.
     """
     sampler, overlap = text.options.sampler, text.drafter.overlap
-    plain = sampler.unmasked if isinstance(sampler, MaskedSampler) else sampler
+    plain = getattr(sampler, "unmasked", sampler)
     own = executor_of(getattr(plain, "rules", None))
     if own is None and overlap is not None and type(text.rng) is Rng and not is_masked(sampler):
         from draftwood.engine.executors.overlapped import Overlapped
