@@ -1,11 +1,16 @@
 """Scores of answers."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 import torch
 
 from draftwood.testing import TableModel
-from draftwood_bench.plan.prompts import Prompt
-from draftwood_bench.run.quality import bleu, last_number, log_likelihood, quality, rouge_l
+from draftwood_bench.plan.prompts import Instruction, Prompt
+from draftwood_bench.run import instructions
+from draftwood_bench.run.instructions import follows
+from draftwood_bench.run.quality import bleu, last_number, log_likelihood, quality, rouge_l, score
 
 LAW = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 MODEL = TableModel(LAW.log())
@@ -51,3 +56,30 @@ def test_the_score_that_a_prompt_allows() -> None:
     assert score(reference="so 4") == {"name": "ROUGE-L", "value": 1.0}
     assert score() == {"name": "log-likelihood per token", "value": pytest.approx(-0.6931)}
     assert quality(Prompt("1", "all", ("?",)), "", MODEL, [0], []) is None
+
+
+def test_instructions_count_together() -> None:
+    pytest.importorskip("lm_eval", reason="needs draftwood-bench[instructions]")
+    calm = Instruction("punctuation:no_comma")
+    long = Instruction("length_constraints:number_words", {"relation": "at least", "num_words": 4})
+    asked = Prompt("p", "instructions", ("Go on.",), instructions=(calm, long))
+    assert follows(asked, "one two three four") == [True, True]
+    assert follows(asked, "one, two") == [False, False]
+    assert follows(asked, " ") == [False, False]  # an empty answer follows nothing
+    named = "instructions followed"
+    assert score(asked, "one two") == {"name": named, "value": 0.0}
+    assert score(asked, "one two three four") == {"name": named, "value": 1.0}
+    unknown = replace(asked, instructions=(Instruction("rhyme"),))
+    with pytest.raises(ValueError, match="no kind of instruction 'rhyme'; known: keywords"):
+        follows(unknown, "one")
+
+
+def test_checkers_of_instructions_that_are_missing_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "langdetect", None)
+    instructions._kinds.cache_clear()
+    asked = Prompt("p", "instructions", ("Go on.",), instructions=(Instruction("any"),))
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'draftwood-bench\[instructions\]'"):
+        follows(asked, "one")
+    instructions._kinds.cache_clear()

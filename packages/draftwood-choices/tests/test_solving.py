@@ -1,27 +1,48 @@
 """`draftwood bench solve`: what is right, records that go on, paired differences."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from command import refused, run
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompts import Instruction, Prompt
+from draftwood_bench.run import instructions
 from draftwood_choices.records import RecordFolder
 from draftwood_choices.solving.run import (
+    HALF,
     PLAIN,
     PROTOCOL,
+    Half,
     Reference,
     SolvedRecord,
     is_right,
+    judge_for,
 )
 from draftwood_choices.solving.table import compared
 
 SUM = Prompt("sum", "math", ("What is 2 + 2?",), answer="4")
 
 
+class Ending:
+    """An instruction's checker as the LM Evaluation Harness has it: a last mark."""
+
+    def __init__(self, name: str) -> None:
+        assert name == "ends"
+
+    def build_description(self, *, mark: str) -> None:
+        self.mark = mark
+
+    def get_instruction_args(self) -> dict[str, str]:
+        return {"mark": self.mark}
+
+    def check_following(self, text: str) -> bool:
+        return text.endswith(self.mark)
+
+
 def record(point: str, prompt: str, solved: float) -> SolvedRecord:
-    return SolvedRecord(point, prompt, solved, 1.0, 20, 10, 2, 0.5, "text")
+    return SolvedRecord(point, prompt, solved, 0.5, 1.0, 20, 10, 2, 0.5, "text")
 
 
 def test_an_answer_is_right_by_its_last_number() -> None:
@@ -31,6 +52,18 @@ def test_an_answer_is_right_by_its_last_number() -> None:
     assert not Reference(SUM)("It is 5").passed
     with pytest.raises(ValueError, match="has no right answer"):
         is_right(Prompt("chat", "chat", ("Hello",)), "Hello")
+
+
+def test_a_judge_sees_the_first_half_of_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "_kinds", lambda: {"ends": Ending})
+    told = tuple(Instruction("ends", {"mark": mark}) for mark in ".?!")
+    asked = Prompt("p", "c", ("Shout.",), instructions=told)
+    assert [Half(asked)(text).value for text in ("so.", "so!", "")] == [1.0, 0.0, 0.0]
+    assert is_right(asked, "so.") == 0.0  # the other half is not followed
+    assert is_right(replace(asked, instructions=told[2:]), "so!") == 1.0
+    assert Half(replace(asked, instructions=told[2:]))("so!").value == 0.0  # sees none of one
+    with pytest.raises(ValueError, match="'sum' has no instructions"):
+        judge_for(SUM, HALF)
 
 
 def test_differences_are_paired_by_prompt() -> None:
@@ -62,7 +95,7 @@ def test_the_protocol_runs_and_goes_on(target: str, tmp_path: Path) -> None:
     assert 1 <= best.judge_calls <= 3  # each text once
     assert plain.tokens <= 8 < best.tokens <= 24
     assert best.passes < best.tokens  # answers share passes
-    assert all(each.any_solved >= each.solved for each in records)
+    assert all(each.any_solved >= max(each.solved, each.mean_solved) for each in records)
     assert "best-of" in done.stdout
     lines = found.file.read_text().splitlines(keepends=True)
     found.file.write_text("".join(lines[:2]) + lines[2][:9])  # stopped while it wrote

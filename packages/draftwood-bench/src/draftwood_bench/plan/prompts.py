@@ -5,8 +5,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,19 @@ STORY_TOKENS = 14
 
 
 @dataclass(frozen=True)
+class Instruction:
+    """Rule for an answer that a program can check (IFEval, arXiv 2311.07911).
+
+    Attributes:
+        name: of its kind, ``punctuation:no_comma`` for instance.
+        options: of the kind.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
 class Prompt:
     """One conversation to answer.
 
@@ -31,6 +44,7 @@ class Prompt:
         before: messages before the first turn.
         reference: an answer by hand, which the quality score compares with.
         answer: the number that a right answer ends with.
+        instructions: that a right answer follows.
         first_tokens: not a question but the beginning of a text, cut to so many tokens and
             continued as it is.
     """
@@ -41,6 +55,7 @@ class Prompt:
     before: tuple[tuple[str, str], ...] = ()
     reference: str | None = None
     answer: str | None = None
+    instructions: tuple[Instruction, ...] = ()
     first_tokens: int | None = None
 
     def messages(self, answers: Sequence[str]) -> list[Message]:
@@ -286,6 +301,16 @@ def _mbpp(path: Path) -> Iterator[Prompt]:
         yield Prompt(f"mbpp-{row['task_id']}", "coding", (question,))
 
 
+def _ifeval(path: Path) -> Iterator[Prompt]:
+    for row in DataFile(path).rows():
+        pairs = zip(row["instruction_id_list"], row["kwargs"], strict=True)
+        told = tuple(
+            Instruction(name, {key: value for key, value in options.items() if value})
+            for name, options in pairs
+        )
+        yield Prompt(f"ifeval-{row['key']}", "instructions", (row["prompt"],), instructions=told)
+
+
 def _stories(path: Path) -> Iterator[Prompt]:
     """Beginnings of stories, all of one length in tokens, in a fixed random order."""
     stories = [
@@ -312,6 +337,9 @@ DATA_SETS = {
         "opennmt_ende/src-val.txt", _en_de, "WMT sentences of OpenNMT's example, English to German"
     ),
     "mbpp": DataSet("mbpp/mbpp.jsonl", _mbpp, "tasks of MBPP with their first test"),
+    "ifeval": DataSet(
+        "ifeval/ifeval.jsonl", _ifeval, "prompts of IFEval, whose instructions a program checks"
+    ),
     "stories": DataSet(
         "tinystories_sample/tiny_stories.txt",
         _stories,

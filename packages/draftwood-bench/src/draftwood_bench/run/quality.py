@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from draftwood.models.model import Model
 from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.run.instructions import follows
 
 
 def quality(
@@ -12,11 +13,11 @@ def quality(
 ) -> dict | None:
     """The score that a prompt allows.
 
-    Its number, its reference (BLEU of translations, ROUGE-L of all else), else how likely the model
-    itself finds the answer.
+    Its number, its instructions, its reference (BLEU of translations, ROUGE-L of all else), else
+    how likely the model itself finds the answer.
 
     Args:
-        prompt: with its reference or its number, where it has one.
+        prompt: with its number, instructions or reference, where it has any.
         text: the answer.
         model: the target.
         tokens: of the prompt.
@@ -33,9 +34,12 @@ def quality(
 
 
 def score(prompt: Prompt, text: str) -> dict | None:
-    """Compare an answer with the prompt's number or reference; None where it has neither."""
+    """Compare an answer with the prompt's number, instructions or reference; None without any."""
     if prompt.answer is not None:
         return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
+    if prompt.instructions:
+        followed = follows(prompt, text)
+        return {"name": "instructions followed", "value": float(all(followed))}
     if prompt.reference is not None:
         name, scored = SCORES.get(prompt.category, ("ROUGE-L", rouge_l))
         return {"name": name, "value": round(scored(text, prompt.reference), 4)}

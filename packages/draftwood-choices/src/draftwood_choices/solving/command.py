@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--checker",
-    metavar="FILE|regex:PATTERN|reference",
+    metavar="FILE|regex:PATTERN|reference|half",
     help=(
         "Judge answers, as for 'draftwood solve'. reference knows the right answer, which tells"
-        " what search could gain and is no result."
+        " what search could gain and is no result; half sees the first half of a prompt's"
+        " instructions, rounded down."
     ),
 )
 @click.option("--prompts", default="gsm8k", show_default=True, help="As for spec-bench.")
@@ -74,12 +75,13 @@ def solve(
     \b
     Examples:
       draftwood bench solve --prompts gsm8k --limit 60 --methods majority --output runs/votes
+      draftwood bench solve --prompts ifeval --checker half --methods best-of --output runs/half
       draftwood bench solve --limit 60 --checker reference --output runs/bound
     """
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_choices.search.checkers import checker_of
     from draftwood_choices.search.methods import search_method
-    from draftwood_choices.solving.run import REFERENCE, Solving
+    from draftwood_choices.solving.run import HALF, REFERENCE, Solving
     from draftwood_choices.solving.table import table
 
     ways = {each: search_method(each) for each in methods.split(",")}
@@ -87,7 +89,7 @@ def solve(
         if way.needs_checker and checker is None:
             raise ValueError(f"{name} goes on by a checker's scores; give --checker")
     judge: Any = checker
-    if checker is not None and checker != REFERENCE:
+    if checker not in (None, REFERENCE, HALF):
         judge = checker_of(checker, 10.0, 1 << 30)
     names.require()
     chosen = load_prompts(prompts, limit=limit)

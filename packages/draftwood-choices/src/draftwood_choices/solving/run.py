@@ -1,12 +1,13 @@
 """Solve prompts by several ways to search; records are appended as they are made."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import score
 from draftwood_choices.records import RecordFolder
 from draftwood_choices.search.checkers import Checker, Judgement
@@ -17,6 +18,8 @@ PROTOCOL = "solve"
 """Names the files of its records."""
 PLAIN = "one greedy answer"
 REFERENCE = "reference"
+HALF = "half"
+"""Judges that know what is right, or half of it."""
 APART = 10_000
 """Seeds from one prompt's first to the next one's."""
 
@@ -29,6 +32,7 @@ class SolvedRecord:
         point: way to search, or ``PLAIN``.
         prompt: its id.
         solved: 1 where the answer that was chosen is right, else 0.
+        mean_solved: share of those looked at that are right, as of one at random.
         any_solved: 1 where one of those looked at is right, else 0.
         tokens, passes, judge_calls, seconds: see ``Spent``.
         text: the answer that was chosen.
@@ -37,6 +41,7 @@ class SolvedRecord:
     point: str
     prompt: str
     solved: float
+    mean_solved: float
     any_solved: float
     tokens: int
     passes: int
@@ -55,17 +60,45 @@ class Reference:
         return Judgement(is_right(self.prompt, answer))
 
 
+@dataclass(frozen=True)
+class Half:
+    """A checker that sees half of a prompt's instructions, rounded down, as users' checkers do."""
+
+    prompt: Prompt
+
+    def __call__(self, answer: str) -> Judgement:
+        seen = self.prompt.instructions[: len(self.prompt.instructions) // 2]
+        followed = follows(replace(self.prompt, instructions=seen), answer)
+        return Judgement(sum(followed) / len(followed) if followed else 0.0)
+
+
+def judge_for(prompt: Prompt, judge: Checker | str | None) -> Checker | None:
+    """The checker of a prompt's answers.
+
+    Raises:
+        ValueError: for half of the instructions of a prompt that has none.
+    """
+    if judge == HALF and not prompt.instructions:
+        raise ValueError(
+            f"prompt {prompt.id!r} has no instructions, of which {HALF!r} would see half; take"
+            " prompts that have, as ifeval"
+        )
+    known: Any = {REFERENCE: Reference, HALF: Half}
+    return known[judge](prompt) if isinstance(judge, str) else judge
+
+
 def is_right(prompt: Prompt, text: str) -> float:
     """1 for the right answer, else 0.
 
     Raises:
         ValueError: for a prompt that no answer solves.
     """
-    found = score(prompt, text) if prompt.answer is not None else None
+    solvable = prompt.answer is not None or prompt.instructions
+    found = score(prompt, text) if solvable else None
     if found is None:
         raise ValueError(
             f"prompt {prompt.id!r} has no right answer, so nothing solves it; take prompts that end"
-            " in a number, as gsm8k, or a JSONL file with 'answer'"
+            " in a number, as gsm8k, or hold instructions, as ifeval, or a JSONL file with 'answer'"
         )
     return found["value"]
 
@@ -79,7 +112,8 @@ class Solving:
         methods: by name.
         answers: in all or in a round.
         rounds: None takes each method's own.
-        judge: of answers; ``REFERENCE`` knows the right one, None leaves methods to themselves.
+        judge: of answers; ``REFERENCE`` knows the right one, ``HALF`` half of the instructions,
+            None leaves methods to themselves.
         prompts: that every point answers.
         decoding: options of texts.
         folder: of the records.
@@ -105,6 +139,7 @@ class Solving:
         """
         for prompt in self.prompts:
             is_right(prompt, "")
+            judge_for(prompt, self.judge)
         folder = RecordFolder(self.folder, PROTOCOL, SolvedRecord)
         folder.begin(settings)
         records = folder.read()
@@ -123,7 +158,7 @@ class Solving:
         asked: Any = prompt.messages(())
         if self.lm.tokenizer.chat_template is None:
             asked = prompt.turns[0]
-        judge = Reference(prompt) if self.judge == REFERENCE else self.judge
+        judge = judge_for(prompt, self.judge)
         decoding = {**self.decoding, "seed": self.decoding["seed"] + APART * number}
         if point == PLAIN:
             proposer = Proposer(self.lm, None, {**decoding, "temperature": 0.0})
@@ -131,14 +166,15 @@ class Solving:
             only = proposal_of(made)
             found = Solution(only, [only])
         else:
-            proposer = Proposer(self.lm, judge, decoding)  # type: ignore[arg-type]
+            proposer = Proposer(self.lm, judge, decoding)
             way = self.methods[point]
             options = SearchOptions(self.answers, self.rounds or way.rounds)
             found = way.search(proposer, asked, options)
         spent = proposer.spent
+        right = [is_right(prompt, each.text) for each in found.proposals or [found.best]]
         return SolvedRecord(
             *(point, prompt.id, is_right(prompt, found.best.text)),
-            max(is_right(prompt, each.text) for each in [found.best, *found.proposals]),
+            *(sum(right) / len(right), max(right)),
             *(spent.tokens, spent.passes, spent.judge_calls, round(spent.seconds, 6)),
             found.best.text,
         )

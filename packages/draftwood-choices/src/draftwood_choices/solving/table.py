@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLUMNS = (
-    *("point", "prompts", "solved [95 %]", "more than plain [95 %]", "any right"),
+    *("point", "prompts", "solved [95 %]", "more than plain [95 %]", "mean right", "any right"),
     *("tokens", "passes", "judge calls", "seconds"),
 )
 
@@ -41,10 +41,11 @@ def table(records: Sequence[SolvedRecord]) -> "Table":
         own = [each for each in records if each.point == point]
         means = {
             name: sum(getattr(each, name) for each in own) / len(own)
-            for name in ("any_solved", "tokens", "passes", "judge_calls", "seconds")
+            for name in ("mean_solved", "any_solved", "tokens", "passes", "judge_calls", "seconds")
         }
         made.add_row(
-            *(point, str(len(own)), str(share), str(more), f"{means['any_solved']:.2f}"),
+            *(point, str(len(own)), str(share), str(more)),
+            *(f"{means[name]:.2f}" for name in ("mean_solved", "any_solved")),
             *(f"{means[name]:.1f}" for name in ("tokens", "passes", "judge_calls")),
             f"{means['seconds']:.2f}",
         )
