@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import measurements, speed, summary, trees
+from benchmarks.pages import experiments, measurements, speed, summary, trees
 from benchmarks.pages.experiments import Choice, has
 from benchmarks.pages.runs import MISSING
 from benchmarks.training import frames
@@ -40,9 +40,8 @@ def test_methods_stand_beside_plain_decoding(monkeypatch: pytest.MonkeyPatch) ->
     assert (own[4][:4], own[5][:4], own[7]) == ("1.67", "2.50", "3/3")
     assert peer[0] == "quick, plain"
     assert [row[1] for row in others] == ["1", "1"]
-    assert rows(speed.categories("any")) == [["all (3)", "2.50"]]
     monkeypatch.setattr(speed, "all_measured", lambda *names: [])
-    assert speed.methods("any") == speed.categories("any") == MISSING
+    assert speed.methods("any") == MISSING
 
 
 def test_a_row_in_front_needs_plain_decoding_and_takes_the_best_peer(
@@ -65,6 +64,31 @@ def test_costs_are_told_beside_one_node(monkeypatch: pytest.MonkeyPatch) -> None
     ]
     monkeypatch.setattr(measurements, "measured", lambda name: run(records, protocol="cost"))
     assert rows(measurements.cost("any")) == [["tiny", "int8", "4.0", "1.50"]]
+
+
+def test_native_steps_stand_by_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"default": 9.0, "native, 100 tokens": 0.5, "native, 300 tokens": 1.25}
+    records = [
+        replace(blank("rsd-s", at, "tiny"), temperature=1.0, stats={"milliseconds": milliseconds})
+        for at, milliseconds in places.items()
+    ]
+    monkeypatch.setattr(measurements, "measured", lambda name: run(records, protocol="overhead"))
+    assert rows(measurements.overhead("any")) == [["rsd-s", "1", "0.50", "1.25"]]
+    monkeypatch.setattr(measurements, "measured", lambda name: None)
+    assert measurements.overhead("any") == MISSING
+
+
+def test_arms_stand_by_amount_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(name: str, beside: str) -> dict[str, str]:
+        cells = {f"8 nodes, T = {t}": f"1.{t} [1.0, 2.0]" for t in (0, 1)}
+        return {"drafter": name, **cells, f"beside {frames.BASE}": beside}
+
+    found = [(1000, [row("a", "0.9"), row("b", "")]), (2000, [row("b", "1.1")])]
+    monkeypatch.setattr(frames, "tables", lambda: found)
+    assert rows(experiments._of_frames().markdown()) == [
+        ["a", "1.0/1.1", "0.9"],  # and nothing where an arm was not trained
+        ["b", "1.0/1.1", "", "1.0/1.1", "1.1"],
+    ]
 
 
 def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,6 @@ DRAFTERS = Choice(
     "",
     ("drafter", "tokens", "8 nodes, T = 0", "8 nodes, T = 1", "beside the first, 8 nodes, T = 0"),
 )
-FRAMES = Choice("", ("drafter", "8 nodes, T = 0", "8 nodes, T = 1", f"beside {frames.BASE}"))
 JUDGED = Choice("", ("frames", "beside", "8 nodes", "63 nodes"))
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
 GROWTH = Choice("", ("ten times the", "adds"))
@@ -149,16 +148,31 @@ def _of_drafters() -> Iterator[str]:
     yield DRAFTERS.of(rows).markdown()
     beside = [each for each in drafters.pairs() if not each["drafter"].startswith("ctc")]
     yield titled("Beside each other", PAIRS.of(beside))
-    for amount, found in frames.tables():
-        shown = [each for each in found if not each["drafter"].endswith(READ_ELSEWHERE)]
-        yield titled(f"{frames.TITLE}, {amount // 1000}k tokens", FRAMES.of(shown))
+    yield titled(f"{frames.TITLE}, 8 nodes, T = 0 and 1, by tokens", _of_frames())
     held = {amount: found for amount, found in frames.judged_pairs() if amount in frames.AMOUNTS}
     if held:
         title = f"{frames.HELD_PAIRS}, {max(held) // 1000}k tokens"
         yield titled(title, JUDGED.of(held[max(held)]))
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
-    if speeds := speed.rows():
-        yield titled(speed.TITLE, Choice("", tuple(speeds[0])).of(speeds))
+    for title, speeds in speed.tables():
+        yield titled(title, Choice("", tuple(speeds[0])).of(speeds))
+
+
+def _of_frames() -> Table:
+    """Arms as rows, amounts of data as columns."""
+    amounts = [f"{amount // 1000}k" for amount, _ in frames.tables()]
+    columns = [(f"{each}", f"{each}, beside {frames.BASE}") for each in amounts]
+    rows: dict[str, dict[str, str]] = {}
+    for (means, beside), (_, found) in zip(columns, frames.tables(), strict=True):
+        for each in found:
+            if not each["drafter"].endswith(READ_ELSEWHERE):
+                row = rows.setdefault(each["drafter"], {"drafter": each["drafter"]})
+                cells = [each[f"8 nodes, T = {temperature}"] for temperature in (0, 1)]
+                row[means] = "/".join(cell.partition(" ")[0] for cell in cells)
+                row[beside] = each[f"beside {frames.BASE}"]
+    return Choice("", ("drafter", *(name for pair in columns for name in pair))).of(
+        list(rows.values())
+    )
 
 
 def titled(title: str, table: Table) -> str:

@@ -22,6 +22,20 @@ def whole(name: str) -> str:
     return "\n\n".join(f"{table.title}\n\n{table.markdown()}" for table in shown)
 
 
+def overhead(name: str) -> str:
+    """Milliseconds of a native step outside passes and drafters, a row for each method."""
+    found = measured(name)
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for each in found.records if found else ():
+        part, _, vocab = each.at.partition(", ")
+        if part == "native" and each.stats is not None:
+            row = rows.setdefault((each.method, f"{each.temperature:g}"), {})
+            row[vocab] = f"{each.stats['milliseconds']:.2f}"
+    columns = list(dict.fromkeys(vocab for row in rows.values() for vocab in row))
+    cells = tuple((*key, *(row.get(each, "") for each in columns)) for key, row in rows.items())
+    return Table("", ("method", "T", *columns), cells).markdown() if cells else MISSING
+
+
 def same_file(*names: str) -> str:
     """Systems on the same GGUF file, one row each."""
     rows = [_file_row(each) for found in all_measured(*names) for each in figures(found.records)]

@@ -128,41 +128,6 @@ def _method_rows(found: MeasuredRun, temperature: float) -> Iterator[tuple[str, 
         )
 
 
-def categories(*names: str) -> str:
-    """Speed of decoding over plain by category of prompts, greedy, of the first run there is and
-    the methods that gain in one category.
-    """
-    for found in all_measured(*names):
-        here = [record for record in found.records if record.temperature == 0]
-        shown = [
-            each
-            for each in summaries(here, found.run, by_category=True)
-            if each.method != "plain" and not is_peer(each)
-        ]
-        if shown:
-            return _by_category(shown).markdown()
-    return MISSING
-
-
-def _by_category(shown: Sequence[Summary]) -> Table:
-    gains = (each.method for each in shown if each.speed_up is None or each.speed_up.value > 1)
-    columns = list(dict.fromkeys(gains))
-    rows: dict[str, dict[str, Summary]] = {}
-    for each in shown:
-        rows.setdefault(each.category or "", {})[each.method] = each
-    cells = [
-        (
-            f"{category} ({max(each.prompts for each in found.values())})",
-            *(
-                speed_up(found[name], found[name].speed_up, whole=False) if name in found else ""
-                for name in columns
-            ),
-        )
-        for category, found in rows.items()
-    ]
-    return Table("", ("category (n)", *(f"`{name}`" for name in columns)), tuple(cells))
-
-
 def summaries_at(found: MeasuredRun, temperature: float) -> list[Summary]:
     here = [record for record in found.records if record.temperature == temperature]
     return summaries(here, found.run)
