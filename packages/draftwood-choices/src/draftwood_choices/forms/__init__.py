@@ -1,0 +1,1 @@
+"""Small forms: methods about latent trees and rules, each an example that runs in seconds."""
