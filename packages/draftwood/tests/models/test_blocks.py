@@ -129,6 +129,17 @@ def test_what_was_not_asked_for_longest_goes_first() -> None:
     large.close()
 
 
+def test_a_new_store_takes_over_and_gives_back_what_an_earlier_one_kept() -> None:
+    model = new_model()
+    for seed in range(3):
+        prefixes, session = Prefixes(model), model.start()
+        assert not model.pool._refs
+        session.extend(text := some(4 * PLACES, seed))
+        prefixes.remember(session, text)
+        session.close()
+        assert len(prefixes) == len(model.pool._refs) == 4
+
+
 def test_forks_write_to_copies() -> None:
     model, chance = new_model(), random.Random(0)
     origin, text = model.start(), some(3 * PLACES + 5)

@@ -4,10 +4,10 @@ import ctypes
 import heapq
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from weakref import ref
 
 import numpy as np
@@ -57,6 +57,18 @@ class BlockTable:
         self.count += 1
 
 
+class BlockHolder(Protocol):
+    """Whoever keeps blocks beyond their sequences."""
+
+    def evict(self, count: int) -> None:
+        """Give up to so many blocks back that no sequence has, by ``release_block``; locked."""
+        ...
+
+    def clear(self) -> None:
+        """Give all blocks back."""
+        ...
+
+
 class BlockPool:
     """Keys and values of every layer for a number of sequences, in blocks with several owners.
 
@@ -68,8 +80,7 @@ class BlockPool:
 
     Attributes:
         limit: most bytes that it may take; None for no limit.
-        evict: called with a number of blocks that are needed and were not there; whoever holds
-            blocks that no sequence has gives up to so many back, by ``release_block``.
+        holder: of blocks that no sequence has; asked for them back where memory ends.
     """
 
     def __init__(self, shape: structures.CCacheShape, numbers: CacheNumbers) -> None:
@@ -77,7 +88,7 @@ class BlockPool:
         self._numbers: CacheNumbers = numbers
         self.lock = threading.Lock()
         self.limit: int | None = None
-        self.evict: Callable[[int], object] = _nothing
+        self.holder: BlockHolder | None = None
         self.block_bytes: int = library.library().draftwood_cache_block(shape)
         self._keep = library.library().draftwood_keep_path
         self._owners: dict[ref[object], int] = {}  # with their slots
@@ -345,8 +356,8 @@ class BlockPool:
             )
         while len(self._free) < count and self._grow(count - len(self._free)):
             pass
-        if len(self._free) < count:
-            self.evict(count - len(self._free))
+        if len(self._free) < count and self.holder is not None:
+            self.holder.evict(count - len(self._free))
         if len(self._free) < count:
             raise MemoryError(
                 f"there is no memory for {count} more blocks of {PLACES} tokens; shorten the"
@@ -393,7 +404,3 @@ class BlockPool:
                     del self._rows[address]
                 self._free = [block for block in self._free if block not in addresses]
                 heapq.heapify(self._free)
-
-
-def _nothing(count: int) -> None:
-    """Nobody holds blocks."""

@@ -33,8 +33,9 @@ class Prefixes:
     Several threads may use it.
 
     Args:
-        model: whose pool gives blocks back through this store; a pool has one store. Texts of other
-            models, known by their fingerprints, are refused.
+        model: whose pool gives blocks back through this store. A pool has one store: what an
+            earlier one keeps is given back. Texts of other models, known by their fingerprints, are
+            refused.
 
     Raises:
         ValueError: for a model whose cache has no blocks.
@@ -52,7 +53,9 @@ class Prefixes:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()  # a block comes before the one above it
         self._salts: dict[str, int] = {}
         self._numbers = 0
-        self.pool.evict = self._evict
+        if self.pool.holder is not None:
+            self.pool.holder.clear()
+        self.pool.holder = self
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -137,7 +140,7 @@ class Prefixes:
         for key in reversed(keys):
             self._kept.move_to_end(key)
 
-    def _evict(self, count: int) -> None:
+    def evict(self, count: int) -> None:
         """Give up to so many blocks back that no session has; the pool's lock is held.
 
         Whoever asks for a block asks for all before it too, so the last of a text go first. One
