@@ -4,7 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from draftwood.text.language_model import LanguageModel
+    from draftwood_bench.plan.prompts import Prompt
 
 Record = TypeVar("Record")
 """A dataclass of texts and numbers."""
@@ -62,3 +66,8 @@ class RecordFolder(Generic[Record]):
             return [self.kind(**json.loads(line)) for line in lines]
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.file} has a line that is no record ({error})") from None
+
+
+def asked_of(prompt: "Prompt", lm: "LanguageModel") -> Any:
+    """A prompt's first turn as a model takes it: a chat where it has a chat template."""
+    return prompt.turns[0] if lm.tokenizer.chat_template is None else prompt.messages(())

@@ -48,6 +48,7 @@ def router(
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_choices.collaboration.teaching import RouterTeacher, trained
     from draftwood_choices.collaboration.texts import collaborate
+    from draftwood_choices.records import asked_of
 
     options.check_methods([method or names.drafts.method], names.given, drafts=names.drafts)
     names.require()
@@ -60,10 +61,7 @@ def router(
     with progress() as bar:
         for prompt in bar.track(chosen, description="texts"):
             teacher = RouterTeacher(tau)
-            asked: Any = prompt.messages(())
-            if lm.tokenizer.chat_template is None:
-                asked = prompt.turns[0]
-            collaborate(asked, led, lm, teacher, exact=False, **decoding).run()
+            collaborate(asked_of(prompt, lm), led, lm, teacher, exact=False, **decoding).run()
             texts.append(teacher.seen)
     found = trained(texts, tau)
     found.save(file)

@@ -13,7 +13,7 @@ from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import ALONE, AnswerRecord, controls_of
-from draftwood_choices.records import RecordFolder
+from draftwood_choices.records import RecordFolder, asked_of
 
 PROTOCOL = "frontier"
 """Names the files of its records."""
@@ -77,9 +77,7 @@ class Frontier:
     def _answer(
         self, point: str, rule: CollaborationRule, prompt: Prompt, number: int
     ) -> AnswerRecord:
-        asked: Any = prompt.messages(())
-        if self.follower.tokenizer.chat_template is None:
-            asked = prompt.turns[0]
+        asked = asked_of(prompt, self.follower)
         seed = (self.params.seed or 0) + number
         result = collaborate(
             *(asked, self.leader, self.follower, rule, self.params), seed=seed, exact=False

@@ -3,15 +3,23 @@
 from typing import Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
-from draftwood_choices.search.proposals import Proposer, best_of
+from draftwood_choices.search.proposals import Proposer, best_of, proposal_of
 
 
 def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     """Write N answers in one batch and keep the best (Cobbe et al. 2021, arXiv:2110.14168).
 
     By a checker answers that score alike stand in the order of their seeds. Without one the mean
-    log-probability per token decides, before temperature. A trained verifier is a checker too.
+    log-probability per token decides, before temperature; a trained value head goes before both.
+
+    Differs from the paper: the verifier is a head on states of the model as it is, and not a second
+    model that is fine-tuned.
     """
+    if proposer.head is not None:
+        made = [proposal_of(x) for x in proposer.write(prompt, options.answers, logprobs=0)]
+        for each, value in zip(made, proposer.valued(prompt, made), strict=True):
+            each.value = value
+        return Solution(best_of(made), made, {"by": "value head"})
     judged = proposer.checker is not None
     more = {} if judged else {"logprobs": 0}
     made = proposer.propose(prompt, options.answers, **more)

@@ -1,6 +1,7 @@
 """`draftwood solve`: propose answers, judge them, go on."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,13 +10,43 @@ from click.core import ParameterSource
 from draftwood.cli import options
 from draftwood.cli.generate import given_prompt, read_prompt
 from draftwood.cli.terminal import notes
-from draftwood_choices.search.methods import METHODS, SearchOptions, Solution, search_method
+from draftwood_choices.search.methods import (
+    METHODS,
+    SearchOptions,
+    Solution,
+    check_methods,
+    search_method,
+)
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
+    from draftwood.text.language_model import LanguageModel
     from draftwood_choices.search.proposals import Proposer
+    from draftwood_choices.search.value_head import ValueHead
 
 NOT_PASSED = 1  # exit code
+
+judge_option = click.option(
+    "--judge",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Judge by a value head that 'draftwood train value' wrote, for best-of and lite-search.",
+)
+
+
+def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
+    """The value head in a folder, of this model; None for no folder.
+
+    Raises:
+        ValueError: for a folder without a whole one, and a head of another model.
+    """
+    from draftwood_choices.search.value_head import ValueHead
+
+    if folder is None:
+        return None
+    head = ValueHead.load(folder)
+    head.require_model(lm)
+    return head
 
 
 @click.command(short_help="Search for an answer that a checker passes.")
@@ -50,6 +81,7 @@ NOT_PASSED = 1  # exit code
         " schema's file (.json), or a pattern that an answer must hold."
     ),
 )
+@judge_option
 @click.option(
     "--checker-seconds",
     type=click.FloatRange(0, min_open=True),
@@ -89,6 +121,7 @@ def solve(
     answers: int,
     rounds: int | None,
     checker: str | None,
+    judge: Path | None,
     checker_seconds: float,
     checker_memory: int,
     final: str | None,
@@ -109,14 +142,14 @@ def solve(
       draftwood solve "Name a prime above 90." --checker "regex:\\b97\\b" --answers 8
       draftwood solve @question.txt --method majority --answers 16
       draftwood solve "Write JSON of a person." --checker person.json --method iad
+      draftwood solve @question.txt --method lite-search --judge my-head
       draftwood solve @game.txt --method plan-tree --checker world.py --show
     """
     from draftwood_choices.search.checkers import checker_of, pattern_of
 
     way = search_method(method)
-    if way.needs_checker and checker is None:
-        raise ValueError(f"{method} goes on by a checker's scores; give --checker")
-    judge = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
+    check_methods([way], checker is not None, judge is not None)
+    checking = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
     pattern = None if final is None else pattern_of("--final", final)
     if command.get_parameter_source("temperature") is ParameterSource.DEFAULT:
         decoding["temperature"] = way.temperature
@@ -127,9 +160,11 @@ def solve(
     lm = options.load(names, None, measure=False)
     from draftwood_choices.search.proposals import Proposer
 
-    proposer = Proposer(lm, judge, decoding)
+    proposer = Proposer(lm, checking, decoding, head=head_for(lm, judge))
     wanted = SearchOptions(answers, rounds or way.rounds, pattern)
     found = way.search(proposer, options.messages(lm, written, system), wanted)
+    if checking is not None and found.best.judgement is None:
+        found.best.judgement = proposer.judge(found.best.text)
     if as_json:
         click.echo(json.dumps(described(found, method, proposer)))
     else:
@@ -143,7 +178,7 @@ def solve(
         count = proposer.faults.count(fault)
         notes().print(f"no score for {count} answers: {fault}", markup=False, soft_wrap=True)
     judged = found.best.judgement
-    if judge is not None and not (judged is not None and judged.passed):
+    if checking is not None and not (judged is not None and judged.passed):
         command.exit(NOT_PASSED)
 
 

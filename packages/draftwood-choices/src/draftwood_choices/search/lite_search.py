@@ -1,7 +1,7 @@
 """LiteSearch: a tree of steps whose values say how many children pay."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
@@ -18,16 +18,16 @@ ENOUGH = 0.8
 EPSILON = 0.9
 """Chance with which one of a step's children should be right."""
 
-Value = Callable[[Proposal], float]
-"""Chance that an answer which begins like this is right, from 0 to 1."""
+Value = Callable[[Sequence[Proposal]], list[float]]
+"""Chances that answers which begin like this are right, from 0 to 1."""
 
 
 def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     """Write a greedy answer, then expand the step of the greatest value until an answer is enough.
 
     Wang et al. 2024, arXiv:2407.00320, in its batch form: a step gets all of its children in one
-    pass a token. Steps are lines. The value is the checker's score of the text so far; without a
-    checker it is the mean probability of the tokens, until a trained head takes its place.
+    pass a token. Steps are lines. The value is a trained head's, else the checker's score of the
+    text so far, else the mean probability of the tokens.
 
     Differs from the paper: an empty line keeps its parent's value and is gone on from, instead of
     counting as wrong.
@@ -67,9 +67,13 @@ class LiteSearch:
     def __init__(self, proposer: Proposer, prompt: Any, most: int, expansions: int) -> None:
         self.proposer, self.most, self.expansions = proposer, most, expansions
         raw = bool(proposer.options.get("raw"))
-        self.prompt: list[int] = proposer.lm.encode(prompt, raw)
+        self.task, self.prompt = prompt, proposer.lm.encode(prompt, raw)
         self.length: int = proposer.options.get("max_new_tokens", 128)
-        self.value: Value = self._score if proposer.checker is not None else _probability
+        self.values: Value = _probabilities
+        if proposer.head is not None:
+            self.values = lambda steps: proposer.valued(self.task, steps)
+        elif proposer.checker is not None:
+            self.values = lambda steps: [self._score(each) for each in steps]
         self.tree = [Proposal("", is_whole=False)]
 
     def search(self) -> Solution:
@@ -108,28 +112,31 @@ class LiteSearch:
         for made in self.proposer.write([*self.prompt, *above.token_ids], count, **options):
             tokens = [*above.token_ids, *made.token_ids]
             ended = made.token_ids[-1] in lm.end_tokens or len(tokens) >= self.length
-            told = [each.logprob for each in made.logprobs or ()]
-            before = (above.log_prob or 0.0) * len(above.token_ids)
+            told = [*above.logprobs, *(each.logprob for each in made.logprobs or ())]
             step = Proposal(
                 str(lm.tokenizer.decode(tokens, skip_special_tokens=True)),
                 tokens,
-                (before + sum(told)) / len(tokens),
+                sum(told) / len(tokens),
+                told,
                 above=above,
                 step=made.text,
                 is_whole=ended,
             )
             if step.text not in found:
-                is_empty = not made.text.strip() and not ended
-                step.value = above.value if is_empty else self.value(step)
+                step.value = above.value
                 found[step.text] = step
-        self.tree += found.values()
-        return list(found.values())
+        steps = list(found.values())
+        self.tree += steps
+        if told := [each for each in steps if each.is_whole or each.step.strip()]:
+            for each, value in zip(told, self.values(told), strict=True):
+                each.value = value
+        return steps
 
     def _score(self, step: Proposal) -> float:
         step.judgement = self.proposer.judge(step.text)
         return step.judgement.value
 
 
-def _probability(step: Proposal) -> float:
-    """Mean probability of a token, geometrically."""
-    return math.exp(min(step.log_prob or 0.0, 0.0))
+def _probabilities(steps: Sequence[Proposal]) -> list[float]:
+    """Mean probabilities of a token, geometrically."""
+    return [math.exp(min(each.log_prob or 0.0, 0.0)) for each in steps]

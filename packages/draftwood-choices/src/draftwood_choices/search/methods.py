@@ -1,7 +1,7 @@
 """Ways to search, by name."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,6 +59,7 @@ class SearchMethod:
         source: authors, year, arXiv id.
         promise: of its text.
         needs_checker: True if it does nothing without one.
+        takes_head: True if a trained value head may judge for it.
         temperature: in its paper.
         rounds: usual number of rounds, expansions of a tree, or actions that are tried.
     """
@@ -68,6 +69,7 @@ class SearchMethod:
     source: str
     promise: SearchPromise = "another aim"
     needs_checker: bool = False
+    takes_head: bool = False
     temperature: float = 0.6
     rounds: int = 1
 
@@ -83,6 +85,7 @@ METHODS = {
             "best-of",
             "the best of N answers: by the checker, else by mean log-probability",
             "Cobbe et al. 2021, arXiv:2110.14168",
+            takes_head=True,
             temperature=0.7,
         ),
         SearchMethod(
@@ -108,6 +111,7 @@ METHODS = {
             "lite-search",
             "a tree of steps behind a greedy answer, whose values say how many children pay",
             "Wang et al. 2024, arXiv:2407.00320",
+            takes_head=True,
             rounds=100,
         ),
         SearchMethod(
@@ -139,6 +143,16 @@ LISTED = [
     for each in METHODS.values()
 ]
 """The same, as ``draftwood methods`` lists them."""
+
+
+def check_methods(methods: Iterable[SearchMethod], has_checker: bool, has_head: bool) -> None:
+    """Raise ValueError for a method that lacks its checker, or takes no value head."""
+    for each in methods:
+        if each.needs_checker and not has_checker:
+            raise ValueError(f"{each.name} goes on by a checker's scores; give --checker")
+        if has_head and not each.takes_head:
+            taking = ", ".join(name for name, way in METHODS.items() if way.takes_head)
+            raise ValueError(f"{each.name} asks no value head; leave --judge out, or take {taking}")
 
 
 def search_method(name: str) -> SearchMethod:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from draftwood import Generation
     from draftwood.models.model import PrefixStore
     from draftwood.text.language_model import LanguageModel
+    from draftwood_choices.search.value_head import ValueHead
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
@@ -25,6 +26,7 @@ class Proposal:
         text: of the whole answer so far.
         token_ids: likewise.
         log_prob: mean log-probability of its own tokens, in nats; None where it was not asked for.
+        logprobs: of its tokens one by one; empty likewise.
         judgement: of the checker; None where it was not asked.
         value: by which the method ranks it.
         above: that it goes on from; None for the task itself.
@@ -35,6 +37,7 @@ class Proposal:
     text: str
     token_ids: list[int] = field(default_factory=list)
     log_prob: float | None = None
+    logprobs: list[float] = field(default_factory=list)
     judgement: Judgement | None = None
     value: float = 0.0
     above: "Proposal | None" = None
@@ -65,7 +68,7 @@ class Spent:
     Attributes:
         tokens: written.
         passes: of the model, where answers that share one count once.
-        judge_calls: of the checker.
+        judge_calls: of the checker, and of the value head.
         judge_faults: of these, how many gave no score.
         seconds: in all.
     """
@@ -90,7 +93,9 @@ class Proposer:
     Args:
         lm: writes.
         checker: judges; None where there is none.
+        head: foretells what a checker would say; None where there is none.
         options: of each text, fields of ``SamplingParams``.
+        asked: answers so far, from which seeds go on.
     """
 
     lm: "LanguageModel"
@@ -98,8 +103,9 @@ class Proposer:
     options: dict[str, Any] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
     faults: list[str] = field(default_factory=list)
+    head: "ValueHead | None" = None
+    asked: int = 0
     _judged: dict[str, Judgement] = field(default_factory=dict)
-    _asked: int = 0
     _last: str = ""
 
     @cached_property
@@ -123,8 +129,8 @@ class Proposer:
         if self._last and self.lm.method.drafter.takes_prediction and not wanted.get("prediction"):
             wanted["prediction"] = self._last
         if wanted.get("seed") is not None:
-            wanted["seed"] += self._asked
-        self._asked += count
+            wanted["seed"] += self.asked
+        self.asked += count
         since = time.perf_counter()
         made = self.lm.generate(prompt, n=count, prefixes=self.prefixes, **wanted).answers
         self.spent.seconds += time.perf_counter() - since
@@ -144,6 +150,24 @@ class Proposer:
         proposal.judgement = self.judge(proposal.text)
         proposal.value = proposal.judgement.value
         return proposal
+
+    def valued(self, prompt: Any, proposals: Sequence[Proposal]) -> list[float]:
+        """Values of answers by the head, in common passes; their log-probabilities must be known.
+
+        Raises:
+            ValueError: without a head.
+        """
+        from draftwood_choices.search.value_head import valued
+
+        if self.head is None:
+            raise ValueError("this method asks a value head; give --judge")
+        since = time.perf_counter()
+        asked = self.lm.encode(prompt, bool(self.options.get("raw")))
+        found, passes = valued(self.head, self.lm.model, asked, proposals, self.prefixes)
+        self.spent.seconds += time.perf_counter() - since
+        self.spent.passes += passes
+        self.spent.judge_calls += len(proposals)
+        return found
 
     def judge(self, text: str) -> Judgement:
         """The checker's judgement of a text, asked once for each.
@@ -166,9 +190,9 @@ class Proposer:
 
 def proposal_of(made: "Generation") -> Proposal:
     """A whole answer as a proposal."""
-    told = made.logprobs
-    mean = sum(each.logprob for each in told) / len(told) if told else None
-    return Proposal(made.text, made.token_ids, mean)
+    told = [each.logprob for each in made.logprobs or ()]
+    mean = sum(told) / len(told) if told else None
+    return Proposal(made.text, made.token_ids, mean, told)
 
 
 def final_answer(text: str, pattern: "re.Pattern[str] | None" = None) -> str:

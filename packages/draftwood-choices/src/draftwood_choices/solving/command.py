@@ -8,6 +8,7 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output
+from draftwood_choices.search.command import head_for, judge_option
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         " instructions, rounded down."
     ),
 )
+@judge_option
 @click.option("--prompts", default="gsm8k", show_default=True, help="As for spec-bench.")
 @click.option("--limit", type=click.IntRange(1), help="Most prompts in all.")
 @options.threads
@@ -61,6 +63,7 @@ def solve(
     answers: int,
     rounds: int | None,
     checker: str | None,
+    judge: Path | None,
     prompts: str,
     limit: int | None,
     folder: Path,
@@ -80,17 +83,15 @@ def solve(
     """
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_choices.search.checkers import checker_of
-    from draftwood_choices.search.methods import search_method
+    from draftwood_choices.search.methods import check_methods, search_method
     from draftwood_choices.solving.run import HALF, REFERENCE, Solving
     from draftwood_choices.solving.table import table
 
     ways = {each: search_method(each) for each in methods.split(",")}
-    for name, way in ways.items():
-        if way.needs_checker and checker is None:
-            raise ValueError(f"{name} goes on by a checker's scores; give --checker")
-    judge: Any = checker
+    check_methods(ways.values(), checker is not None, judge is not None)
+    checking: Any = checker
     if checker not in (None, REFERENCE, HALF):
-        judge = checker_of(checker, 10.0, 1 << 30)
+        checking = checker_of(checker, 10.0, 1 << 30)
     names.require()
     chosen = load_prompts(prompts, limit=limit)
     lm = options.load(names, None, measure=False)
@@ -98,8 +99,12 @@ def solve(
         **{"model": {name: str(each) for name, each in asdict(names).items()}},
         **{"methods": methods, "answers": answers, "rounds": rounds, "checker": checker},
         **{"prompts": prompts, **decoding},
+        **({} if judge is None else {"judge": str(judge)}),
     }
-    solving = Solving(lm, ways, answers, rounds, judge, chosen.prompts, decoding, folder)
+    solving = Solving(
+        *(lm, ways, answers, rounds, checking, chosen.prompts, decoding, folder),
+        head_for(lm, judge),
+    )
     output(200).print(table(solving.run(settings)))
     if chosen.note:
         output().print(chosen.note, style="dim")

@@ -9,10 +9,11 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import score
-from draftwood_choices.records import RecordFolder
+from draftwood_choices.records import RecordFolder, asked_of
 from draftwood_choices.search.checkers import Checker, Judgement
 from draftwood_choices.search.methods import SearchMethod, SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposer, proposal_of
+from draftwood_choices.search.value_head import ValueHead
 
 PROTOCOL = "solve"
 """Names the files of its records."""
@@ -117,6 +118,7 @@ class Solving:
         prompts: that every point answers.
         decoding: options of texts.
         folder: of the records.
+        head: values beginnings of answers for methods that ask it; None where there is none.
     """
 
     lm: LanguageModel
@@ -127,6 +129,7 @@ class Solving:
     prompts: Sequence[Prompt]
     decoding: Mapping[str, Any]
     folder: Path
+    head: ValueHead | None = None
 
     def run(self, settings: Mapping[str, Any]) -> list[SolvedRecord]:
         """Measure what is not in the folder yet; gives all records.
@@ -155,9 +158,7 @@ class Solving:
                     yield self._solve(point, prompt, number)
 
     def _solve(self, point: str, prompt: Prompt, number: int) -> SolvedRecord:
-        asked: Any = prompt.messages(())
-        if self.lm.tokenizer.chat_template is None:
-            asked = prompt.turns[0]
+        asked = asked_of(prompt, self.lm)
         judge = judge_for(prompt, self.judge)
         decoding = {**self.decoding, "seed": self.decoding["seed"] + APART * number}
         if point == PLAIN:
@@ -166,7 +167,7 @@ class Solving:
             only = proposal_of(made)
             found = Solution(only, [only])
         else:
-            proposer = Proposer(self.lm, judge, decoding)
+            proposer = Proposer(self.lm, judge, decoding, head=self.head)
             way = self.methods[point]
             options = SearchOptions(self.answers, self.rounds or way.rounds)
             found = way.search(proposer, asked, options)
