@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from draftwood.arrays import as_floats
 from draftwood.heads.trained import TargetFingerprint
 from draftwood.models.model import Model, PrefixStore, PromptInput, chunks
 from draftwood.storage.atomic import write_file
@@ -78,9 +79,10 @@ class ValueHead:
             weights = arrays["weights"].astype(np.float64)
             if weights.shape != (len(layers) * target.hidden_size + OF_TEXT,):
                 raise ValueError(f"{len(weights)} weights do not fit")
-            if not np.isfinite(weights).all():
+            bias = float(arrays["bias"][0])
+            if not np.isfinite([*weights, bias]).all():
                 raise ValueError("weights with NaN or infinity")
-            return cls(weights, float(arrays["bias"][0]), layers, target, told["about"])
+            return cls(weights, bias, layers, target, told["about"])
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(
                 f"{folder} holds no whole value head ({error}); make one with 'draftwood train"
@@ -143,7 +145,7 @@ def states_behind(
                 for place in running
             ]
             for place, output in zip(running, model.forward(asked), strict=True):
-                found[place].append(np.hstack([_floats(output.hidden[each]) for each in layers]))
+                found[place].append(np.hstack([as_floats(output.hidden[each]) for each in layers]))
             passes += 1
         if prefixes is not None:
             for text, (session, _) in zip(texts, known, strict=True):
@@ -167,12 +169,6 @@ def valued(
     beside = [of_text(each.logprobs or [0.0])[-1:] for each in proposals]
     rows = np.hstack([np.vstack(states), np.vstack(beside)])
     return head.values(rows).tolist(), passes
-
-
-def _floats(states: Any) -> Float[np.ndarray, "rows dim"]:
-    from draftwood.arrays import as_floats
-
-    return as_floats(states)
 
 
 def of_text(logprobs: Sequence[float]) -> Float[np.ndarray, "tokens 3"]:

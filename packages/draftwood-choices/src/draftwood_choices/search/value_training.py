@@ -22,7 +22,7 @@ PLACES = 16
 """Tokens of an answer that are learnt from at most, evenly apart, the last one among them."""
 RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
 PARTS = 5
-"""Of so many prompts one is held out to tell by, and one to choose the ridge by."""
+"""Prompts of which one is held out to tell by, and one to choose the ridge by."""
 FEWEST = 10
 """Prompts of which a head can be learnt."""
 
@@ -113,16 +113,17 @@ def trained(seen: Examples, lm: "LanguageModel", layers: Sequence[int]) -> Value
     """
     from draftwood.heads.trained import TargetFingerprint
 
+    seen = [prompt for prompt in seen if prompt]
     parts: list[list[Sequence[Example]]] = [[], [], []]  # to learn from, to choose by, to tell by
     for place, prompt in enumerate(seen):
         parts[max(0, place % PARTS - PARTS + 3)].append(prompt)
     learnt, choosing, held = parts
-    right = [each.right for prompt in [*learnt, *choosing] for each in prompt]
+    right = [each.right for prompt in learnt for each in prompt]
     if len(seen) < FEWEST or not right or min(right) == max(right):
         raise ValueError(
             f"a value head learns from at least {FEWEST} prompts with some answers that are right"
-            f" and some that are wrong; of {len(seen)} prompts' {len(right)} answers"
-            f" {int(sum(right))} are right. Give other prompts, or more"
+            f" and some that are wrong; of {len(right)} answers to {len(learnt)} prompts that are"
+            f" not held out {int(sum(right))} are right. Give other prompts, or more"
         )
     rows, labels = _rows(learnt)
     chosen = min(RIDGES, key=lambda ridge: _error(fitted(rows, labels, ridge), choosing))
@@ -144,7 +145,7 @@ def _error(found: tuple[np.ndarray, float], prompts: Examples) -> float:
 
 
 def _told(head: ValueHead, held: Examples) -> dict[str, Any]:
-    """What a head is worth on prompts that it has not seen."""
+    """Tell what a head is worth on prompts that it has not seen."""
     values = [[float(head.values(each.features[-1:])[0]) for each in prompt] for prompt in held]
     flat = [each.right for prompt in held for each in prompt]
     best = [prompt[int(np.argmax(own))].right for prompt, own in zip(held, values, strict=True)]
