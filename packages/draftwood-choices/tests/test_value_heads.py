@@ -15,6 +15,7 @@ from draftwood.arrays import as_floats
 from draftwood_choices.search.lite_search import LiteSearch
 from draftwood_choices.search.proposals import Proposer
 from draftwood_choices.search.value_head import (
+    FILE,
     ValueHead,
     of_text,
     read_layers,
@@ -111,9 +112,15 @@ def test_a_folder_is_read_back_and_is_of_one_model(
     again.require_model(lm)
     with pytest.raises(ValueError, match=r"was trained on .* and reads no states of"):
         again.require_model(draftwood.load(stranger, method="plain"))
-    (tmp_path / "value.safetensors").write_bytes(b"torn")
-    with pytest.raises(ValueError, match="holds no whole value head"):
-        ValueHead.load(tmp_path)
+    file = tmp_path / FILE
+    told = json.loads(file.read_text())
+    torn = [file.read_text()[:-50], "[]", json.dumps({**told, "format": "other"})]
+    torn += [json.dumps({**told, "weights": told["weights"][1:]})]
+    torn += [json.dumps({**told, "bias": float("nan")})]
+    for text in torn:
+        file.write_text(text)
+        with pytest.raises(ValueError, match="holds no whole value head"):
+            ValueHead.load(tmp_path)
 
 
 def test_lite_search_goes_on_from_the_step_of_the_greatest_value(
@@ -149,12 +156,12 @@ def test_the_command_writes_a_head_that_search_takes(
     done = run("train", "value", str(head), *asked, *prompts)
     assert done.exit_code == 0, done.output
     assert "AUC held out" in done.stderr
-    first = (head / "config.json").read_text()
+    first = (head / FILE).read_text()
     lines = (head / "answers.jsonl").read_text().splitlines(keepends=True)
     (head / "answers.jsonl").write_text("".join(lines[:30]) + lines[30][:20])  # stopped there
     assert run("train", "value", str(head), *asked, *prompts).exit_code == 0
     assert (head / "answers.jsonl").read_text() == "".join(lines)
-    assert (head / "config.json").read_text() == first
+    assert (head / FILE).read_text() == first
     assert "other settings" in refused("train", "value", str(head), *asked, *prompts, "--seed", "1")
     judged = ("solve", "hi", "--judge", str(head), "--answers", "3", "--max-new-tokens", "12")
     made = run(*judged, "--model", target, "--json")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from draftwood.validation import schema_text
+from draftwood import validation
 
 PASSED = 1.0
 """Score from which an answer passes."""
@@ -151,7 +151,7 @@ class Schema:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
 
-        schema = json.loads(schema_text(self.text))
+        schema = json.loads(validation.schema_text(self.text))
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from draftwood.cli import options
-from draftwood.cli.generate import given_prompt, read_prompt
+from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
 from draftwood_choices.search.methods import (
     METHODS,
@@ -154,9 +153,9 @@ def solve(
     if command.get_parameter_source("temperature") is ParameterSource.DEFAULT:
         decoding["temperature"] = way.temperature
     names.require()
-    written = given_prompt(task, file)
+    written = generate.given_prompt(task, file)
     if written is None:
-        written = read_prompt("the task")
+        written = generate.read_prompt("the task")
     lm = options.load(names, None, measure=False)
     from draftwood_choices.search.proposals import Proposer
 

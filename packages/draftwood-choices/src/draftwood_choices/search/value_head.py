@@ -13,14 +13,13 @@ from draftwood.arrays import as_floats
 from draftwood.heads.trained import TargetFingerprint
 from draftwood.models.model import Model, PrefixStore, PromptInput, chunks
 from draftwood.storage.atomic import write_file
-from draftwood.storage.safetensors import map_arrays, write_arrays
 from draftwood_choices.logistic import probabilities
 
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
     from draftwood_choices.search.proposals import Proposal
 
-CONFIG, WEIGHTS = "config.json", "value.safetensors"
+FILE = "value.json"
 FORMAT = "draftwood value head 1"
 OF_TEXT = 3
 """Features beside the states: mean and least log-probability, and logarithm of the length."""
@@ -49,18 +48,14 @@ class ValueHead:
         return probabilities(features @ self.weights + self.bias)
 
     def save(self, folder: Path) -> None:
-        """Write the head into a folder; it counts once its configuration is there, the last file.
+        """Write the head into a folder, whole or not at all.
 
         Raises:
             OSError: where the disk refuses.
         """
-        arrays = {"weights": self.weights, "bias": np.array([self.bias])}
-        (folder / CONFIG).unlink(missing_ok=True)
-        write_file(folder / WEIGHTS, lambda path: write_arrays(path, _stored(arrays)))
         told = {"format": FORMAT, "layers": self.layers, "target": asdict(self.target)}
-        write_file(
-            folder / CONFIG, json.dumps({**told, "about": dict(self.about)}, indent=1) + "\n"
-        )
+        told |= {"about": dict(self.about), "bias": self.bias, "weights": self.weights.tolist()}
+        write_file(folder / FILE, json.dumps(told) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "ValueHead":
@@ -70,20 +65,19 @@ class ValueHead:
             ValueError: for a folder without a whole one.
         """
         try:
-            told = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            told = json.loads((folder / FILE).read_text(encoding="utf-8"))
             if told["format"] != FORMAT:
                 raise ValueError("another format")
-            arrays, layers = map_arrays(folder / WEIGHTS), tuple(map(int, told["layers"]))
-            target = told["target"]
+            layers, target = tuple(map(int, told["layers"])), told["target"]
             target = TargetFingerprint(**{**target, "probe": tuple(map(float, target["probe"]))})
-            weights = arrays["weights"].astype(np.float64)
+            weights = np.array(told["weights"], np.float64)
             if weights.shape != (len(layers) * target.hidden_size + OF_TEXT,):
                 raise ValueError(f"{len(weights)} weights do not fit")
-            bias = float(arrays["bias"][0])
+            bias = float(told["bias"])
             if not np.isfinite([*weights, bias]).all():
                 raise ValueError("weights with NaN or infinity")
             return cls(weights, bias, layers, target, told["about"])
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{folder} holds no whole value head ({error}); make one with 'draftwood train"
                 " value'"
@@ -98,10 +92,6 @@ class ValueHead:
                 f"the value head was trained on {self.target.name} and reads no states of"
                 f" {lm.name}; train one with 'draftwood train value FOLDER --model {lm.name}'"
             ) from None
-
-
-def _stored(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: each.astype(np.float32) for name, each in arrays.items()}
 
 
 def read_layers(model: Model) -> tuple[int, ...]:
