@@ -61,6 +61,11 @@ def test_the_protocol_runs_goes_on_and_tells_all_points(
         small = by_key["follower alone", prompt]
         assert by_key["foreal,n=0", prompt].text == small.text
         assert small.leader_passes == small.leader_tokens == 0
+    for each in records:
+        assert "".join(text for _, text in each.passages) == each.text
+        assert {writer for writer, _ in each.passages} <= {"leader", "follower"}
+    mixed = [each for each in records if each.point == "foreal,n=4"]
+    assert all(each.passages[0][0] == "leader" for each in mixed)
     assert all(point.split("'")[0][:20] in done.stdout for point in points[:4])
     file = found.file
     lines = file.read_text().splitlines(keepends=True)

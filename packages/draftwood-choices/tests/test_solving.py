@@ -96,6 +96,8 @@ def test_the_protocol_runs_and_goes_on(target: str, tmp_path: Path) -> None:
     assert plain.tokens <= 8 < best.tokens <= 24
     assert best.passes < best.tokens  # answers share passes
     assert all(each.any_solved >= max(each.solved, each.mean_solved) for each in records)
+    assert (len(plain.nodes), len(best.nodes), len(votes.nodes)) == (1, 3, 3)
+    assert [each["text"] for each in best.nodes if each["is_chosen"]] == [best.text]
     assert "best-of" in done.stdout
     lines = found.file.read_text().splitlines(keepends=True)
     found.file.write_text("".join(lines[:2]) + lines[2][:9])  # stopped while it wrote

@@ -46,6 +46,18 @@ class RecordFolder(Generic[Record]):
             raise ValueError(f"{self.folder} holds a run of other settings; give another --output")
         file.write_text(told, encoding="utf-8")
 
+    def settings(self) -> dict[str, Any]:
+        """Settings of the run.
+
+        Raises:
+            ValueError: where they are missing or broken.
+        """
+        file = self.folder / f"{self.protocol}.json"
+        try:
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(f"{file} does not hold the settings of a run ({error})") from None
+
     def append(self, record: Record) -> None:
         """Append a record, which counts once its line is whole."""
         with self.file.open("a", encoding="utf-8") as file:

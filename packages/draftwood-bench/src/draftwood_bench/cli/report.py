@@ -26,16 +26,20 @@ def report(folders: tuple[Path, ...], output: Path, markdown: Path | None, as_js
     Examples:
       draftwood report runs/first
       draftwood report runs/first runs/rsd --output results.html --markdown results.md
+      draftwood report runs/foreal runs/entropy
     """
     from draftwood_bench.report import reading
     from draftwood_bench.report.markdown import markdown as as_markdown
     from draftwood_bench.report.page import page
+    from draftwood_bench.report.sections import sections
 
-    runs = [reading.read(folder) for folder in reading.distinct(folders)]
-    written = [(output, page(runs))]
+    told, left = sections(reading.distinct(folders))
+    runs = [reading.read(folder) for folder in left]
+    written = [(output, page(runs, told))]
     if markdown is not None:
-        written.append((markdown, as_markdown(runs)))
+        texts = [as_markdown(runs), *(each.markdown() for each in told)]
+        written.append((markdown, "\n".join(filter(None, texts))))
     for path, text in written:
         reading.write(path, text)
-    told = [str(path) for path, _ in written]
-    click.echo(json.dumps({"written": told}) if as_json else f"wrote {' and '.join(told)}")
+    names = [str(path) for path, _ in written]
+    click.echo(json.dumps({"written": names}) if as_json else f"wrote {' and '.join(names)}")

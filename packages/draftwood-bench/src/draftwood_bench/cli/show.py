@@ -133,9 +133,6 @@ def _tell(
 
 
 def _print(records: list["Record"], run: "RunInfo") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from draftwood_bench.records.notes import notes
     from draftwood_bench.report.tables import tables
 
@@ -148,12 +145,7 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     )
     for found in tables(records, run):
         console.print(f"\n[bold]{found.title}[/]\n")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for place, head in enumerate(found.head):
-            table.add_column(head, justify="right" if place else "left")
-        for row in found.rows:
-            table.add_row(*row)
-        console.print(table)
+        console.print(found.rich())
     console.print()
     for line in notes(records, run):
         console.print(line, markup=False, soft_wrap=True)

@@ -103,6 +103,30 @@ def against(lines: Mapping[str, Line], style: Mapping[str, Style], below: str, a
     return plot.drawing
 
 
+def trades(
+    curves: Mapping[str, Sequence[tuple[float, Estimate]]],
+    style: Mapping[str, Style],
+    below: str,
+    aside: str,
+) -> str:
+    """Estimates with their intervals against what they cost, one curve per method."""
+    with _plot(3.2, below, aside) as plot:
+        for name, points in curves.items():
+            ordered = sorted(points, key=lambda each: each[0])
+            known = [estimate for _, estimate in ordered]
+            _errors(
+                plot.axes,
+                style[name],
+                name,
+                line=style[name].dashes,
+                x=[cost for cost, _ in ordered],
+                y=[each.value for each in known],
+                yerr=_reach(known),
+            )
+        plot.axes.set_xlim(left=0)
+    return plot.drawing
+
+
 def costs(
     nodes: Sequence[int],
     ratios: Sequence[float],

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -14,6 +14,7 @@ from draftwood_bench.report.figure_tables import FIGURE_TABLES, figure_headline
 from draftwood_bench.report.findings import Finding, findings
 from draftwood_bench.report.overview import chosen, facts, is_refused, overview
 from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.sections import Drawing, Gallery, ProtocolSection
 from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import name_of, over_plain, tables, temperatures
 
@@ -30,6 +31,11 @@ COLUMNS = (
     " share of passes in which any exact rule could accept a draft token at the root, beside the"
     " share that did; in brackets the passes that both are of."
 )
+TREES = (
+    "One forward pass of the target runs all of these tokens. The path with ✓ and a thick border"
+    " was accepted; the target then adds a token of its own. Probabilities and sources show under"
+    " the pointer."
+)
 LOAD_COLUMNS = (
     "Tokens/s of all: all tokens over the seconds from the first arrival to the last token, and the"
     " same over plain decoding's under the same load. Seconds: from a request's arrival to its"
@@ -38,14 +44,16 @@ LOAD_COLUMNS = (
 )
 
 
-def page(runs: Sequence[MeasuredRun]) -> str:
-    """The page of one or several runs, the first one first."""
+def page(runs: Sequence[MeasuredRun], sections: Sequence[ProtocolSection] = ()) -> str:
+    """The page of one or several runs, the first one first, and of sections behind them."""
     heads = [headline(measured) for measured in runs]
     body = [
         _run(measured, head, place)
         for place, (measured, head) in enumerate(zip(runs, heads, strict=True))
     ]
-    if len(runs) > 1:
+    body += [_section(each, place) for place, each in enumerate(sections, start=len(runs))]
+    heads += [each.headline for each in sections]
+    if len(heads) > 1:
         links = [
             f'<li><a href="#run-{place}">{escape(head)}</a></li>'
             for place, head in enumerate(heads)
@@ -119,18 +127,8 @@ def _proven(each: Summary) -> str:
 
 def _run(measured: MeasuredRun, head: str, place: int) -> str:
     run, records = measured.run, measured.records
-    known = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
-        for name, value in facts(run, records).items()
-    )
     kinds = temperatures(records)
-    begin = [
-        f'<section id="run-{place}"><h1>{escape(head)}</h1>',
-        (
-            f'<p class="soft">draftwood bench {escape(run.protocol)},'
-            f" {escape(measured.folder.name)}</p><dl>{known}</dl>"
-        ),
-    ]
+    begin = [_begin(head, place, run.protocol, measured.folder.name, facts(run, records))]
     if run.protocol in FIGURE_TABLES:
         shown = [_table(table) for table in tables(records, run)]
         shown += [f"<p>{escape(note)}.</p>" for note in notes(records, run)]
@@ -143,16 +141,36 @@ def _run(measured: MeasuredRun, head: str, place: int) -> str:
     ]
     for temperature in kinds:
         found = findings(measured, temperature)
-        shown = [
-            _figure(each, f"r{place}t{temperature:g}f{number}") for number, each in enumerate(found)
-        ]
-        parts.append(
-            f'<h2>Figures, T = {temperature:g}</h2><div class="figures">{"".join(shown)}</div>'
-            if shown
-            else ""
-        )
+        parts.append(_figures(f"Figures, T = {temperature:g}", found, f"r{place}t{temperature:g}"))
     parts += [_trees(measured), _all_tables(measured), _environment(measured), "</section>"]
     return "\n".join(parts)
+
+
+def _section(told: ProtocolSection, place: int) -> str:
+    return "\n".join(
+        (
+            _begin(told.headline, place, told.protocol, told.names, told.facts),
+            *map(_table, told.tables),
+            _figures("Figures", told.findings, f"r{place}"),
+            *(each.html() for each in told.galleries),
+            "</section>",
+        )
+    )
+
+
+def _begin(head: str, place: int, protocol: str, names: str, known: Mapping[str, str]) -> str:
+    listed = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in known.items()
+    )
+    return (
+        f'<section id="run-{place}"><h1>{escape(head)}</h1>\n<p class="soft">draftwood bench'
+        f" {escape(protocol)}, {escape(names)}</p><dl>{listed}</dl>"
+    )
+
+
+def _figures(title: str, found: Sequence[Finding], name: str) -> str:
+    shown = "".join(_figure(each, f"{name}f{number}") for number, each in enumerate(found))
+    return f'<h2>{escape(title)}</h2><div class="figures">{shown}</div>' if shown else ""
 
 
 def _figure(found: Finding, name: str) -> str:
@@ -176,36 +194,19 @@ def _cell(text: str) -> str:
 
 
 def _trees(measured: MeasuredRun) -> str:
-    """Draft trees to be chosen by method and step.
-
-    Without scripts all are shown one below the other.
-    """
+    """Draft trees to be chosen by method and step."""
     drawings = []
     for method, steps in measured.trees.items():
         best = max(steps, key=lambda step: len(step["path"]), default=None)
         for step in sorted(steps, key=lambda step: step["step"]):
-            marks = f'data-method="{escape(method)}" data-step="{escape(method)}-{step["step"]}"'
-            marks += f' data-label="{trees.count(step)}"' + (" data-best" if step is best else "")
             said = f"… {escape(step['context_tail'].translate(trees.VISIBLE))}"
             emitted = escape(step["emitted"].translate(trees.VISIBLE))
-            drawings.append(
-                f'<div class="drawing" {marks}><h3>{escape(method)}, {trees.count(step)}</h3>'
+            body = (
                 f'<p class="context soft">{said}</p>{trees.tree(step)}'
-                f'<p>Emitted: <span class="context">{emitted}</span></p></div>'
+                f'<p>Emitted: <span class="context">{emitted}</span></p>'
             )
-    if not drawings:
-        return ""
-    options = "".join(
-        f"<option>{escape(method)}</option>" for method, steps in measured.trees.items() if steps
-    )
-    return (
-        "<h2>Draft trees</h2><p>One forward pass of the target runs all of these tokens. The path"
-        " with ✓ and a thick border was accepted; the target then adds a token of its own."
-        " Probabilities and sources show under the pointer.</p>"
-        '<div class="trees"><p class="chooser" hidden><label>Method'
-        f" <select>{options}</select></label> "
-        f"<label>Step <select></select></label></p>{''.join(drawings)}</div>"
-    )
+            drawings.append(Drawing(method, trees.count(step), body, step is best))
+    return Gallery("Draft trees", TREES, drawings, ("Method", "Step")).html()
 
 
 def _all_tables(measured: MeasuredRun) -> str:

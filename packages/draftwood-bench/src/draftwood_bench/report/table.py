@@ -1,10 +1,14 @@
 """A table of a report, and how its cells are written."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from draftwood_bench.records.files import RunInfo
 from draftwood_bench.records.notes import HIDDEN
 from draftwood_bench.records.statistics import FEWEST_PASSES
+
+if TYPE_CHECKING:
+    from rich.table import Table as Drawn
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,19 @@ class Table:
         """The table without its title."""
         lines = [self.head, ("---",) * len(self.head), *self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+    def rich(self) -> "Drawn":
+        """The table for a terminal, without its title."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as Drawn
+        from rich.text import Text
+
+        table = Drawn(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for place, head in enumerate(self.head):
+            table.add_column(Text(head), justify="right" if place else "left")
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
 
 
 def marked(table: Table, run: RunInfo) -> Table:

@@ -87,6 +87,6 @@ def frontier(
         "model": {name: str(each) for name, each in asdict(names).items()},
     }
     records = Frontier(led, lm, rules, chosen.prompts, params, folder).run(settings)
-    output(200).print(table(records))
+    output(200).print(table(records).rich())
     if chosen.note:
         output().print(chosen.note, style="dim")

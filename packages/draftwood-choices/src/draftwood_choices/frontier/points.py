@@ -28,6 +28,7 @@ class AnswerRecord:
         follower_passes: of the follower.
         seconds: of both.
         text: the answer.
+        passages: its parts in order, each with its writer's name; empty in records of old runs.
     """
 
     point: str
@@ -42,6 +43,7 @@ class AnswerRecord:
     follower_passes: int
     seconds: float
     text: str
+    passages: Sequence[Sequence[str]] = ()
 
     @property
     def key(self) -> tuple[str, str]:

@@ -91,4 +91,5 @@ class Frontier:
             *(point, prompt.id, score["name"], score["value"], result.tokens),
             *(ahead.kept, ahead.dropped, ahead.caught_up + behind.caught_up),
             *(ahead.passes, behind.passes, round(ahead.seconds + behind.seconds, 6), result.text),
+            [(each.writer, each.text) for each in result.passages],
         )

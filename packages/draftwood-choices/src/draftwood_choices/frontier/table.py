@@ -1,16 +1,13 @@
 """A table of points: quality beside cost, with paired intervals."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from draftwood_bench.records.statistics import Estimate, difference
+from draftwood_bench.report.table import Table
 from draftwood_choices.collaboration.passages import LEADER
 from draftwood_choices.frontier.points import AnswerRecord
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 COLUMNS = (
     *("point", "prompts", "quality [95 %]", "less than the leader alone [95 %]", "leader's share"),
@@ -33,26 +30,31 @@ def compared(records: Sequence[AnswerRecord]) -> dict[str, tuple[Estimate, Estim
     return found
 
 
-def table(records: Sequence[AnswerRecord]) -> "Table":
+def table(records: Sequence[AnswerRecord]) -> Table:
     """One row for each point, means over prompts."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for title in COLUMNS:
-        made.add_column(title, justify="left" if title == "point" else "right")
+    rows = []
     for point, (mean, over) in compared(records).items():
         own = [each for each in records if each.point == point]
-        count = len(own)
         tokens = sum(each.tokens for each in own)
-        led = sum(each.leader_tokens + each.leader_dropped for each in own)
-        made.add_row(
-            *(point, str(count), str(mean), str(over)),
-            f"{sum(each.leader_tokens for each in own) / max(1, tokens):.0%}",
-            f"{led / count:.1f}",
-            f"{sum(each.caught_up for each in own) / count:.1f}",
-            f"{sum(each.leader_passes for each in own) / count:.1f}",
-            f"{sum(each.follower_passes for each in own) / count:.1f}",
-            f"{sum(each.seconds for each in own) / count:.2f}",
+        rows.append(
+            (
+                *(point, str(len(own)), str(mean), str(over)),
+                f"{sum(each.leader_tokens for each in own) / max(1, tokens):.0%}",
+                f"{mean_of(own, leader_written):.1f}",
+                f"{mean_of(own, lambda each: each.caught_up):.1f}",
+                f"{mean_of(own, lambda each: each.leader_passes):.1f}",
+                f"{mean_of(own, lambda each: each.follower_passes):.1f}",
+                f"{mean_of(own, lambda each: each.seconds):.2f}",
+            )
         )
-    return made
+    return Table("quality and cost of each point", COLUMNS, tuple(rows))
+
+
+def leader_written(record: AnswerRecord) -> int:
+    """Tokens that the leader wrote, those for nothing among them."""
+    return record.leader_tokens + record.leader_dropped
+
+
+def mean_of(records: Sequence[AnswerRecord], cost: Callable[[AnswerRecord], float]) -> float:
+    """Mean of a cost over answers."""
+    return sum(map(cost, records)) / len(records)

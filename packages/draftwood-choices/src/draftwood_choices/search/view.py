@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 from draftwood.cli.terminal import notes
 from draftwood_choices.search.methods import Solution
-from draftwood_choices.search.proposals import Proposal, Spent
+from draftwood_choices.search.nodes import SearchNode, nodes_of, short
+from draftwood_choices.search.proposals import Spent
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-SHOWN = 80
-"""Characters of an answer that are shown."""
 CHOSEN = "bold green"
 
 
@@ -30,7 +29,7 @@ def say_proposals(found: Solution, spent: Spent) -> None:
         judged = each.judgement
         score = "" if judged is None else "none" if judged.score is None else f"{judged.score:g}"
         note = "" if judged is None else judged.note
-        texts = (f"{place}", f"{each.value:.3g}", score, _short(each.step or each.text), note)
+        texts = (f"{place}", f"{each.value:.3g}", score, short(each.step or each.text), note)
         style = CHOSEN if each is found.best else ""
         table.add_row(*(Text(text) for text in texts), style=style)
     notes().print(table)
@@ -48,28 +47,15 @@ def draw_search(found: Solution) -> "Tree":
     """Draw what goes on from what; answers of the task itself stand at its root."""
     from rich.tree import Tree
 
-    path, step = set[int](), found.best
-    while step is not None:
-        path.add(id(step))
-        step = step.above
-    drawing = Tree("task", guide_style="dim")
-    branches = dict[int, "Tree"]()
-    for each in found.proposals:
-        if each.above is None and not each.text:
-            branches[id(each)] = drawing  # the task itself
-            continue
-        above = drawing if each.above is None else branches[id(each.above)]
-        branches[id(each)] = above.add(_label(each, id(each) in path))
+    drawing, nodes = Tree("task", guide_style="dim"), nodes_of(found)
+    branches: dict[int | None, Tree] = {None: drawing}
+    for place, each in enumerate(nodes):
+        branches[place] = branches[each.above].add(_label(each))
     return drawing
 
 
-def _label(step: Proposal, is_on_path: bool) -> "Text":
+def _label(node: SearchNode) -> "Text":
     from rich.text import Text
 
-    text = f"{_short(step.step or step.text)}{'  ✓' if is_on_path else ''}"
-    return Text.assemble((text, CHOSEN if is_on_path else ""), (f"  {step.value:.3g}", "dim"))
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
+    text = f"{node.line}{'  ✓' if node.is_chosen else ''}"
+    return Text.assemble((text, CHOSEN if node.is_chosen else ""), (f"  {node.figures}", "dim"))

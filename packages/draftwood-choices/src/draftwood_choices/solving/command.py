@@ -105,6 +105,6 @@ def solve(
         *(lm, ways, answers, rounds, checking, chosen.prompts, decoding, folder),
         head_for(lm, judge),
     )
-    output(200).print(table(solving.run(settings)))
+    output(200).print(table(solving.run(settings)).rich())
     if chosen.note:
         output().print(chosen.note, style="dim")

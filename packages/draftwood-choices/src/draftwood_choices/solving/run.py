@@ -1,7 +1,7 @@
 """Solve prompts by several ways to search; records are appended as they are made."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from draftwood_bench.run.quality import score
 from draftwood_choices.records import RecordFolder, asked_of
 from draftwood_choices.search.checkers import Checker, Judgement
 from draftwood_choices.search.methods import SearchMethod, SearchOptions, Solution
+from draftwood_choices.search.nodes import nodes_of
 from draftwood_choices.search.proposals import Proposer, proposal_of
 from draftwood_choices.search.value_head import ValueHead
 
@@ -37,6 +38,7 @@ class SolvedRecord:
         any_solved: 1 where one of those looked at is right, else 0.
         tokens, passes, judge_calls, seconds: see ``Spent``.
         text: the answer that was chosen.
+        nodes: of the search, fields of ``SearchNode``; empty in records of old runs.
     """
 
     point: str
@@ -49,6 +51,7 @@ class SolvedRecord:
     judge_calls: int
     seconds: float
     text: str
+    nodes: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -178,4 +181,5 @@ class Solving:
             *(sum(right) / len(right), max(right)),
             *(spent.tokens, spent.passes, spent.judge_calls, round(spent.seconds, 6)),
             found.best.text,
+            [asdict(each) for each in nodes_of(found)],
         )

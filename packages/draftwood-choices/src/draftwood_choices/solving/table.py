@@ -1,15 +1,12 @@
 """A table of ways to search: share solved beside cost, with paired intervals."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from draftwood_bench.records.statistics import Estimate, difference
+from draftwood_bench.report.table import Table
 from draftwood_choices.solving.run import PLAIN, SolvedRecord
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 COLUMNS = (
     *("point", "prompts", "solved [95 %]", "more than plain [95 %]", "mean right", "any right"),
@@ -29,24 +26,22 @@ def compared(records: Sequence[SolvedRecord]) -> dict[str, tuple[Estimate, Estim
     return found
 
 
-def table(records: Sequence[SolvedRecord]) -> "Table":
+def table(records: Sequence[SolvedRecord]) -> Table:
     """One row for each point, means over prompts."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for title in COLUMNS:
-        made.add_column(title, justify="left" if title == "point" else "right")
+    rows = []
     for point, (share, more) in compared(records).items():
         own = [each for each in records if each.point == point]
-        means = {
-            name: sum(getattr(each, name) for each in own) / len(own)
-            for name in ("mean_solved", "any_solved", "tokens", "passes", "judge_calls", "seconds")
-        }
-        made.add_row(
-            *(point, str(len(own)), str(share), str(more)),
-            *(f"{means[name]:.2f}" for name in ("mean_solved", "any_solved")),
-            *(f"{means[name]:.1f}" for name in ("tokens", "passes", "judge_calls")),
-            f"{means['seconds']:.2f}",
+        rows.append(
+            (
+                *(point, str(len(own)), str(share), str(more)),
+                *(f"{mean_of(own, name):.2f}" for name in ("mean_solved", "any_solved")),
+                *(f"{mean_of(own, name):.1f}" for name in ("tokens", "passes", "judge_calls")),
+                f"{mean_of(own, 'seconds'):.2f}",
+            )
         )
-    return made
+    return Table("share solved and cost of each point", COLUMNS, tuple(rows))
+
+
+def mean_of(records: Sequence[SolvedRecord], name: str) -> float:
+    """Mean of a field over answers."""
+    return sum(getattr(each, name) for each in records) / len(records)
