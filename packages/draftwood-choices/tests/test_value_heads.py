@@ -12,8 +12,10 @@ import pytest
 import draftwood
 from command import refused, run
 from draftwood.arrays import as_floats
+from draftwood_choices.search import breadth_first
 from draftwood_choices.search.lite_search import LiteSearch
-from draftwood_choices.search.proposals import Proposer
+from draftwood_choices.search.methods import SearchOptions
+from draftwood_choices.search.proposals import Proposal, Proposer
 from draftwood_choices.search.value_head import (
     FILE,
     ValueHead,
@@ -131,11 +133,35 @@ def test_lite_search_goes_on_from_the_step_of_the_greatest_value(
     proposer = Proposer(lm, None, options, head=head)
     search = LiteSearch(proposer, "ab", 4, 3)
     found = search.search()
-    valued = [each for each in search.tree[1:] if each.is_whole or each.step.strip()]
+    valued = [each for each in search.tree.steps[1:] if each.is_whole or each.step.strip()]
     assert proposer.spent.judge_calls == len(valued)
     for each in valued:
         assert each.value == pytest.approx(proposer.valued("ab", [each])[0], abs=1e-6)
-    whole = [each for each in search.tree if each.is_whole]
+    whole = [each for each in search.tree.steps if each.is_whole]
+    assert found.best.value == max(each.value for each in whole)
+
+
+def test_breadth_first_goes_on_from_the_best_of_each_level(
+    lm: draftwood.LanguageModel, seen: list[list[Example]]
+) -> None:
+    head = trained(seen, lm, read_layers(lm.model))
+    options = {"temperature": 50.0, "max_new_tokens": 90, "seed": 5}
+    proposer = Proposer(lm, None, options, head=head)
+    found = breadth_first.search(proposer, "ab", SearchOptions(10))
+    by_depth: dict[int, list[Proposal]] = {}
+    for each in found.proposals:
+        by_depth.setdefault(each.depth, []).append(each)
+    assert all(len(level) <= 10 for level in by_depth.values())
+    for depth in range(2, max(by_depth) + 1):
+        going = {id(each.above) for each in by_depth[depth]}
+        assert len(going) <= breadth_first.KEPT
+        chosen = [each for each in by_depth[depth - 1] if id(each) in going]
+        left = [each for each in by_depth[depth - 1] if id(each) not in going and not each.is_whole]
+        if left:
+            assert min(x.value for x in chosen) >= max(x.value for x in left)
+    assert max(by_depth) > 1  # or nothing went on
+    assert found.best.is_whole
+    whole = [each for each in found.proposals if each.is_whole]
     assert found.best.value == max(each.value for each in whole)
 
 

@@ -65,7 +65,47 @@ class LiteSearch:
     """
 
     def __init__(self, proposer: Proposer, prompt: Any, most: int, expansions: int) -> None:
-        self.proposer, self.most, self.expansions = proposer, most, expansions
+        self.tree, self.most, self.expansions = StepTree(proposer, prompt), most, expansions
+
+    def search(self) -> Solution:
+        greedy = self._greedy()
+        hat, enough = greedy.value, max(ENOUGH, greedy.value - 0.01)
+        self.tree.root.value = hat
+        expanded, leaves = set[int](), list[Proposal]()
+        while len(expanded) < self.expansions and len(leaves) < LEAVES:
+            open_steps = [
+                each for each in self.tree.steps if not each.is_whole and id(each) not in expanded
+            ]
+            if greedy.value > ENOUGH or not open_steps or any(x.value > enough for x in leaves):
+                break
+            step = max(open_steps, key=lambda each: each.value)
+            expanded.add(id(step))
+            count = children(step.value, hat, max(step.depth, 1), self.most)
+            found = self.tree.children(step, count)
+            leaves += [each for each in found if each.is_whole]
+        best = max([greedy, *leaves], key=lambda each: each.value)
+        told = {"expansions": len(expanded), "greedy_value": hat, "steps": len(self.tree.steps) - 1}
+        return Solution(best, self.tree.steps, told)
+
+    def _greedy(self) -> Proposal:
+        """The greedy answer, whose steps join the tree."""
+        step = self.tree.root
+        while not step.is_whole and step.depth < GREEDY_STEPS:
+            (step,) = self.tree.children(step, 1, temperature=0.0)
+        step.is_whole = True
+        return step
+
+
+class StepTree:
+    """A tree of steps, lines of answers to one task, and their values.
+
+    Attributes:
+        proposer: writes and values steps.
+        steps: all that were looked at, the task itself first.
+    """
+
+    def __init__(self, proposer: Proposer, prompt: Any) -> None:
+        self.proposer = proposer
         raw = bool(proposer.options.get("raw"))
         self.task, self.prompt = prompt, proposer.lm.encode(prompt, raw)
         self.length: int = proposer.options.get("max_new_tokens", 128)
@@ -74,37 +114,14 @@ class LiteSearch:
             self.values = lambda steps: proposer.valued(self.task, steps)
         elif proposer.checker is not None:
             self.values = lambda steps: [self._score(each) for each in steps]
-        self.tree = [Proposal("", is_whole=False)]
+        self.steps = [Proposal("", is_whole=False)]
 
-    def search(self) -> Solution:
-        greedy = self._greedy()
-        hat, enough = greedy.value, max(ENOUGH, greedy.value - 0.01)
-        self.tree[0].value = hat
-        expanded, leaves = set[int](), list[Proposal]()
-        while len(expanded) < self.expansions and len(leaves) < LEAVES:
-            open_steps = [
-                each for each in self.tree if not each.is_whole and id(each) not in expanded
-            ]
-            if greedy.value > ENOUGH or not open_steps or any(x.value > enough for x in leaves):
-                break
-            step = max(open_steps, key=lambda each: each.value)
-            expanded.add(id(step))
-            count = children(step.value, hat, max(step.depth, 1), self.most)
-            found = self._steps(step, count)
-            leaves += [each for each in found if each.is_whole]
-        best = max([greedy, *leaves], key=lambda each: each.value)
-        told = {"expansions": len(expanded), "greedy_value": hat, "steps": len(self.tree) - 1}
-        return Solution(best, self.tree, told)
+    @property
+    def root(self) -> Proposal:
+        """The task itself."""
+        return self.steps[0]
 
-    def _greedy(self) -> Proposal:
-        """The greedy answer, whose steps join the tree."""
-        step = self.tree[0]
-        while not step.is_whole and step.depth < GREEDY_STEPS:
-            (step,) = self._steps(step, 1, temperature=0.0)
-        step.is_whole = True
-        return step
-
-    def _steps(self, above: Proposal, count: int, **options: Any) -> list[Proposal]:
+    def children(self, above: Proposal, count: int, **options: Any) -> list[Proposal]:
         """Children of a step, each text once, which join the tree."""
         lm, found = self.proposer.lm, dict[str, Proposal]()
         left = self.length - len(above.token_ids)
@@ -126,7 +143,7 @@ class LiteSearch:
                 step.value = above.value
                 found[step.text] = step
         steps = list(found.values())
-        self.tree += steps
+        self.steps += steps
         if told := [each for each in steps if each.is_whole or each.step.strip()]:
             for each, value in zip(told, self.values(told), strict=True):
                 each.value = value

@@ -115,6 +115,12 @@ METHODS = {
             rounds=100,
         ),
         SearchMethod(
+            "breadth-first",
+            "a tree of steps, N a level, of which the five of the greatest value go on",
+            "Yao et al. 2023, arXiv:2305.10601",
+            takes_head=True,
+        ),
+        SearchMethod(
             "thought-tree",
             "a tree of sub-questions; the answer has words of question and evidence alone",
             "Bi et al. 2024, arXiv:2407.03687",
