@@ -123,7 +123,7 @@ class RemoteWriter:
                 if line.startswith(b"data:"):
                     chunk = json.loads(data)
                     if "error" in chunk:
-                        raise ValueError(_message(chunk))
+                        raise ValueError(_message(chunk, "an error"))
                     yield chunk
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -136,7 +136,7 @@ class RemoteWriter:
         response = connection.getresponse()
         if response.status != http.client.OK:
             told = response.read(1 << 16)
-            raise ValueError(f"status {response.status}, {_message(told)}")
+            raise ValueError(f"status {response.status}, {_message(told, response.reason)}")
         return response
 
     def _first_model(self) -> str:
@@ -181,14 +181,14 @@ class _Billed:
         return max(0, whole - counted), whole
 
 
-def _message(told: Any) -> str:
-    """Read the message of a server's error."""
+def _message(told: Any, reason: str) -> str:
+    """Read the message of a server's error; a page of text in its place tells the reason alone."""
     try:
         found = json.loads(told) if isinstance(told, bytes) else told
         error = found["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:SAID]
     except (ValueError, LookupError, TypeError):
-        return str(told)[:SAID]
+        return reason
 
 
 def _said(error: Exception) -> str:
