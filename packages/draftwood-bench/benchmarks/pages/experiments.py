@@ -14,8 +14,6 @@ from benchmarks.training import drafters, frames, growth, speed
 from draftwood_bench.report.table import Table
 
 Row = Mapping[str, str]
-WIDTHS = ("no sharing, width 3", "no sharing, width 4")
-KEPT_TREES = ("whole tree", "after 25, chance 0.001", "after 25, as many at random", "32 nodes")
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
         Choice(
             "Acceptance",
             ("exit after layer", "no map", "map of shuffled pairs", "fitted map"),
-            heading="Acceptance of one draft token from an early exit, greedy",
+            has("exit after layer", "5 ", "15", "25"),
+            "Acceptance of one draft token from an early exit, greedy",
         ),
         Choice("Tokens for as many layers", ("drafts", "drafting 1"), has("drafts", "best", "DEL")),
     ),
@@ -65,28 +64,12 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
     "memory": (
         Choice("Tokens per pass", ("category", "auto", "memory", "memory adds", "shuffled adds")),
         Choice("A file", ("after an edit", "drafts", "tokens per pass", "speed over plain")),
-        Choice(
-            "Draft tokens kept",
-            ("drafts", "kept", "over the longest match"),
-            has("nodes at most", "8"),
-            "Draft tokens kept per pass, in trees of 8 nodes at most",
-        ),
     ),
     "merged": (
-        Choice(
-            "Stories: nodes that end alike",
-            ("levels x width", "sharing", "over no sharing", "rows over no sharing"),
-            has("sharing", "newest 1", "unrelated nodes, 24", *WIDTHS),
-        ),
         Choice(
             "Stories: speed by price",
             ("length", "speed", "over the best fixed length, likewise"),
             has("length", "always 3", "until by"),
-        ),
-        Choice(
-            "Stories: n-gram",
-            ("draft tokens", "draft passes per pass", "over nothing"),
-            has("below the draft model", "tables"),
         ),
         Choice("Six draft tokens", ("texts", "drafts", "tokens per pass", "merged over it")),
     ),
@@ -98,7 +81,7 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
             has(
                 "drafts",
                 *("chain of 3", "chain of 6", "best first, 6 nodes, 3", "rsd-c (2, 1, 1)"),
-                *("best first, 12 nodes, 6", "rsd-s, 3 beams", "recycling, 6"),
+                "rsd-s, 3 beams",
             ),
         ),
     ),

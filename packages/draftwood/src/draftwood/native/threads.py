@@ -17,6 +17,7 @@ from draftwood.native.library import available, library
 MOST = 256  # as many as the library takes
 VARIABLE = "OMP_NUM_THREADS"
 """Variable of the environment that tells the number of threads, to PyTorch and others too."""
+ROOT = Path("/")
 
 _own = threading.local()  # of threads whose calls go on beside those of others
 _in_force: list[int] = []  # of the others, one for each thing that goes on beside them
@@ -86,7 +87,7 @@ def imported_torch() -> Any:
 
 def _of_environment() -> int:
     told = os.environ.get(VARIABLE, "").partition(",")[0].strip()
-    return int(told) if told.isdecimal() and int(told) else cores_apart(Path("/"))
+    return int(told) if told.isdecimal() and int(told) else cores_apart(ROOT)
 
 
 @functools.cache
@@ -179,7 +180,7 @@ def cpus() -> int:
 @functools.cache
 def of_quota() -> int:
     """Threads that the CPU quota of this process's container keeps busy; read once."""
-    limit = quota(Path("/"))
+    limit = quota(ROOT)
     return MOST if math.isinf(limit) else math.ceil(limit)
 
 
