@@ -96,7 +96,11 @@ class TextSession(TableSession):
     """One sequence on a TextModel."""
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self,
+        tokens: Sequence[int],
+        keep: Keep = "all",
+        hidden: Sequence[int] = (),
+        embeddings: Any = None,
     ) -> ModelOutput:
         first = len(self.tokens) + 1
         self.tokens, self.run = [*self.tokens, *tokens], []

@@ -5,6 +5,7 @@ moves.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,11 @@ class SlowSession:
     closed: bool = False
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self,
+        tokens: Sequence[int],
+        keep: Keep = "all",
+        hidden: Sequence[int] = (),
+        embeddings: Any = None,
     ) -> ModelOutput:
         if self.model.broken:
             raise RuntimeError("no such kernel")

@@ -81,7 +81,11 @@ class PreparedSession:
         self.model, self.length = model, 0
 
     def extend(
-        self, tokens: Sequence[int], keep: str = "all", hidden: Sequence[int] = ()
+        self,
+        tokens: Sequence[int],
+        keep: str = "all",
+        hidden: Sequence[int] = (),
+        embeddings: Any = None,
     ) -> ModelOutput:
         since = time.perf_counter()
         self.length += len(tokens)

@@ -32,7 +32,11 @@ class LeanEmbeddingsAndHead:
 
     def stream(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows hidden"]:
         """Embed tokens as the first layer reads them, in float32."""
-        embedded, scale = self._embedded(tokens), self.decoder.scales.inputs
+        return self.stream_of(self._embedded(tokens))
+
+    def stream_of(self, embedded: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        """Bring embedded tokens, or vectors in their place, to what the first layer reads."""
+        scale = self.decoder.scales.inputs
         return (embedded if scale == 1.0 else embedded * scale).float()
 
     def normed(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:

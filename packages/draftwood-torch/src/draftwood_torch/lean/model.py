@@ -91,7 +91,8 @@ class LeanModel(DecoderModel[CachePool]):
         """The forward pass played back; None for what is not recorded."""
         if self.graphs is None or len(parts) > 1 or len(parts[0].tree_positions) > MOST_ROWS:
             return None
-        if parts[0].stream is not None or parts[0].layers.window is not None:
+        given = (parts[0].stream, parts[0].embeddings, parts[0].layers.window)
+        if any(each is not None for each in given):
             return None
         return self.graphs.run(self, self._decode, parts[0], hidden)
 
@@ -108,6 +109,8 @@ class LeanModel(DecoderModel[CachePool]):
         if parts[0].layers.start:
             stopped = [part.stream for part in parts]
             stream = torch.cat([states for states in stopped if states is not None])
+        elif parts[0].embeddings is not None:  # a prompt, which is run by itself
+            stream = self.embeddings_and_head.stream_of(parts[0].embeddings.to(self.device))
         return self._decode(tokens, positions, attend, parts[0].layers, hidden, stream)
 
     def _decode(

@@ -23,6 +23,8 @@ class TensorInput(SequenceInput[Tensor]):
         given: dict[str, Any] = {each.name: getattr(part, each.name) for each in fields(part)}
         arrays = ("tokens", "positions", "sees", "tree_positions")
         given |= {name: as_tensor(given[name]) for name in arrays}
+        if part.embeddings is not None:
+            given["embeddings"] = as_tensor(part.embeddings)
         return cls(**given)
 
     def within(self, window: int | None) -> Bool[Tensor, "nodes width"]:
@@ -47,12 +49,14 @@ class TensorInput(SequenceInput[Tensor]):
         )
         sees = functional.pad(torch.cat([self.sees, self.sees[-1:].expand(rows, -1)]), (0, rows))
         place = replace(self.place, count=self.place.count + rows)
-        stream = self.stream
-        if stream is not None:
-            stream = torch.cat([stream, stream[-1:].expand(rows, -1)])
+        stream, embeddings = (
+            None if each is None else torch.cat([each, each[-1:].expand(rows, -1)])
+            for each in (self.stream, self.embeddings)
+        )
         return replace(
             self,
             stream=stream,
+            embeddings=embeddings,
             tokens=tokens,
             positions=positions,
             place=place,

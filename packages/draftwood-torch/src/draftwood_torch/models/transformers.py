@@ -52,6 +52,8 @@ class TransformersModel(CachedModel[CachePool]):
         abilities: set[Ability] = {"hidden", "fork"}
         abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
         abilities |= {"embeddings_and_head"} if final_norm(hf_model) else set()
+        takes = inspect.signature(hf_model.forward).parameters
+        abilities |= {"embeddings"} if "inputs_embeds" in takes else set()
         attentions = attention_windows(hf_model)
         abilities |= {"window", "cache"} if set(attentions.values()) == {None} else set()
         config = hf_model.config.get_text_config()
@@ -60,9 +62,7 @@ class TransformersModel(CachedModel[CachePool]):
         self.hf_model = hf_model
         self.network = hf_model
         self.attentions = attentions
-        self.takes_logits_to_keep = (
-            "logits_to_keep" in inspect.signature(hf_model.forward).parameters
-        )
+        self.takes_logits_to_keep = "logits_to_keep" in takes
         self._smaller: dict[frozenset[int], PreTrainedModel] = {}
         self._parts: dict[frozenset[int], tuple[PreTrainedModel, dict[int, GoingOn]]] = {}
         # running states follow the order of a tree, not places
@@ -142,8 +142,12 @@ class TransformersModel(CachedModel[CachePool]):
             _padded(rows).to(self.device, non_blocking=True)
             for rows in ([part.tokens for part in parts], [part.positions for part in parts])
         )
+        vectors = parts[0].embeddings  # of a prompt, which is run by itself
+        given: dict[str, Tensor] = {"input_ids": tokens}
+        if vectors is not None:
+            given = {"inputs_embeds": vectors[None].to(self.device, self.pool.dtype)}
         out = model(
-            input_ids=tokens,
+            **given,
             position_ids=positions,
             attention_mask=self._masks(parts, cache.width),
             use_cache=True,

@@ -54,8 +54,9 @@ class HybridModel(TransformersModel):
         pool = RecurrentPool(shapes, recurrences, hf_model.dtype, hf_model.device)
         super().__init__(hf_model, pool)
         # which layers and places a pass leaves out would have to be known to the states, and some
-        # heads read multipliers of the model around them
+        # heads read multipliers of the model around them; tokens taken back are run again
         self.abilities -= {"partial", "resume", "window", "cache", "embeddings_and_head"}
+        self.abilities -= {"embeddings"}
         self.abilities -= set() if has_hidden else {"hidden"}
         self.states = pool
         for layer, recurrence in zip(layers, recurrences, strict=True):

@@ -35,6 +35,7 @@ Ability = Literal[
     "window",
     "int4",
     "embeddings_and_head",
+    "embeddings",
     "fork",
     "cache",
     "beside",
@@ -187,9 +188,17 @@ class ModelSession(Protocol):
     def length(self) -> int: ...
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self,
+        tokens: Sequence[int],
+        keep: Keep = "all",
+        hidden: Sequence[int] = (),
+        embeddings: Any = None,
     ) -> ModelOutput:
-        """Append tokens for good; logits of all of them, of the last one or of none."""
+        """Append tokens for good; logits of all of them, of the last one or of none.
+
+        Args:
+            embeddings: vectors [rows hidden_size] in the place of tokens, see ``PromptInput``.
+        """
         ...
 
     def forward(self, tree: DraftTree, first: int = 0, hidden: Sequence[int] = ()) -> ModelOutput:
@@ -305,23 +314,35 @@ class ForwardInput(ModelInput):
 
 @dataclass(frozen=True, eq=False)
 class PromptInput(ModelInput):
-    """Tokens that are appended to the sequence for good.
+    """Tokens that are appended to the sequence for good, or vectors in their place.
+
+    A mixture of two tokens' embeddings, for instance: with ``rows =
+    model.embeddings_and_head.embed([3, 8])`` it is ``session.extend((), embeddings=0.7 * rows[:1] +
+    0.3 * rows[1:])``. Such a sequence has places that no token names, so neither its
+    prefix nor its text can be looked up by tokens.
 
     Attributes:
+        tokens: empty where vectors are given.
         keep: logits of all tokens, of the last one, or of none.
         hidden: layers whose hidden states are wanted.
+        embeddings: [rows hidden_size], an array or a tensor on the scale of
+            ``EmbeddingsAndHead.embed``; for models with the ability ``embeddings``. None takes the
+            tokens' own.
     """
 
     tokens: Sequence[int]
     keep: Keep = "last"
     hidden: tuple[int, ...] = ()
+    embeddings: Any = None
 
     @property
     def rows(self) -> int:
-        return len(self.tokens)
+        return len(self.tokens if self.embeddings is None else self.embeddings)
 
     def alone(self) -> ModelOutput:
-        return self.session.extend(self.tokens, self.keep, self.hidden)
+        if self.embeddings is None:
+            return self.session.extend(self.tokens, self.keep, self.hidden)
+        return self.session.extend(self.tokens, self.keep, self.hidden, self.embeddings)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ class SequenceInput(Generic[A]):
         is_prompt: whether the tokens are appended for good.
         stream: [nodes dim], with what nodes that stopped before go on; None where they begin.
         tree: that the nodes are of; None for prompts.
+        embeddings: [nodes dim], read in the place of the tokens' own, which then mean nothing.
     """
 
     tokens: A
@@ -44,6 +45,7 @@ class SequenceInput(Generic[A]):
     is_prompt: bool = False
     stream: A | None = None
     tree: DraftTree | None = None
+    embeddings: A | None = None
 
     @property
     def unread(self) -> range:
@@ -71,8 +73,10 @@ class PackedInput(SequenceInput[np.ndarray]):
         tokens: Sequence[int],
         keep: Keep,
         hidden: tuple[int, ...] = (),
+        embeddings: Any = None,
     ) -> "PackedInput":
-        """Tokens that are appended to the first ``start`` of a slot."""
+        """Tokens, or vectors, that are appended to the first ``start`` of a slot."""
+        tokens = tokens if embeddings is None else [0] * len(embeddings)
         positions = np.arange(start, start + len(tokens))
         return cls(
             tokens=np.array(tokens, np.int64),
@@ -84,6 +88,7 @@ class PackedInput(SequenceInput[np.ndarray]):
             keep=keep,
             hidden=hidden,
             is_prompt=True,
+            embeddings=embeddings,
         )
 
 

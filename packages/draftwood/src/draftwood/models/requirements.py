@@ -1,5 +1,6 @@
 """Look up what a model can do beyond its protocol; refuse what it cannot, and strange tokens."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,12 +29,14 @@ _DOING: dict[Ability, str] = {
     "window": "can read only a part of the prefix",
     "int4": "runs natively and keeps its weights in more than 4 bits",
     "embeddings_and_head": "gives its embedding and output head",
+    "embeddings": "reads vectors in the place of tokens",
     "fork": "can fork a session",
     "cache": "lets drafters read its keys and values, and keeps them as floats",
     "beside": "makes two passes over one text at the same time",
 }
 _OTHERWISE = "use another model or method"
 _CURES: dict[Ability, str] = {
+    "embeddings": "load it in one process, or use a model whose layers are all attention",
     "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
     " another method",
     "cache": "load it with a cache of floats, or use another model or method",
@@ -83,6 +86,18 @@ def require_ability(model: Model, ability: Ability, who: str) -> None:
         raise ValueError(
             f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
             f" {type(model).__name__} does not; {_CURES.get(ability, _OTHERWISE)}"
+        )
+
+
+def require_embeddings(model: Model, tokens: Sequence[int], embeddings: Any) -> None:
+    """Raise ValueError unless the model reads these vectors [rows hidden_size], without tokens."""
+    require_ability(model, "embeddings", "a pass over given vectors")
+    shape = tuple(embeddings.shape)
+    if len(shape) != 2 or not shape[0] or shape[1] != model.hidden_size or len(tokens):
+        raise ValueError(
+            f"embeddings are at least one vector of {model.hidden_size} numbers without tokens, got"
+            f" the shape {list(shape)} and {len(tokens)} tokens; take mixtures of what"
+            " embeddings_and_head.embed gives"
         )
 
 

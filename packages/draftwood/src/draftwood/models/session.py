@@ -21,6 +21,7 @@ from draftwood.models.model import (
     StepInput,
 )
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
+from draftwood.models.requirements import require_embeddings
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -63,16 +64,26 @@ class PooledSession(InProcess):
         return self._length
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self,
+        tokens: Sequence[int],
+        keep: Keep = "all",
+        hidden: Sequence[int] = (),
+        embeddings: Any = None,
     ) -> ModelOutput:
-        return forward(self.model, [PromptInput(self, tokens, keep, tuple(hidden))])[0]
+        given = PromptInput(self, tokens, keep, tuple(hidden), embeddings)
+        return forward(self.model, [given])[0]
 
-    def chunk(self, tokens: Sequence[int], keep: Keep, hidden: Sequence[int]) -> PackedInput:
-        """This sequence's share of a forward pass that appends tokens to it."""
+    def chunk(
+        self, tokens: Sequence[int], keep: Keep, hidden: Sequence[int], embeddings: Any = None
+    ) -> PackedInput:
+        """This sequence's share of a forward pass that appends tokens, or vectors, to it."""
         self._require_open("extend")
-        if len(tokens) == 0:
+        if embeddings is not None:
+            require_embeddings(self.model, tokens, embeddings)
+        elif len(tokens) == 0:
             raise ValueError("extend needs at least one token")
-        return PackedInput.of_prompt(self.slot, self.length, tokens, keep, tuple(hidden))
+        given = (tokens, keep, tuple(hidden), embeddings)
+        return PackedInput.of_prompt(self.slot, self.length, *given)
 
     def adopt(self, layers: Sequence[tuple[Any, Any]], length: int) -> None:
         """Become a sequence of ``length`` tokens that was computed elsewhere.
@@ -387,6 +398,6 @@ def _part_of(each: ModelInput) -> Packed:
     if isinstance(each, StepInput):
         return session.step(each)
     if isinstance(each, PromptInput):
-        return session.chunk(each.tokens, each.keep, each.hidden)
+        return session.chunk(each.tokens, each.keep, each.hidden, each.embeddings)
     assert isinstance(each, ForwardInput)
     return session.part(each.tree, each.first, each.layers, each.keep, each.hidden)

@@ -16,7 +16,12 @@ from draftwood.models.model import (
     ModelOutput,
     ModelSession,
 )
-from draftwood.models.requirements import NoEmbeddingsAndHead, require_ability, require_layers
+from draftwood.models.requirements import (
+    NoEmbeddingsAndHead,
+    require_ability,
+    require_embeddings,
+    require_layers,
+)
 from draftwood.tree import DraftTree
 
 
@@ -119,8 +124,14 @@ class TableSession:
         return len(self.tokens)
 
     def extend(
-        self, tokens: Sequence[int], keep: Keep = "all", hidden: Sequence[int] = ()
+        self,
+        tokens: Sequence[int],
+        keep: Keep = "all",
+        hidden: Sequence[int] = (),
+        embeddings: Any = None,
     ) -> ModelOutput:
+        if embeddings is not None:
+            require_embeddings(self.model, tokens, embeddings)
         if hidden:
             require_ability(self.model, "hidden", f"a pass that gives hidden states {list(hidden)}")
         if len(tokens) == 0:

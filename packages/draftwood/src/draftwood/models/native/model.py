@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int
 
-from draftwood.arrays import FloatType, address_of, rounded
+from draftwood.arrays import FloatType, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device
@@ -159,7 +159,8 @@ class NativeModel(DecoderModel[BlockPool]):
         return NativeEmbeddingsAndHead(self.weights, self.dtype, self._head)
 
     def group_key(self, part: Packed) -> object:
-        return part.layers  # rows do not touch each other's results
+        # rows do not touch each other's results, but begin alike
+        return part.layers, isinstance(part, PackedInput) and part.embeddings is not None
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
         if not all(0 <= layer <= self.layers for layer in hidden):
@@ -203,6 +204,9 @@ class NativeModel(DecoderModel[BlockPool]):
         places, tables = sequences(self.pool, parts)
         layers = parts[0].layers if parts else ALL_LAYERS
         stream = [part.stream for part in parts if part.stream is not None]
+        stream += [
+            self._stream_of(part.embeddings) for part in parts if part.embeddings is not None
+        ]
         stopped = np.concatenate(stream, dtype=np.float32) if stream else None
         run = structures.CForwardInput(
             sequences=places,
@@ -224,6 +228,10 @@ class NativeModel(DecoderModel[BlockPool]):
         )
         run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
         return run
+
+    def _stream_of(self, embeddings: Any) -> np.ndarray:
+        """Scale vectors in the place of embeddings to what enters the first layer [rows hidden]."""
+        return as_floats(as_array(embeddings)) * np.float32(self.scales.inputs)
 
     def stepper(
         self,
