@@ -155,7 +155,7 @@ class ModelSet:
     def _resources(self, known: Spec, measure: bool) -> dict[str, Later]:
         """All that there is for a method, by the field of ``Resources`` that it is."""
         files = self.files.items()
-        found = {field_of(need): Later(partial(self._source, opened)) for need, opened in files}
+        found = {field_of(need): Later(partial(self.source, opened)) for need, opened in files}
         found["head"] = Later(partial(self._head_for, known))
         found["curve"] = Later(partial(self.calibration.followed, measure))
         if self.drafts.model is not None:
@@ -167,7 +167,7 @@ class ModelSet:
             found["prior"] = Later(lambda: self.prior.table)
         return found
 
-    def _source(self, opened: Any) -> Any:
+    def source(self, opened: Any) -> Any:
         """Open what drafts from a file; raises ValueError for tokens of another tokenizer."""
         from draftwood.loading.vocabulary import vocabulary_digest
 

@@ -282,3 +282,22 @@ def test_a_datastore_is_copied_between_file_systems(
 
     monkeypatch.setattr("os.copy_file_range", refuse)
     assert read_index(path).index.largest == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_n_grams_are_counted_as_by_hand(seed: int) -> None:
+    kinds, texts = texts_of(seed)
+    index = TokenIndex.of(texts, kinds)
+    flat = [token for text in texts for token in (BREAK, *text)] + [BREAK]
+    chance = random.Random(seed)
+    for length in (0, 1, 1, 2, 2, 3, 3):
+        before = [chance.randrange(kinds) for _ in range(length)]
+        ends = [
+            place
+            for place in range(max(1, length), len(flat))
+            if flat[place - length : place] == before
+        ]
+        following = [flat[place] for place in ends]
+        places, counts = index.counts(before, range(kinds))
+        assert places == len(index.behind(before)) == len(ends)
+        assert counts.tolist() == [following.count(token) for token in range(kinds)]

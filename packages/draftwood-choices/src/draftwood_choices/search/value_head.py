@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.arrays import as_floats
+from draftwood.arrays import as_array
 from draftwood.heads.trained import TargetFingerprint
 from draftwood.models.model import Model, PrefixStore, PromptInput, chunks
 from draftwood.storage.atomic import write_file
@@ -135,7 +135,7 @@ def states_behind(
                 for place in running
             ]
             for place, output in zip(running, model.forward(asked), strict=True):
-                found[place].append(np.hstack([as_floats(output.hidden[each]) for each in layers]))
+                found[place].append(np.hstack([as_array(output.hidden[each]) for each in layers]))
             passes += 1
         if prefixes is not None:
             for text, (session, _) in zip(texts, known, strict=True):

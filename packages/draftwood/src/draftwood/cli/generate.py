@@ -13,9 +13,11 @@ from draftwood.cli.painter import writer
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.text_files import with_files
 from draftwood.cli.tree_view import say_tree
+from draftwood.methods.answers import answers_method
 from draftwood.sampling_params import sampling_params
 
 if TYPE_CHECKING:
+    from draftwood.methods.answers import AnswersMethod
     from draftwood.model_names import ModelNames
     from draftwood.stats import DraftingTime, Stats
     from draftwood.text.language_model import LanguageModel
@@ -76,10 +78,16 @@ def generate(
       draftwood generate "What does @main.py do?" --system "Answer in one sentence."
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
+      draftwood generate "The fox" --answers 3 --method distinct --temperature 1
       draftwood generate "Name a colour." --draft-model smollm2-135m-ctc
       draftwood generate "Hi." --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
+    decoding["exact"] = not inexact
+    if (together := answers_method(method)) is not None:
+        own = {"--tree": tree, "--overlap": overlap, "--show-tree": show_tree}
+        lm, result = _together(together, names, own, (prompt, file, system), answers, decoding)
+        return _print_answers(result, lm, None, as_json, show_stats)
     drafts = names.drafts
     if tree is not None:
         method = method or drafts.method
@@ -87,7 +95,6 @@ def generate(
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     names.require()
-    decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
     written = given_prompt(prompt, file)
     if system is not None and decoding["raw"]:
@@ -126,6 +133,32 @@ def generate(
     elif not as_json:
         say_summary(result.stats, result.method)
     lm.calibration.keep("draftwood generate")
+
+
+def _together(
+    method: "AnswersMethod",
+    names: "ModelNames",
+    own: dict[str, Any],
+    asked: tuple[str | None, str | None, str | None],
+    count: int,
+    decoding: dict[str, Any],
+) -> "tuple[LanguageModel, Generation]":
+    """Write all answers by a method of a package, in one text that holds the others.
+
+    Args:
+        own: options that drafting alone takes, with what they are.
+        asked: the prompt, the text of its file, and what the model is told before it.
+    """
+    spare = {options.option_of(need) for need in names.given - method.needs}
+    spare |= {name for name, given in {**own, "--tp": names.tp > 1}.items() if given}
+    method.require(not decoding["exact"], names.given, spare)
+    names.require()
+    params = sampling_params(None, decoding)
+    prompt, file, system = asked
+    written = given_prompt(prompt, file)
+    written = read_prompt() if written is None else written
+    lm = options.load(names, "plain", measure=False)
+    return lm, method.answer(lm, options.messages(lm, written, system), count, params)
 
 
 def given_prompt(prompt: str | None, file: str | None) -> str | None:

@@ -30,6 +30,9 @@ GROUP = "draftwood"
 COMMANDS = "draftwood.command_methods"
 """Entry points of packages whose commands have methods of their own: ``CommandMethod``s, a list."""
 
+ANSWERS = "draftwood.answers"
+"""Entry points of packages that name ``methods.answers.AnswersMethod``, one each, by its name."""
+
 FILE = "listings.json"
 
 Form = Literal["chain", "widths", "beams", "best"]
@@ -145,7 +148,7 @@ def of_package(package: str) -> tuple[list[Listing], list[TextRule | CommandMeth
     Raises:
         ValueError: where it brings none, or is not installed, with those that do.
     """
-    entries = [each for group in (GROUP, RULES, COMMANDS) for each in entry_points(group)]
+    entries = [each for group in (GROUP, RULES, COMMANDS, ANSWERS) for each in entry_points(group)]
     known = sorted({package_of(entry) for entry in entries})
     wanted = next((name for name in (package, f"draftwood-{package}") if name in known), None)
     if wanted is None:
@@ -158,6 +161,7 @@ def of_package(package: str) -> tuple[list[Listing], list[TextRule | CommandMeth
     rules: list[TextRule | CommandMethod] = [
         text_rule(entry.name) for entry in own if entry.group == RULES
     ]
+    rules += [entry.load() for entry in own if entry.group == ANSWERS]
     return listed, [*rules, *(one for e in own if e.group == COMMANDS for one in e.load())]
 
 

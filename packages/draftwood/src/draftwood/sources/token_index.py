@@ -73,6 +73,32 @@ class TokenIndex:
         """Tokens that there may be."""
         return len(self.starts) - 2
 
+    def behind(self, before: Sequence[int]) -> range:
+        """Find the rows of the places that stand behind these tokens, in their order."""
+        low, high = 0, self.tokens
+        for token in before:
+            low, high = (self.starts[token + 1] + self._ranks(token, low, high)).tolist()
+        return range(low, high)
+
+    def counts(self, before: Sequence[int], tokens: Sequence[int]) -> tuple[int, NDArray[np.int64]]:
+        """Count the places behind some tokens, and those of them that each of others follows.
+
+        Their quotients are an n-gram model's chances: of ``[7, 8, 7, 9]`` it is ``(2, [1, 1])``
+        before ``[7]`` for ``[8, 9]``.
+
+        Args:
+            before: fewer than ``DEEPEST`` tokens, the newest last.
+            tokens: to be counted, [tokens].
+        """
+        rows = self.behind(before)
+        ranks = [self._ranks(token, rows.start, rows.stop) for token in tokens]
+        return len(rows), np.array([each[1] - each[0] for each in ranks], np.int64)
+
+    def _ranks(self, token: int, low: int, high: int) -> NDArray[np.int64]:
+        """Count the rows before each of two that a token follows."""
+        own = self.rows[self.starts[token + 1] : self.starts[token + 2]]
+        return own.searchsorted(np.array([low, high], np.int32))
+
     @property
     def largest(self) -> int:
         """The largest token that stands in the texts."""
