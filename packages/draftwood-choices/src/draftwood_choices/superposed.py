@@ -13,6 +13,7 @@ from draftwood.engine import Options, run_all
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import Model, ModelOutput, ModelSession, PromptInput, extend_in_chunks
 from draftwood.models.requirements import require_ability
+from draftwood.native.rows import topk
 
 WEIGHTS = (0.01, 0.04, 0.15)
 """Weights of chances behind 1, 2 and 3 tokens, as published for n-grams to 4."""
@@ -194,7 +195,7 @@ class SuperposedTexts(KeepsCache):
     ) -> tuple[list[int], Float[np.ndarray, " tokens"]]:
         """Find the likeliest tokens, and their log-probabilities among each other, in nats."""
         count = min(len(logits), self.knobs.candidates * self.count)
-        tokens = np.argsort(-logits, kind="stable")[:count]
+        tokens = topk(logits[None], count)[0]
         scaled = logits[tokens].astype(np.float64) / self.knobs.temperature
         scaled -= scaled.max()
         return tokens.tolist(), scaled - np.log(np.exp(scaled).sum())
