@@ -144,8 +144,8 @@ def models() -> dict[str, tuple[Model, Any]]:
     torch_form = load_pretrained(MODEL, dtype="float32")
     native = load_model(MODEL)
     return {
-        "PyTorch float32": (LeanModel(torch_form.model), torch_form.tokenizer),
         f"native {native.dtype}": (native.model, native.tokenizer),
+        "PyTorch float32": (LeanModel(torch_form.model), torch_form.tokenizer),
     }
 
 
