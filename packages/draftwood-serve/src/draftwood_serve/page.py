@@ -1,4 +1,4 @@
-"""Page at `/`: a chat that shows its draft trees, and a race."""
+"""Pages: at `/` a chat that shows its draft trees, and a race; at `/complete` completions."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,9 +17,10 @@ from draftwood_serve.service import TextService
 
 FOLDER = Path(__file__).with_name("static")
 SCRIPT = "text/javascript; charset=utf-8"
-SCRIPTS = ("api", "examples", "markdown", "page", "race", "record", "store", "tree")
+SCRIPTS = ("api", "complete", "examples", "markdown", "page", "race", "record", "store", "tree")
 PAGE_FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
+    "/complete": ("complete.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.svg": ("page.svg", "image/svg+xml"),
     **{f"/{name}.js": (f"{name}.js", SCRIPT) for name in SCRIPTS},

@@ -55,8 +55,8 @@ export async function whole(body, signal) {
 }
 
 /** The answer as it is written; `take` hears each chunk. */
-export async function stream(body, signal, take) {
-  const response = await send("v1/chat/completions", question({ ...body, stream: true }, signal));
+export async function stream(body, signal, take, path = "v1/chat/completions") {
+  const response = await send(path, question({ ...body, stream: true }, signal));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
