@@ -25,11 +25,14 @@ from draftwood.engine import Sequence as Text
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.models.model import Model
+from draftwood.native.threads import threads
 from draftwood.sampling import Sampling
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.data_sets import DataFile
 from draftwood.verifiers import Match
+from draftwood_bench.records.machine import processor
 from draftwood_bench.records.statistics import difference
+from draftwood_bench.run.describe import commit
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.superposed import SuperposedTexts, Superposition
 from draftwood_torch.lean.model import LeanModel
@@ -166,6 +169,7 @@ def measure(folder: Path, limit: int) -> list[dict[str, Any]]:
     """Write all answers that a stopped run left, and the whole record."""
     path = folder / "superposed.jsonl"
     known = {(each["form"], each["way"], each["prompt"]) for each in json_lines.read(path)}
+    facts = {"commit": commit(), "processor": processor(), "threads": threads()}
     index = None
     for form, (model, tokenizer) in models().items():
         if index is None:
@@ -184,7 +188,7 @@ def measure(folder: Path, limit: int) -> list[dict[str, Any]]:
                 seconds = time.perf_counter() - since
                 told = {"form": form, "way": name, "prompt": number, "seconds": seconds}
                 told |= {"passes": made.passes, "rows": made.rows, "texts": made.texts}
-                json_lines.append(path, told | looked_at(model, prompt, made))
+                json_lines.append(path, told | looked_at(model, prompt, made) | facts)
     return json_lines.read(path)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from draftwood.methods import answers
 from draftwood.methods.answers import AnswersMethod, answers_method
+from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Stats
 from draftwood.text.stream import Generation
 
@@ -40,8 +41,12 @@ def test_a_package_brings_one_by_its_name_and_no_other_is_imported(
 
 
 def test_one_generation_holds_all_answers() -> None:
-    made = COUNTED.answer("lm", "a", 3, None)
+    made = COUNTED.answer("lm", "a", 3, SamplingParams())
     assert [each.text for each in made.answers] == ["a 0", "a 1", "a 2"]
+    lossy = method(promise="trades quality")
+    with pytest.raises(ValueError, match="--inexact allows that"):
+        lossy.answer("lm", "a", 3, SamplingParams())
+    assert len(lossy.answer("lm", "a", 3, SamplingParams(exact=False)).answers) == 3
 
 
 def test_it_refuses_what_does_not_go_with_it() -> None:

@@ -52,7 +52,12 @@ class AnswersMethod(CommandMethod):
             raise ValueError(f"method {self.name!r} drafts nothing; leave {min(others)} out")
 
     def answer(self, lm: Any, prompt: Any, count: int, params: Any) -> Any:
-        """Write a ``Generation`` that holds them all."""
+        """Write a ``Generation`` that holds them all.
+
+        Args:
+            params: ``SamplingParams``; ``exact`` refuses a method that trades quality.
+        """
+        self.require(not params.exact, self.needs, ())
         first, *others = self.write(lm, prompt, count, params)
         return replace(first, others=tuple(others))
 
