@@ -82,7 +82,7 @@ def bodies(page: Page) -> list[dict[str, Any]]:
 
     def hear(request: Request) -> None:
         if request.url.endswith("/v1/completions"):
-            found.append(request.post_data_json)
+            found.append(request.post_data_json or {})
 
     page.on("request", hear)
     return found
