@@ -1,5 +1,7 @@
 """Prompts: the shipped set, files of every form, data sets, and what is wrong with a line."""
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,23 @@ def test_no_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"spec_bench/question.jsonl is not in \$DRAFT"):
         load_prompts("spec-bench")
+
+
+def test_the_last_word_of_a_passage_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path))
+    (tmp_path / "lambada").mkdir()
+    passages = ["It was Anna", 'She said: "Hers', "my\nmother-in-law", "so he couldn't"]
+    with gzip.open(tmp_path / DATA_SETS["lambada"].file, "wt") as file:
+        file.writelines(json.dumps({"text": each}) + "\n" for each in passages)
+    found = [(each.turns[0], each.next_word) for each in load_prompts("lambada").prompts]
+    split = [("It was", "Anna"), ('She said: "', "Hers"), ("my", "mother-in-law")]
+    assert found == [*split, ("so he", "couldn't")]
+    with gzip.open(tmp_path / DATA_SETS["lambada"].file, "wt") as file:
+        file.write(json.dumps({"text": "What?"}))
+    with pytest.raises(ValueError, match="does not end with a word"):
+        load_prompts("lambada")
 
 
 def test_data_sets_can_be_read(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

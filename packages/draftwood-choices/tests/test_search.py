@@ -20,7 +20,8 @@ from draftwood_choices.search.lite_search import CHILDREN, children
 from draftwood_choices.search.methods import METHODS, SearchOptions
 from draftwood_choices.search.plan_tree import plan_of
 from draftwood_choices.search.proposals import Proposer, final_answer
-from draftwood_choices.search.thought_tree import bank_grammar, unlike
+from draftwood_choices.search.thought_tree import unlike
+from draftwood_choices.search.word_bank import bank_grammar
 
 SHORT = ("--max-new-tokens", "12", "--seed", "1")
 
@@ -182,7 +183,7 @@ def test_plans_with_unknown_actions_are_left_out() -> None:
     assert none.best.text == ""
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS} - {"thought-tree"}))
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"thought-tree", "answer-mask"}))
 def test_every_method_answers_and_tells_what_it_took(target: str, method: str) -> None:
     count = "1" if method == "plan-tree" else "3"  # votes need a model that ends its texts
     asked = ("solve", "hello", "--model", target, "--method", method, "--answers", count, *SHORT)
@@ -239,6 +240,21 @@ def test_bad_input_is_refused(target: str) -> None:
     assert "--final is no regular" in refused("solve", "hi", *model, "--final", "(")
     assert "Missing argument" in refused("solve", *model)
     assert "no stop string" in refused("solve", "hi", *model, "--method", "distinct", "--stop", "a")
+
+
+@pytest.mark.model
+def test_a_masked_answer_has_words_of_the_task_alone() -> None:
+    task = "The fox went home. The fox ate soup, and then it slept. The next day the"
+    command = ("--model", "smollm2-135m", "--raw", "--max-new-tokens", "12", "--json")
+    made = run("solve", task, "--method", "answer-mask", *command)
+    assert made.exit_code == 0, made.output
+    found = json.loads(made.stdout)["text"]
+    free = json.loads(run("generate", task, "--temperature", "0", *command).stdout)["text"]
+    known = set(re.findall(r"\w+", task))
+    *whole, _ = re.findall(r"\w+", found)  # the last word may be cut
+    assert len(whole) >= 3
+    assert {*whole} <= known
+    assert not {*re.findall(r"\w+", free)[:-1]} <= known  # the control
 
 
 @pytest.mark.model

@@ -47,6 +47,7 @@ class Prompt:
         instructions: that a right answer follows.
         first_tokens: not a question but the beginning of a text, cut to so many tokens and
             continued as it is.
+        next_word: with which the beginning of a text goes on, that is continued as it is.
     """
 
     id: str
@@ -57,6 +58,12 @@ class Prompt:
     answer: str | None = None
     instructions: tuple[Instruction, ...] = ()
     first_tokens: int | None = None
+    next_word: str | None = None
+
+    @property
+    def is_beginning(self) -> bool:
+        """True for the beginning of a text, which is continued without a chat template."""
+        return self.first_tokens is not None or self.next_word is not None
 
     def messages(self, answers: Sequence[str]) -> list[Message]:
         """The conversation up to the turn after these answers."""
@@ -215,10 +222,12 @@ def _from_json(line: str, place: str, number: str) -> Prompt:
         fields.get("id", fields.get("question_id", number)),
         fields.get("category", "all"),
     )
-    reference, answer = (
-        None if fields.get(n) is None else str(fields[n]) for n in ("reference", "answer")
+    reference, answer, word = (
+        None if fields.get(n) is None else str(fields[n])
+        for n in ("reference", "answer", "next_word")
     )
-    return Prompt(str(id), str(category), tuple(turns), before, reference, answer)
+    found = Prompt(str(id), str(category), tuple(turns), before, reference, answer)
+    return replace(found, next_word=word)
 
 
 def _conversation(fields: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], list[str]]:
@@ -311,6 +320,15 @@ def _ifeval(path: Path) -> Iterator[Prompt]:
         yield Prompt(f"ifeval-{row['key']}", "instructions", (row["prompt"],), instructions=told)
 
 
+def _lambada(path: Path) -> Iterator[Prompt]:
+    """Passages without their last word, which can be told from the whole passage alone."""
+    for number, row in enumerate(DataFile(path).rows()):
+        parts = re.fullmatch(r"(.*?)\s?(\w[\w'\u2019-]*)", row["text"], re.DOTALL)
+        if parts is None:
+            raise ValueError(f"{path}:{number + 1}: the passage does not end with a word")
+        yield Prompt(f"lambada-{number}", "last word", (parts[1],), next_word=parts[2])
+
+
 def _stories(path: Path) -> Iterator[Prompt]:
     """Beginnings of stories, all of one length in tokens, in a fixed random order."""
     stories = [
@@ -339,6 +357,11 @@ DATA_SETS = {
     "mbpp": DataSet("mbpp/mbpp.jsonl", _mbpp, "tasks of MBPP with their first test"),
     "ifeval": DataSet(
         "ifeval/ifeval.jsonl", _ifeval, "prompts of IFEval, whose instructions a program checks"
+    ),
+    "lambada": DataSet(
+        "lambada/lambada_test.jsonl.gz",
+        _lambada,
+        "passages of LAMBADA, whose last word is asked for, continued without a chat template",
     ),
     "stories": DataSet(
         "tinystories_sample/tiny_stories.txt",

@@ -13,11 +13,11 @@ def quality(
 ) -> dict | None:
     """The score that a prompt allows.
 
-    Its number, its instructions, its reference (BLEU of translations, ROUGE-L of all else), else
-    how likely the model itself finds the answer.
+    Its number, its next word, its instructions, its reference (BLEU of translations, ROUGE-L of
+    all else), else how likely the model itself finds the answer.
 
     Args:
-        prompt: with its number, instructions or reference, where it has any.
+        prompt: with its number, word, instructions or reference, where it has any.
         text: the answer.
         model: the target.
         tokens: of the prompt.
@@ -34,9 +34,12 @@ def quality(
 
 
 def score(prompt: Prompt, text: str) -> dict | None:
-    """Compare an answer with the prompt's number, instructions or reference; None without any."""
+    """Compare an answer with the prompt's number, word, instructions or reference; None without."""
     if prompt.answer is not None:
         return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
+    if prompt.next_word is not None:
+        right = first_word(text).casefold() == prompt.next_word.casefold()
+        return {"name": "right word", "value": float(right)}
     if prompt.instructions:
         followed = follows(prompt, text)
         return {"name": "instructions followed", "value": float(all(followed))}
@@ -50,6 +53,12 @@ def last_number(text: str) -> float | None:
     """The last number in a text, with thousands marked by commas or not; None without any."""
     found = re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?", text)
     return float(found[-1].replace(",", "")) if found else None
+
+
+def first_word(text: str) -> str:
+    """The first word of a text, hyphens and apostrophes inside it; empty without any."""
+    found = re.search(r"\w+(?:[-'\u2019]\w+)*", text)
+    return found[0] if found else ""
 
 
 def rouge_l(text: str, reference: str) -> float:

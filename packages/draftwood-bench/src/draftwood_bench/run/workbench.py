@@ -120,7 +120,7 @@ class Workbench:
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""
         messages = prompt.messages(answers)
-        if prompt.first_tokens is not None:
+        if prompt.is_beginning:
             return self.plain.encode(messages[-1]["content"], raw=True)[: prompt.first_tokens]
         if self.tokenizer.chat_template is None:
             whole = "\n\n".join(message["content"] for message in messages)

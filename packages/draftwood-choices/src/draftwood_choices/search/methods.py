@@ -128,6 +128,12 @@ METHODS = {
             temperature=0.7,
         ),
         SearchMethod(
+            "answer-mask",
+            "one greedy answer that has words of the task alone",
+            "Bi et al. 2024, arXiv:2407.03687",
+            temperature=0.0,
+        ),
+        SearchMethod(
             "plan-tree",
             "N plans merged into a tree, walked with the checker as the world, and back",
             "Hu et al. 2023, arXiv:2310.08582",

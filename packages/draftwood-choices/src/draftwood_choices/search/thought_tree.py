@@ -1,12 +1,11 @@
 """A stochastic tree of thoughts: sub-questions, their answers, and the likeliest path."""
 
-import json
 import math
-import re
 from typing import Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, proposal_of, with_more
+from draftwood_choices.search.word_bank import WORD, bank_grammar, prompt_text
 
 ALIKE = 0.7
 """Share of common words from which two questions count as paraphrases."""
@@ -14,9 +13,6 @@ ANSWERABLE = 0.5
 """Probability from which the question counts as answerable."""
 LOOKED_AT = 40
 """Likeliest tokens among which yes and no are looked for."""
-WORDS = 12
-"""Words of the final answer at most."""
-WORD = re.compile(r"\w+(?:[-'.,]\w+)*")
 STEP = 32
 """Tokens of a question or of its answer at most."""
 
@@ -97,25 +93,3 @@ def unlike(questions: list[str]) -> list[str]:
         if words and all(len(words & old) < ALIKE * len(words | old) for _, old in kept):
             kept.append((text, words))
     return [text for text, _ in kept]
-
-
-def prompt_text(prompt: Any) -> str:
-    """Text of a prompt, or of what users say in a chat."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(each["content"] for each in prompt if each["role"] == "user")
-
-
-def bank_grammar(text: str) -> str:
-    """Grammar in Lark of answers that have words of a text alone.
-
-    Raises:
-        ValueError: for a text without words.
-    """
-    words = sorted({*WORD.findall(text)})
-    if not words:
-        raise ValueError(
-            "the task holds no word that an answer could have; give the evidence and the question"
-        )
-    bank = " | ".join(json.dumps(word, ensure_ascii=False) for word in words)
-    return f'start: word (" " word){{0,{WORDS - 1}}}\nword: {bank}\n'

@@ -97,12 +97,13 @@ def is_right(prompt: Prompt, text: str) -> float:
     Raises:
         ValueError: for a prompt that no answer solves.
     """
-    solvable = prompt.answer is not None or prompt.instructions
+    solvable = prompt.answer is not None or prompt.next_word or prompt.instructions
     found = score(prompt, text) if solvable else None
     if found is None:
         raise ValueError(
             f"prompt {prompt.id!r} has no right answer, so nothing solves it; take prompts that end"
-            " in a number, as gsm8k, or hold instructions, as ifeval, or a JSONL file with 'answer'"
+            " in a number, as gsm8k, or a word, as lambada, or hold instructions, as ifeval, or a"
+            " JSONL file with 'answer' or 'next_word'"
         )
     return found["value"]
 
@@ -164,6 +165,7 @@ class Solving:
         asked = asked_of(prompt, self.lm)
         judge = judge_for(prompt, self.judge)
         decoding = {**self.decoding, "seed": self.decoding["seed"] + APART * number}
+        decoding["raw"] = prompt.next_word is not None
         if point == PLAIN:
             proposer = Proposer(self.lm, None, {**decoding, "temperature": 0.0})
             (made,) = proposer.write(asked)
