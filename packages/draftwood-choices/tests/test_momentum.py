@@ -67,7 +67,7 @@ def chosen(row: np.ndarray, text: Sequence[int], alpha: float) -> int:
     return max(worth, key=lambda token: worth[token])
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.05, ALPHA, 3.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.05, ALPHA, 1.0])
 def test_greedily_it_is_the_paper_s_rule(alpha: float) -> None:
     differing = 0
     for _ in range(100):
@@ -78,6 +78,20 @@ def test_greedily_it_is_the_paper_s_rule(alpha: float) -> None:
         probs = Sampling(rules={"momentum": alpha}).probs(row[None], [Context(text, 3)])
         assert probs[0].argmax() == expected
     assert (differing > 0) == (alpha > 0)
+
+
+def test_strengths_end_where_they_mean_nothing_more() -> None:
+    for strength in (1.01, 7.0, -0.1, np.inf):
+        with pytest.raises(ValueError, match=r"rules\['momentum'\] must be between 0 and 1, got"):
+            Sampling(rules={"momentum": strength})
+    below, above = 0, 0
+    for _ in range(100):
+        text = RANDOM.integers(0, VOCAB, 12).tolist()
+        row = RANDOM.normal(0, 1.5, VOCAB).astype(np.float32)
+        above += chosen(row, text, 1.0) != chosen(row, text, 7.0)
+        below += chosen(row, text, ALPHA) != chosen(row, text, 1.0)
+    assert above == 0
+    assert below > 0  # the control
 
 
 def test_at_temperature_1_tokens_are_drawn_by_their_worth() -> None:
@@ -101,7 +115,7 @@ def test_what_is_banned_stays_banned() -> None:
 
 def test_an_end_that_min_tokens_bans_is_no_candidate() -> None:
     row = np.array([[5.0, 0.0, -1.0]], np.float32)
-    sampling = Sampling(rules={"momentum": 9.0}, min_tokens=2, end_tokens=frozenset({0}))
+    sampling = Sampling(rules={"momentum": 1.0}, min_tokens=2, end_tokens=frozenset({0}))
     assert sampling.probs(row, [Context([1, 2, 1], 3)])[0].argmax() == 1
 
 

@@ -59,5 +59,10 @@ MOMENTUM = TextRule(
     "another aim",
     published=0.2,
     change=choose,
+    greatest=1.0,
 )
-"""Momentum decoding, with the constant penalty of a repeated token as its strength."""
+"""Momentum decoding, with the constant penalty of a repeated token as its strength.
+
+From 1 on a longer repeat is worse than a shorter one, whatever their probabilities: no greater
+strength writes another text greedily.
+"""

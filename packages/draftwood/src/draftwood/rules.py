@@ -59,6 +59,7 @@ class TextRule:
             it and a strength. Tokens that are banned have minus infinity in the row; some other
             token must keep a finite number.
         executor: starts what makes the steps of a text; None leaves them to the core.
+        greatest: strength above which no greater one means anything else.
 
     Raises:
         ValueError: for another promise.
@@ -71,6 +72,7 @@ class TextRule:
     published: float
     change: Callable[[Row, Before, float], None]
     executor: StartExecutor | None = None
+    greatest: float = float("inf")
 
     def __post_init__(self) -> None:
         if self.promise not in get_args(RulePromise):
@@ -155,17 +157,19 @@ def require_rules(option: str, value: object) -> None:
 
     Raises:
         TypeError: for another type.
-        ValueError: for an unknown rule, and for a strength below 0 or without bound.
+        ValueError: for an unknown rule, and for a strength out of the rule's range.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{option} must be a dict from names to strengths, got {value!r:.80}")
     for name, strength in value.items():
         if not isinstance(name, str):
             raise TypeError(f"each name in {option} must be a text, got {name!r:.80}")
-        text_rule(name)
+        greatest = text_rule(name).greatest
         require_number(f"{option}[{name!r}]", strength)
-        if not 0.0 <= strength < float("inf"):
-            raise ValueError(f"{option}[{name!r}] must be a finite number >= 0, got {strength}")
+        if not 0.0 <= strength < float("inf") or strength > greatest:
+            bounded = f"between 0 and {greatest:g}"
+            told = "a finite number >= 0" if greatest == float("inf") else bounded
+            raise ValueError(f"{option}[{name!r}] must be {told}, got {strength}")
 
 
 def require_allowed(rules: Collection[str], exact: bool) -> None:
