@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from command import refused, run
+from draftwood_bench.run import describe
 from draftwood_choices.frontier.points import AnswerRecord
 from draftwood_choices.frontier.report import coloured, curve_of, curves, read
 from draftwood_choices.frontier.report import report as frontier_report
@@ -142,6 +143,24 @@ def test_one_page_of_both_protocols(tmp_path: Path) -> None:
     assert not re.search(r"<(link|img|iframe|script)[^>]*(src|href)=|@import|url\((?!#)", html)
     assert "| foreal,n=15 | 20 |" in text
     assert "| lite-search | 20 | 1.00 [1.00, 1.00] |" in text
+
+
+def test_folders_are_shown_on_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "commit", lambda: "abcdef123")
+    folder = str(solved(tmp_path / "search"))
+    told = run("bench", "show", folder, "--clean").stdout
+    assert "lite-search solves 100% of 20 tasks" in told
+    assert "commit abcdef123" in told
+    assert "| lite-search | 20 |" in run("bench", "show", folder, "--markdown").stdout
+    (table,) = json.loads(run("bench", "show", folder, "--json").stdout)["tables"]
+    assert [row[0] for row in table["rows"]] == [PLAIN, "lite-search"]
+    assert "--orderings is for rsd" in refused("bench", "show", folder, "--orderings")
+    monkeypatch.setattr(describe, "commit", lambda: "abcdef123-dirty")
+    sweep = str(swept(tmp_path / "sweep"))
+    assert "foreal,n=5" in run("bench", "show", sweep).stdout
+    left = run("bench", "show", sweep, "--clean").stdout
+    assert "left out" in left
+    assert "foreal,n=5" not in left
 
 
 def test_searches_are_drawn_where_there_is_something_to_draw(tmp_path: Path) -> None:

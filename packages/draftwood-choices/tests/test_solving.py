@@ -3,12 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command import refused, run
+from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import Instruction, Prompt
-from draftwood_bench.run import instructions
+from draftwood_bench.run import describe, instructions
 from draftwood_choices.records import RecordFolder
 from draftwood_choices.solving.run import (
     HALF,
@@ -23,6 +25,13 @@ from draftwood_choices.solving.run import (
 from draftwood_choices.solving.table import compared
 
 SUM = Prompt("sum", "math", ("What is 2 + 2?",), answer="4")
+
+
+def test_an_answer_is_right_by_its_first_word() -> None:
+    cloze = Prompt("cloze", "last word", ("Anna gave it to her",), next_word="mother-in-law")
+    assert is_right(cloze, " Mother-in-law, who") == 1.0
+    assert is_right(cloze, " mother. Her mother-in-law") == 0.0
+    assert is_right(cloze, "") == 0.0
 
 
 class Ending:
@@ -105,6 +114,40 @@ def test_the_protocol_runs_and_goes_on(target: str, tmp_path: Path) -> None:
     again = [(each.point, each.prompt, each.text) for each in found.read()]
     assert again == [(each.point, each.prompt, each.text) for each in records]
     assert "other settings" in refused(*command, "--seed", "1")
+
+
+def test_passages_are_continued_as_they_are(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, read = tmp_path / "cloze.jsonl", list[tuple[object, bool]]()
+    prompts.write_text(json.dumps({"prompt": "one two three two", "next_word": "three"}) + "\n")
+    encode = LanguageModel.encode
+
+    def told(lm: LanguageModel, prompt: Any, raw: bool = False, *more: Any) -> list[int]:
+        read.append((prompt, raw))
+        return encode(lm, prompt, raw, *more)
+
+    monkeypatch.setattr(LanguageModel, "encode", told)
+    command = ("bench", "solve", "--model", target, "--prompts", str(prompts))
+    command += ("--max-new-tokens", "4", "--methods", "majority", "--output", str(tmp_path / "run"))
+    assert run(*command).exit_code == 0
+    assert {*read} == {("one two three two", True)}
+
+
+def test_a_folder_names_the_commits_that_measured_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RecordFolder(tmp_path, PROTOCOL, SolvedRecord)
+    for each in ("aaaa", "aaaa", "bbbb-dirty", None):
+        monkeypatch.setattr(describe, "commit", lambda each=each: each)
+        folder.begin({"answers": (4, 2)})
+    assert folder.settings() == {"answers": [4, 2]}
+    assert folder.commits() == ["aaaa", "bbbb-dirty", None]
+    old = RecordFolder(tmp_path / "old", PROTOCOL, SolvedRecord)
+    old.folder.mkdir()
+    (old.folder / f"{PROTOCOL}.json").write_text('{"answers": 4}')
+    old.begin({"answers": 4})  # goes on, and stays of an unknown commit
+    assert old.commits() == [None]
 
 
 def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:

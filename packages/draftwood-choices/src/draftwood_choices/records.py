@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 """A dataclass of texts and numbers."""
+COMMITS = "commits"
+"""Names the commits beside settings."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,28 @@ class RecordFolder(Generic[Record]):
         return self.folder / f"{self.protocol}.jsonl"
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Hold a run of these settings from now on.
+        """Hold a run of these settings from now on, and that this commit measures it.
 
         Raises:
             ValueError: for a folder of other settings.
         """
+        from draftwood_bench.run.describe import commit
+
         self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / f"{self.protocol}.json"
-        told = json.dumps(dict(settings), indent=1, sort_keys=True) + "\n"
-        if file.exists() and file.read_text(encoding="utf-8") != told:
-            raise ValueError(f"{self.folder} holds a run of other settings; give another --output")
-        file.write_text(told, encoding="utf-8")
+        wanted, commits = json.loads(json.dumps(dict(settings))), list[str | None]()
+        if self._settings_file.exists():
+            if self.settings() != wanted:
+                raise ValueError(
+                    f"{self.folder} holds a run of other settings; give another --output"
+                )
+            commits = self.commits()
+        commits = list(dict.fromkeys([*commits, commit()]))
+        told = json.dumps({**wanted, COMMITS: commits}, indent=1, sort_keys=True)
+        self._settings_file.write_text(told + "\n", encoding="utf-8")
+
+    @property
+    def _settings_file(self) -> Path:
+        return self.folder / f"{self.protocol}.json"
 
     def settings(self) -> dict[str, Any]:
         """Settings of the run.
@@ -52,7 +65,20 @@ class RecordFolder(Generic[Record]):
         Raises:
             ValueError: where they are missing or broken.
         """
-        file = self.folder / f"{self.protocol}.json"
+        return {name: each for name, each in self._told().items() if name != COMMITS}
+
+    def commits(self) -> list[str | None]:
+        """Commits that measured the run, in order; files that differed add ``-dirty``.
+
+        None stands for one that is not known: outside of a checkout, or of old runs.
+
+        Raises:
+            ValueError: where settings are missing or broken.
+        """
+        return list(self._told().get(COMMITS, [None]))
+
+    def _told(self) -> dict[str, Any]:
+        file = self._settings_file
         try:
             return dict(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
@@ -81,5 +107,9 @@ class RecordFolder(Generic[Record]):
 
 
 def asked_of(prompt: "Prompt", lm: "LanguageModel") -> Any:
-    """A prompt's first turn as a model takes it: a chat where it has a chat template."""
-    return prompt.turns[0] if lm.tokenizer.chat_template is None else prompt.messages(())
+    """A prompt's first turn as a model takes it: a chat where it has a chat template.
+
+    A passage whose next word is asked for stays a text; it is read with ``raw``.
+    """
+    is_text = lm.tokenizer.chat_template is None or prompt.next_word is not None
+    return prompt.turns[0] if is_text else prompt.messages(())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from draftwood_bench.plan.order import Progress
     from draftwood_bench.records.files import Record, RunInfo
+    from draftwood_bench.report.sections import ProtocolSection
 
 NOT_PROVEN = 1  # exit code
 CLEARLY = (
@@ -48,11 +49,20 @@ def show(
     clean: bool,
     as_json: bool,
 ) -> None:
-    """Print the tables of the records in FOLDER."""
+    """Print the tables of the records in FOLDER, those of other packages' protocols too."""
     from draftwood_bench.records.files import read_clean, read_records, read_run
+    from draftwood_bench.report.sections import sections
 
     if as_json and (markdown or orderings):
         raise click.UsageError("--json prints an object; leave --markdown and --orderings out")
+    told, others = sections([folder])
+    for section in told:
+        if clean and not section.is_clean:
+            click.echo(f"(left out: {folder}, without a clean commit)", err=as_json)
+        else:
+            _tell_section(section, orderings, as_json, markdown)
+    if not others:
+        return
     run, records = read_clean(folder) if clean else (read_run(folder), read_records(folder))
     left_out = len(read_records(folder)) - len(records)
     if orderings:
@@ -174,6 +184,29 @@ def _print_markdown(records: list["Record"], run: "RunInfo") -> None:
     click.echo()
     for note in notes(records, run):
         click.echo(f"{note}.\n")
+
+
+def _tell_section(
+    section: "ProtocolSection", orderings: bool, as_json: bool, markdown: bool
+) -> None:
+    """Print what a protocol of another package measured."""
+    if orderings:
+        raise ValueError(
+            f"{section.names} holds a run of {section.protocol}; --orderings is for rsd"
+        )
+    if as_json:
+        tables = [asdict(each) for each in section.tables]
+        click.echo(json.dumps({"run": section.facts_told, "tables": tables}))
+    elif markdown:
+        click.echo(section.markdown())
+    else:
+        console = output(piped=1000)
+        facts = ", ".join(f"{name} {each}" for name, each in section.facts_told.items())
+        console.print(facts, markup=False, soft_wrap=True)
+        for table in section.tables:
+            console.print(f"\n[bold]{table.title}[/]\n")
+            console.print(table.rich())
+        console.print(f"\n{section.headline}", markup=False, soft_wrap=True)
 
 
 def _print_orderings(records: list["Record"], run: "RunInfo", folder: Path) -> None:

@@ -149,7 +149,7 @@ def _run(measured: MeasuredRun, head: str, place: int) -> str:
 def _section(told: ProtocolSection, place: int) -> str:
     return "\n".join(
         (
-            _begin(told.headline, place, told.protocol, told.names, told.facts),
+            _begin(told.headline, place, told.protocol, told.names, told.facts_told),
             *map(_table, told.tables),
             _figures("Figures", told.findings, f"r{place}"),
             *(each.html() for each in told.galleries),

@@ -6,6 +6,7 @@ from html import escape
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.findings import Finding
 from draftwood_bench.report.table import Table
 
@@ -78,6 +79,7 @@ class ProtocolSection:
         tables: for the page and for Markdown.
         findings: figures.
         galleries: of drawings.
+        commits: that measured the records, as ``RunInfo.commit``.
     """
 
     headline: str
@@ -87,6 +89,18 @@ class ProtocolSection:
     tables: Sequence[Table]
     findings: Sequence[Finding] = ()
     galleries: Sequence[Gallery] = field(default=())
+    commits: Sequence[str | None] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """True if all commits are known, and hold what was measured."""
+        return bool(self.commits) and all(map(is_clean, self.commits))
+
+    @property
+    def facts_told(self) -> dict[str, str]:
+        """Facts of the run, its commits among them."""
+        commits = ", ".join(each or "unknown" for each in self.commits) or "unknown"
+        return {**self.facts, "commit": commits}
 
     @property
     def names(self) -> str:
@@ -96,7 +110,7 @@ class ProtocolSection:
     def markdown(self) -> str:
         """Facts and tables in Markdown."""
         parts = [f"# {self.names}: {self.protocol}"]
-        parts.append("\n".join(f"- {name}: {value}" for name, value in self.facts.items()))
+        parts.append("\n".join(f"- {name}: {value}" for name, value in self.facts_told.items()))
         parts += [f"## {table.title}\n\n{table.markdown()}" for table in self.tables]
         return "\n\n".join(parts) + "\n"
 

@@ -40,11 +40,13 @@ class Sweep:
         folder: of the records.
         settings: of the run.
         records: at least one of each model alone.
+        commits: that measured it.
     """
 
     folder: Path
     settings: Mapping[str, Any]
     records: Sequence[AnswerRecord]
+    commits: Sequence[str | None] = ()
 
     @property
     def comparable(self) -> str:
@@ -72,7 +74,7 @@ def read(folder: Path) -> Sweep:
     records = found.read()
     if not any(each.point == f"{LEADER} alone" for each in records):
         raise ValueError(f"{folder} holds no answer of the leader alone yet; let its run go on")
-    return Sweep(folder, found.settings(), records)
+    return Sweep(folder, found.settings(), records, found.commits())
 
 
 def curve_of(point: str) -> str:
@@ -120,6 +122,7 @@ def _section(sweeps: Sequence[Sweep]) -> ProtocolSection:
         ],
         findings,
         [Gallery("Texts by writer", TEXTS, [x for each in sweeps for x in _texts(each)])],
+        list(dict.fromkeys(commit for each in sweeps for commit in each.commits)),
     )
 
 

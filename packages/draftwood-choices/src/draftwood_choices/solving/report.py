@@ -57,6 +57,7 @@ def _section(folder: Path) -> ProtocolSection:
         [table(records)],
         [_finding(records, name) for name in COSTS],
         [Gallery("Search trees", TREES, _drawings(records))],
+        found.commits(),
     )
 
 
