@@ -96,7 +96,6 @@ def write(given: argparse.Namespace) -> None:
                 length: Any = {"tokens": given.tokens, "min_tokens": given.tokens}
                 made = continued(lm, prompt, seed=int(name), **length, **options)
                 told = {"arm": arm, "prompt": name, "asked": prompt, "text": made.text}
-                told["passes"] = made.stats.target_runs + made.stats.prefills
                 append(file, {**told, "tokens": made.stats.tokens, **facts})
 
 

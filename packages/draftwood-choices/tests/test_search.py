@@ -121,6 +121,7 @@ def test_paraphrases_are_left_out_and_the_bank_holds_all_words() -> None:
         "Who was it?",
     ]
     assert '"Rome" | "is"' in bank_grammar("Rome is?")
+    assert 'word: "Anna" | "Anna\'s" | "by"\n' in bank_grammar("by Anna's")
     with pytest.raises(ValueError, match="holds no word"):
         bank_grammar("?!")
 

@@ -6,6 +6,8 @@ from typing import Any
 
 WORDS = 12
 """Words of such an answer at most."""
+SHORTEST = 3
+"""Letters of a part of a word, as Anna in Anna's, that counts as a word too."""
 WORD = re.compile(r"\w+(?:[-'.,]\w+)*")
 
 
@@ -19,12 +21,15 @@ def prompt_text(prompt: Any) -> str:
 def bank_grammar(text: str) -> str:
     """Grammar in Lark of answers that have words of a text alone, with any marks between them.
 
-    One space may come first, as it does where a text is continued.
+    One space may come first, as it does where a text is continued. Parts of words that a hyphen or
+    an apostrophe joins are words too.
 
     Raises:
         ValueError: for a text without words.
     """
-    words = sorted({*WORD.findall(text)})
+    found = {*WORD.findall(text)}
+    parts = {part for word in found for part in re.split(r"\W", word) if len(part) >= SHORTEST}
+    words = sorted(found | parts)
     if not words:
         raise ValueError(
             "the task holds no word that an answer could have; give the evidence and the question"
