@@ -5,6 +5,10 @@
 Trains a Llama of a million parameters, until it solves half of the sums greedily, and a value head
 on its answers to other sums; then solves sums that neither has seen. A stopped run goes on there.
 Tokens, passes and calls of the value head do not depend on how busy the machine is.
+
+Greedy answers are compared with those of Transformers to the same sums, in float32. The share of
+solved sums differs by several points from one lot of sums to another, so that the share by which
+training stopped says little about the sums that are asked.
 """
 
 import argparse
@@ -14,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +27,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.storage.atomic import write_file
 from draftwood_bench.records.statistics import Estimate, difference
+from draftwood_choices.records import RecordFolder
+from draftwood_choices.solving.run import PLAIN, PROTOCOL, SolvedRecord
 
 LETTERS = "Ċ+=:0123456789"  # the first is ByteLevel's line break
 END = "<end>"
@@ -30,6 +37,7 @@ BATCH, STEPS, EVERY, RATE = 96, 6000, 100, 1e-3
 CHECKED, ENOUGH = 200, 0.5
 """Sums by which training is stopped, and the share of them that is solved then."""
 TAUGHT, ASKED, ANSWERS, LENGTH = 400, 300, 10, 64
+ASKED_SEED = 4
 LITE, BROAD = "lite-search", "breadth-first"
 
 
@@ -116,25 +124,44 @@ class Trainer:
 
     def solved(self) -> float:
         """Share of the sums held out that greedy answers solve."""
-        self.tokenizer.padding_side = "left"
-        read = self.tokenizer(
-            [asked(each) for each in self.held], return_tensors="pt", padding=True
+        return share_solved(greedy(self.model, self.held), self.held)
+
+
+def greedy(model: Any, terms: Sequence[Sequence[int]]) -> list[str]:
+    """Greedy answers of Transformers to sums, in one batch."""
+    reader = tokenizer()
+    reader.padding_side = "left"
+    read = reader([asked(each) for each in terms], return_tensors="pt", padding=True)
+    ids: torch.Tensor = read["input_ids"]  # type: ignore[assignment]
+    with torch.inference_mode():
+        made = model.generate(
+            input_ids=ids,
+            attention_mask=read["attention_mask"],  # type: ignore[arg-type]
+            max_new_tokens=LENGTH,
+            do_sample=False,
         )
-        with torch.inference_mode():
-            made = self.model.generate(
-                input_ids=read["input_ids"],
-                attention_mask=read["attention_mask"],
-                max_new_tokens=LENGTH,
-                do_sample=False,
-            )
-        texts = self.tokenizer.batch_decode(
-            made[:, read["input_ids"].shape[1] :], skip_special_tokens=True
-        )
-        right = [
-            text.rpartition("=")[2] == str(sum(terms))
-            for text, terms in zip(texts, self.held, strict=True)
-        ]
-        return sum(right) / len(right)
+    return reader.batch_decode(made[:, ids.shape[1] :], skip_special_tokens=True)
+
+
+def share_solved(texts: Sequence[str], terms: Sequence[Sequence[int]]) -> float:
+    """Share of answers whose last line gives the sum."""
+    pairs = zip(texts, terms, strict=True)
+    right = [text.rpartition("=")[2] == str(sum(each)) for text, each in pairs]
+    return sum(right) / len(right)
+
+
+def beside_transformers(model: Path, records: Sequence[SolvedRecord]) -> str:
+    """Say how many of the recorded greedy answers are not those of Transformers."""
+    by_prompt = {each.prompt: each.text for each in records if each.point == PLAIN}
+    terms = sums(ASKED_SEED, len(by_prompt))  # ids are numbers of lines
+    ours = [by_prompt[str(number)] for number in range(1, len(by_prompt) + 1)]
+    theirs = greedy(LlamaForCausalLM.from_pretrained(model), terms)
+    differing = sum(one != other for one, other in zip(ours, theirs, strict=True))
+    return (
+        f"greedy answers: draftwood solves {share_solved(ours, terms):.1%}, Transformers"
+        f" {share_solved(theirs, terms):.1%} of the same {len(terms)} sums; {differing} texts"
+        " differ"
+    )
 
 
 def write_prompts(file: Path, seed: int, count: int) -> str:
@@ -149,17 +176,17 @@ def draftwood(*words: str) -> None:
     subprocess.run((sys.executable, "-m", "draftwood.cli.main", *words), check=True)
 
 
-def told(folder: Path) -> str:
+def told(records: Sequence[SolvedRecord]) -> str:
     """Say what LiteSearch has over breadth-first search, sum by sum, and at which costs."""
-    lines = (folder / "solve.jsonl").read_text(encoding="utf-8").splitlines()
-    by_point: dict[str, dict[str, dict]] = {}
-    for each in map(json.loads, lines):
-        by_point.setdefault(each["point"], {})[each["prompt"]] = each
+    by_point: dict[str, dict[str, SolvedRecord]] = {}
+    for each in records:
+        by_point.setdefault(each.point, {})[each.prompt] = each
     lite, broad = by_point[LITE], by_point[BROAD]
-    more = difference(np.array([lite[name]["solved"] - broad[name]["solved"] for name in broad]))
+    more = difference(np.array([lite[name].solved - broad[name].solved for name in broad]))
     costs = {
         name: cost_ratio(
-            [lite[prompt][name] for prompt in broad], [broad[prompt][name] for prompt in broad]
+            [getattr(lite[prompt], name) for prompt in broad],
+            [getattr(broad[prompt], name) for prompt in broad],
         )
         for name in ("tokens", "judge_calls", "passes")
     }
@@ -182,7 +209,7 @@ def cost_ratio(one: Sequence[float], other: Sequence[float]) -> Estimate:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
     model, head = folder / "model", folder / "head"
@@ -193,13 +220,16 @@ def main() -> None:
     common += ("--temperature", "0.6")
     taught = write_prompts(folder / "taught.jsonl", 3, TAUGHT)
     draftwood("train", "value", str(head), "--prompts", taught, "--answers", "8", *common)
-    solved = write_prompts(folder / "asked.jsonl", 4, ASKED)
+    solved = write_prompts(folder / "asked.jsonl", ASKED_SEED, ASKED)
     ways = ("--methods", f"{LITE},{BROAD},best-of", "--answers", str(ANSWERS))
     draftwood(
         *("bench", "solve", "--prompts", solved, *ways, "--judge", str(head), *common),
         *("--output", str(folder)),
     )
-    print(told(folder))
+    found = RecordFolder(folder, PROTOCOL, SolvedRecord)
+    print(beside_transformers(model, found.read()))
+    print(told(found.read()))
+    print(f"commits: {', '.join(each or 'unknown' for each in found.commits())}")
 
 
 if __name__ == "__main__":
