@@ -9,8 +9,8 @@ Lan et al. 2022, arXiv:2212.02175. Paragraphs of WikiText-2 are cut behind 32 wo
 without an end before the last token. Diversity is that of the paper, of words: rep-n is the share
 of n-grams that the text has already, diversity the product of 1 - rep-n for n from 2 to 4. Another
 model reads each continuation behind its prompt with its own tokenizer; bits per byte of UTF-8 do
-not depend on vocabularies. Beside the texts stands what Wikipedia itself goes on with, cut to the
-median length. A stopped run goes on; only for ``time`` must nothing else compute.
+not depend on vocabularies. Beside the texts stands what Wikipedia itself goes on with, 100 words of
+it. A stopped run goes on; only for ``time`` must nothing else compute.
 """
 
 import argparse
@@ -34,8 +34,8 @@ from draftwood_bench.records.statistics import Estimate
 from draftwood_bench.run.describe import commit
 from draftwood_bench.run.quality import log_likelihood
 
-WORDS, LONG = 32, 160
-"""Words of a prompt, and of a paragraph at least."""
+WORDS, LONG, HUMAN_WORDS = 32, 160, 100
+"""Words of a prompt, of a paragraph at least, and of what Wikipedia goes on with."""
 TEXT = "wikitext2_raw/wiki.test.raw.gz"
 HUMAN, GREEDY = "Wikipedia", "greedy"
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -107,15 +107,17 @@ def continued(
 
 
 def texts_of(folder: Path) -> list[dict[str, Any]]:
-    """Texts that were written; Wikipedia's are cut to the median length of the others."""
+    """Texts that were written, and Wikipedia's own.
+
+    Raises:
+        SystemExit: for a folder without any.
+    """
     rows = read(folder / TEXTS)
-    written = [len(row["text"].split()) for row in rows if row["arm"] != HUMAN]
-    if not written:
+    if not rows:
         raise SystemExit(f"{folder} holds no texts; run `write` first")
-    usual = int(np.median(written))
     for row in rows:
         if row["arm"] == HUMAN:
-            row["text"] = " " + " ".join(row["text"].split()[:usual])
+            row["text"] = " " + " ".join(row["text"].split()[:HUMAN_WORDS])
     return rows
 
 
