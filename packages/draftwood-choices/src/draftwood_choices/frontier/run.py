@@ -77,13 +77,14 @@ class Frontier:
     def _answer(
         self, point: str, rule: CollaborationRule, prompt: Prompt, number: int
     ) -> AnswerRecord:
-        asked = asked_of(prompt, self.follower)
+        asked, raw = asked_of(prompt, self.follower), prompt.next_word is not None
         seed = (self.params.seed or 0) + number
         result = collaborate(
-            *(asked, self.leader, self.follower, rule, self.params), seed=seed, exact=False
+            *(asked, self.leader, self.follower, rule, self.params),
+            **{"seed": seed, "exact": False, "raw": raw},
         ).run()
         ahead, behind = result.costs[LEADER], result.costs[FOLLOWER]
-        tokens = self.leader.encode(asked)
+        tokens = self.leader.encode(asked, raw)
         own = self.leader.tokenizer(result.text, add_special_tokens=False)["input_ids"]
         found = quality(prompt, result.text, self.leader.model, tokens, own)
         score = found or {"name": "empty", "value": 0.0}

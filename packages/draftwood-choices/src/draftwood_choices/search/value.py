@@ -66,7 +66,8 @@ def value(
     for each in chosen.values():
         is_right(each, "")
     lm = options.load(names, None, measure=False)
-    layers, proposer = read_layers(lm.model), Proposer(lm, None, decoding)
+    raw = any(each.next_word is not None for each in chosen.values())
+    layers, proposer = read_layers(lm.model), Proposer(lm, None, {**decoding, "raw": raw})
     RecordFolder(folder, PROTOCOL, PromptAnswers).begin(
         {
             "model": {name: str(each) for name, each in asdict(names).items()},

@@ -73,13 +73,16 @@ def solve(
 
     Beside them stands one greedy answer. Tokens, passes, calls of the checker and seconds are of
     all that a search wrote; passes that several answers share count once. Differences from the
-    greedy answer are paired by prompt.
+    greedy answer are paired by prompt. A JSONL file of prompts tells the number that an answer
+    ends with as answer, or the word with which a text goes on as next_word.
 
     \b
     Examples:
       draftwood bench solve --prompts gsm8k --limit 60 --methods majority --output runs/votes
       draftwood bench solve --prompts ifeval --checker half --methods best-of --output runs/half
       draftwood bench solve --limit 60 --checker reference --output runs/bound
+      draftwood bench solve --prompts lambada --limit 1600 --methods answer-mask \\
+        --max-new-tokens 6 --output runs/words
     """
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_choices.search.checkers import checker_of
