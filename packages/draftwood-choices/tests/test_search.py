@@ -175,13 +175,30 @@ def test_votes_choose_and_dead_ends_lead_back_to_the_root() -> None:
     assert stopped.best.text == "open"
 
 
-def test_plans_with_unknown_actions_are_left_out() -> None:
+def test_plans_with_unknown_actions_are_left_out_and_told_in_a_line() -> None:
     assert plan_of("1) a b\n\n* c") == ["a b", "c"]
     known = re.compile("open|take|look|eat")
     found = plan_tree.search(Written(PLANS, world), "task", SearchOptions(3, 50, known))
     assert found.details["unknown_plans"] == 1
-    none = plan_tree.search(Written(["x"], world), "task", SearchOptions(3, 50, known))
+    assert found.notes == ("1 of 3 plans are left out, as 'fly' is no known action",)
+    assert found.best.text == "open\nlook\neat"
+    none = plan_tree.search(Written(["x", ""], world), "task", SearchOptions(2, 50, known))
     assert none.best.text == ""
+    (told,) = none.notes
+    assert "2 of 2 plans are left out, as 'x' is no known action; give more --answers" in told
+    (empty,) = plan_tree.search(Written([" "], world), "task", SearchOptions(1, 50)).notes
+    assert "they hold no action" in empty
+    assert not plan_tree.search(Written(PLANS, world), "task", SearchOptions(3, 50)).notes
+
+
+def test_a_plan_of_unknown_actions_is_one_line_and_the_rest_stays(target: str) -> None:
+    asked = ("solve", "hello", "--model", target, "--method", "plan-tree", "--answers", "1")
+    made = run(*asked, *SHORT, "--checker", "regex:.", "--final", "never")
+    assert made.exit_code == 1
+    told = [line for line in made.stderr.splitlines() if "left out" in line]
+    assert len(told) == 1
+    assert told[0].startswith("1 of 1 plans are left out, as ")
+    assert "Traceback" not in made.stderr
 
 
 @pytest.mark.parametrize("method", sorted({*METHODS} - {"thought-tree", "answer-mask"}))
@@ -240,6 +257,7 @@ def test_bad_input_is_refused(target: str) -> None:
     assert "there is no checker" in refused("solve", "hi", *model, "--checker", "absent.py")
     assert "--final is no regular" in refused("solve", "hi", *model, "--final", "(")
     assert "Missing argument" in refused("solve", *model)
+    assert "holds no word" in refused("solve", "?!", *model, "--method", "thought-tree")
     assert "no stop string" in refused("solve", "hi", *model, "--method", "distinct", "--stop", "a")
 
 

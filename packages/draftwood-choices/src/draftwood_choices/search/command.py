@@ -173,6 +173,8 @@ def solve(
         if show:
             say_tree(found)
         click.echo(found.best.text)
+    for note in found.notes:
+        notes().print(note, markup=False, soft_wrap=True)
     for fault in dict.fromkeys(proposer.faults):
         count = proposer.faults.count(fault)
         notes().print(f"no score for {count} answers: {fault}", markup=False, soft_wrap=True)
@@ -192,6 +194,7 @@ def described(found: Solution, method: str, proposer: "Proposer") -> dict[str, o
             for each in found.proposals
         ],
         "details": found.details,
+        "notes": [*found.notes],
         "faults": proposer.faults,
         "spent": proposer.spent.as_json(),
     }

@@ -1,7 +1,7 @@
 """Ways to search, by name."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,11 +38,13 @@ class Solution:
         proposals: all that were looked at, in their order; those of a tree name what they go on
             from.
         details: of the method, by name.
+        notes: lines that its user should read.
     """
 
     best: "Proposal"
     proposals: "list[Proposal]"
     details: dict[str, object] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 Search = Callable[["Proposer", Any, SearchOptions], Solution]

@@ -42,17 +42,17 @@ class PlanStep:
             step = step.following.setdefault(action, PlanStep(action))
 
 
-def plan_of(text: str, pattern: "re.Pattern[str] | None" = None) -> list[str] | None:
-    """Actions of a plan, a line each, without numbers and bullets.
-
-    Args:
-        pattern: of known actions; None where one of the plan is unknown.
-    """
+def plan_of(text: str) -> list[str]:
+    """Actions of a plan, a line each, without numbers and bullets."""
     lines = [BULLET.sub("", line, count=1).strip() for line in text.splitlines()]
-    actions = [line for line in lines if line]
-    if pattern is not None and not all(pattern.fullmatch(each) for each in actions):
+    return [line for line in lines if line]
+
+
+def unknown_action(plan: Sequence[str], pattern: "re.Pattern[str] | None") -> str | None:
+    """The first action of a plan that a pattern does not know; None where it knows all."""
+    if pattern is None:
         return None
-    return actions
+    return next((each for each in plan if not pattern.fullmatch(each)), None)
 
 
 def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
@@ -66,19 +66,31 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     Differs from the paper: a plan that ends short of the goal leads back too, as the checker begins
     again with each call and nothing need be undone.
     """
-    plans, unknown = list[list[str]](), 0
-    for each in proposer.write(prompt, options.answers):
-        plan = plan_of(each.text, options.pattern)
-        unknown += plan is None
-        if plan:
-            plans.append(plan)
+    written = [plan_of(each.text) for each in proposer.write(prompt, options.answers)]
+    unknown = [each for each in (unknown_action(x, options.pattern) for x in written) if each]
+    plans = [each for each in written if each and unknown_action(each, options.pattern) is None]
     root = PlanStep()
     for plan in plans:
         root.add(plan)
     walk = PlanWalk(proposer, prompt, options.rounds)
     walk.down(root)
-    details: dict[str, object] = {"plans": len(plans), "unknown_plans": unknown}
-    return Solution(walk.best, walk.tried, {**details, "corrections": walk.corrections})
+    details: dict[str, object] = {"plans": len(plans), "unknown_plans": len(unknown)}
+    details["corrections"] = walk.corrections
+    return Solution(walk.best, walk.tried, details, left_out(len(written), len(plans), unknown))
+
+
+def left_out(written: int, plans: int, unknown: Sequence[str]) -> tuple[str, ...]:
+    """Say in a line how many plans were left out, and why; nothing where none was.
+
+    Args:
+        written, plans: in all, and of these those that are walked.
+        unknown: the first unknown action of each that has one.
+    """
+    if written == plans:
+        return ()
+    why = f"{unknown[0]!r:.80} is no known action" if unknown else "they hold no action"
+    cure = "" if plans else "; give more --answers, or a --final that fits the actions"
+    return (f"{written - plans} of {written} plans are left out, as {why}{cure}",)
 
 
 class PlanWalk:
