@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from draftwood import methods
-from draftwood.drafters import Drafter, DraftModel, Eagle, Hydra, Lm, Medusa
+from draftwood.drafters import (
+    Drafter,
+    DraftModel,
+    Eagle,
+    Hydra,
+    JacobiSampled,
+    Lm,
+    Medusa,
+    StartFromLeft,
+)
 from draftwood.drafters.ctc_drafter import CtcDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.engine import Method, Options
@@ -189,6 +198,15 @@ def test_law_of_parts_of_the_target(rule: Verifier, off: Written) -> None:
         LayerSearch(halves=False, shape=Widths((2,))),
     ):
         assert off(model, drafter, rule, sampling) < TOLERANCE
+
+
+def test_law_of_guesses_drawn_from_the_last_pass(off: Written) -> None:
+    """More of them is in the drafter's own tests."""
+    target, _ = tables()
+    for name, sampling in MOST.items():
+        assert off(target, JacobiSampled(2), Rejection(), sampling) < TOLERANCE, name
+    drafter = JacobiSampled(2, StartFromLeft())
+    assert off(target, drafter, Rejection(), MOST["penalties + bias"], steps=2) < TOLERANCE
 
 
 def test_law_of_compositions(off: Written) -> None:

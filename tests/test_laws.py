@@ -17,9 +17,11 @@ from draftwood.drafters import (
     DraftModel,
     DraftRequest,
     DraftSession,
+    JacobiSampled,
     MultiSource,
     Nothing,
     PromptLookup,
+    RacedJacobi,
     SuffixDecoding,
     VerifiedTree,
 )
@@ -123,6 +125,8 @@ WITHOUT_A_MODEL: list[tuple[Drafter, Verifier]] = [
         for verifier in (Rejection(), Traversal())
     ),
     (Jacobi(2), Match()),
+    (JacobiSampled(3), Rejection()),
+    (RacedJacobi(3), Match()),
     (Lookahead(2, 3, 2), Match()),
     (InputGuided(2, 1), Match()),
 ]

@@ -21,9 +21,11 @@ from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Drafter,
     DraftModel,
+    JacobiSampled,
     MultiSource,
     Nothing,
     PromptLookup,
+    RacedJacobi,
     SuffixDecoding,
 )
 from draftwood.engine import Options, generate_batch
@@ -138,6 +140,7 @@ MATCHED = [
             "aded": Aded(4, 2),
             "stand": Stand(4, order=2, width=2),
             "jacobi": Jacobi(2),
+            "raced-jacobi": RacedJacobi(4),
             "lookahead": Lookahead(2, 3, 2),
             "input-guided": InputGuided(2, 2),
             "merged": MergedDrafters(
@@ -236,6 +239,12 @@ def test_law_of_stochastic_beams(rule: Verifier) -> None:
     target, draft = contextual(VOCAB)
     ways = [(DraftModel(draft, StochasticBeam(*size)), rule) for size in ((2, 2), (3, 2, 5))]
     assert law_of_texts(target, ways, sample_size(VOCAB)) > LEVEL
+
+
+@pytest.mark.proof
+def test_law_of_guesses_drawn_from_the_last_pass() -> None:
+    ways = [(JacobiSampled(window), Rejection()) for window in (2, 5)]
+    assert law_of_texts(contextual(VOCAB)[0], ways, sample_size(VOCAB)) > LEVEL
 
 
 @pytest.mark.proof

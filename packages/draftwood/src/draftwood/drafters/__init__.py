@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
     from draftwood.drafters.eagle import Eagle
     from draftwood.drafters.int4_self_draft import Int4SelfDraft
+    from draftwood.drafters.jacobi_sampled import (
+        JacobiSampled,
+        RacedJacobi,
+        StartFromLeft,
+        StartUniform,
+    )
     from draftwood.drafters.lm import Lm
     from draftwood.drafters.medusa import Hydra, Medusa
     from draftwood.drafters.multi_source import MultiSource, WithInt4SelfDraft
@@ -21,6 +27,12 @@ _HOMES = {
     "draftwood.drafters.ctc_drafter": ("CtcDrafter", "CtcPaper", "CtcRaw"),
     "draftwood.drafters.draft_model": ("DraftModel",),
     "draftwood.drafters.eagle": ("Eagle",),
+    "draftwood.drafters.jacobi_sampled": (
+        "JacobiSampled",
+        "RacedJacobi",
+        "StartFromLeft",
+        "StartUniform",
+    ),
     "draftwood.drafters.lm": ("Lm",),
     "draftwood.drafters.medusa": ("Hydra", "Medusa"),
     "draftwood.drafters.multi_source": ("MultiSource", "WithInt4SelfDraft"),
@@ -42,11 +54,15 @@ __all__ = [
     "Eagle",
     "Hydra",
     "Int4SelfDraft",
+    "JacobiSampled",
     "Lm",
     "Medusa",
     "MultiSource",
     "Nothing",
     "PromptLookup",
+    "RacedJacobi",
+    "StartFromLeft",
+    "StartUniform",
     "SuffixDecoding",
     "VerifiedTree",
     "WithInt4SelfDraft",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from draftwood.methods.composition import MethodSpec
 
-_FILES = ("auto", "plain", "copies", "draft_models", "heads", "int4")
+_FILES = ("auto", "plain", "copies", "draft_models", "heads", "int4", "jacobi")
 
 
 def own_recipes() -> "Iterator[MethodSpec]":

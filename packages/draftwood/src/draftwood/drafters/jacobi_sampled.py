@@ -1,0 +1,287 @@
+"""Draft tokens drawn from the rows that the last pass gave for their places."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from draftwood.costs.budget import Budget
+from draftwood.drafters.drafter import (
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Need,
+    Reads,
+    VerifiedTree,
+)
+from draftwood.drafters.resources import Resources
+from draftwood.drafters.resting import Rest
+from draftwood.rng import Rng
+from draftwood.sampling import Context
+from draftwood.shapes import Shape
+from draftwood.tree import DraftTree, Draw
+from draftwood.validation import positive
+
+LONGEST = 16
+"""Most guesses of a pass: more gained nothing in the paper."""
+
+HOPE, WEIGHT = 0.8, 2.0
+"""Chance of a guess that nothing is known of, and the guesses that this belief counts for."""
+
+FORGETTING = 0.95  # what a guess leaves of what was seen of earlier ones at its depth
+
+Row = Float[np.ndarray, " vocab"]
+
+
+@runtime_checkable
+class Start(Protocol):
+    """Rule for a place that no pass has seen: gives the row that its guess is drawn from.
+
+    The row may depend on what stands before the place, guesses included, and on nothing else.
+    """
+
+    @abstractmethod
+    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+        """Probabilities of a new place.
+
+        Args:
+            before: all tokens before the place, text and guesses; at least one.
+            left: the row that the guess to its left was drawn from; None where that is the text's
+                newest token.
+            vocab: entries of the row.
+        """
+
+
+@dataclass(frozen=True)
+class StartUniform:
+    """Start with any token, all of them equally likely."""
+
+    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+        return np.full(vocab, 1.0 / vocab, np.float32)
+
+
+@dataclass(frozen=True)
+class StartFromLeft:
+    """Start with the token to the left once more, for certain."""
+
+    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+        row = np.zeros(vocab, np.float32)
+        row[before[-1]] = 1.0
+        return row
+
+
+@dataclass(frozen=True)
+class JacobiSampled(Drafter):
+    """A chain of guesses, each drawn from the row that the last pass gave for its place.
+
+    Speculative Jacobi Decoding (Teng et al. 2024, arXiv:2410.01699): a pass over a window of
+    guesses gives the row of every place behind the first one that is rejected, conditioned on
+    guesses that may be wrong. All of these places are drawn anew from their new rows, which are
+    kept, after temperature, cuts and penalties: the rows that rejection sampling divides by. That
+    keeps the target's distribution, because a guess depends on its row and on nothing else; one
+    that outlives a pass under a row that it was not drawn from would not.
+
+    Differs from the paper: the window is as long as pays by the measured curve and the guesses kept
+    so far, down to none; new places start from a row too, a uniform one or one that is certain.
+
+    Args:
+        window: most guesses (W), 1 to 16.
+        start_row: the row of a place that no pass has seen.
+        budget: what passes cost; None takes the whole window each time.
+
+    Raises:
+        ValueError: for a window out of range.
+
+    Example:
+        The first chain below 5 is 5 5 5. The pass says 6 after each of them, so that all rows of
+        the next chain do; this target repeats 6 from there on.
+
+        >>> drafter = JacobiSampled(3, StartFromLeft())
+        >>> one_step(drafter, writing([6, 1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5], steps=2)
+        OneStep(drafted=[[6, 6, 6]], accepted=[6, 6, 6], then=6)
+    """
+
+    name: ClassVar[str] = "jacobi-sampled"
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve"})
+    window: int = LONGEST
+    start_row: Start = field(default_factory=StartUniform)
+    budget: Budget | None = None
+
+    def __post_init__(self) -> None:
+        positive("window", [self.window])
+        if self.window > LONGEST:
+            raise ValueError(f"window must be at most {LONGEST}, got {self.window}")
+
+    @classmethod
+    def build(cls, resources: Resources) -> Drafter:
+        return cls(budget=Budget.of(resources.curve))
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"independent"})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return JacobiSession(self, request)
+
+
+@dataclass(frozen=True)
+class RacedJacobi(JacobiSampled):
+    """The same chain, each guess the token that the seed's race numbers choose from its row.
+
+    Predictive sampling (Wiggers and Hoogeboom 2020, arXiv:2002.09928); MC-SJD (So et al. 2025,
+    arXiv:2510.24211) couples drafts of one place too. The target's own draw at a place runs the
+    same race, so that a row which hardly changes gives the same token again, and matching keeps it:
+    one seed writes one text, whatever was guessed.
+
+    Differs from the papers: the numbers are those of every other draw of the request, an
+    exponential race, and nothing but agreement keeps a guess.
+
+    Example:
+        The first chain below 1 is 1 1 1, and the pass says 2 after each of them: 2 wins the races
+        of all three places of the next chain, where this target goes on with 3.
+
+        >>> drafter = RacedJacobi(3, StartFromLeft())
+        >>> one_step(drafter, writing([1, 2, 3, 4, 5]), [2, 3, 4, 5, 1], steps=2)
+        OneStep(drafted=[[2, 2, 2]], accepted=[], then=3)
+    """
+
+    name: ClassVar[str] = "jacobi-raced"
+
+    @classmethod
+    def labels(cls, shape: Shape | None) -> frozenset[Draw]:
+        return frozenset({"coupled"})
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return RacedSession(self, request)
+
+
+class JacobiSession(DraftSession):
+    """A text's window: the rows that the last pass gave for the next places.
+
+    Args:
+        config: the drafter.
+        request: whose options of sampling make rows of logits.
+    """
+
+    def __init__(self, config: JacobiSampled, request: DraftRequest) -> None:
+        self.start_row, self.rng = config.start_row, request.rng
+        self.sampler = request.sampler.for_drafting()
+        self.vocab = request.target.model.vocab_size
+        self.window = Window(config.window, config.budget)
+        self.before = Context([], 0)  # the text before the newest tree
+        self.rows: list[Row] = []  # of the places behind the next root
+        self.drafts = False  # before that comes the prompt
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(logits=self.drafts)
+
+    @property
+    def needs_prompt(self) -> bool:
+        return False
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self.drafts, self.before = True, context
+        tokens, rows = self._guessed(root, min(self.window.size(), context.max_draft_len))
+        if not rows:
+            return DraftTree.chain(tokens)
+        return DraftTree(np.array(tokens), np.arange(-1, len(rows)), np.stack(rows), "independent")
+
+    def _guessed(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        """Root and guesses, and the row of each guess."""
+        tokens, rows, pick = [*self.before.tokens, root], list[Row](), self._picker()
+        for place in range(count):
+            left = rows[-1] if rows else None
+            known = place < len(self.rows)
+            rows.append(self.rows[place] if known else self.start_row.row(tokens, left, self.vocab))
+            tokens.append(pick(rows[-1]))
+        return tokens[len(self.before.tokens) :], rows
+
+    def _picker(self) -> Callable[[Row], int]:
+        """How guesses are drawn, in the order of their places."""
+        return lambda row: int(self.rng.draw_independent(row[None], 1)[0, 0])
+
+    def update(self, verified: VerifiedTree) -> None:
+        self.rows = []
+        if not self.drafts or verified.output is None:
+            return
+        tree, last = verified.tree, verified.path[-1]
+        self.window.learn(len(tree) - 1, last)
+        # the root to come takes the place of the first guess below
+        first = last + 1
+        if nodes := range(first, min(len(tree), first + self.window.size())):
+            self.rows = self._rows(verified, nodes)
+
+    def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
+        """What the target says after these nodes, as far as that is numbers."""
+        contexts, tokens = [], verified.tree.token_list
+        if self.sampler.reads_context:
+            contexts = [self.before.extended(tokens[: node + 1]) for node in nodes]
+        rows = list(self.sampler.probs(verified.logits[nodes.start : nodes.stop], contexts))
+        return list(takewhile(lambda row: bool(row[0] >= 0.0), rows))
+
+
+class RacedSession(JacobiSession):
+    """A window whose guesses win the races to come."""
+
+    def propose(self, root: int, context: Context) -> DraftTree:
+        self.drafts, self.before = True, context
+        tokens, _ = self._guessed(root, min(self.window.size(), context.max_draft_len))
+        return DraftTree.chain(tokens, "coupled")
+
+    def _picker(self) -> Callable[[Row], int]:
+        if not self.rng.noise:
+            return lambda row: int(row.argmax())
+        races: Rng = self.rng.copy()
+        return races.draw
+
+
+class Window:
+    """The number of guesses that pays, by what became of those before.
+
+    A guess at a depth is kept with the rate of the guesses that were reached there. Where none
+    pays, the text rests from guessing, and later begins with fresh hope.
+
+    Args:
+        longest: most guesses.
+        budget: of passes; None takes ``longest`` always.
+    """
+
+    def __init__(self, longest: int, budget: Budget | None) -> None:
+        self.longest, self.budget = longest, budget
+        self._rest = Rest(1.0)
+        self._size: int | None = None
+        self._hope()
+
+    def _hope(self) -> None:
+        self._kept = np.full(self.longest, HOPE * WEIGHT)
+        self._reached = np.full(self.longest, WEIGHT)
+
+    def size(self) -> int:
+        """Guesses of the next pass."""
+        if self.budget is None:
+            return self.longest
+        if self._size is None:
+            rates = np.cumprod(self._kept / self._reached).tolist()
+            self._size = 0 if self._rest.left else self.budget.best(rates)
+        return self._size
+
+    def learn(self, guessed: int, kept: int) -> None:
+        """Take in that the first ``kept`` of these guesses were kept."""
+        if self.budget is None:
+            return
+        self._size = None
+        if self._rest.left:
+            if not self._rest.goes_on():
+                self._hope()
+            return
+        reached = slice(0, min(kept + 1, guessed))
+        self._kept[reached] *= FORGETTING
+        self._reached[reached] = self._reached[reached] * FORGETTING + 1.0
+        self._kept[:kept] += 1.0
+        gain = (1 + kept) * self.budget.costs[0] / self.budget.costs[guessed]
+        self._rest.count(gain if guessed else 0.0)

@@ -1,0 +1,285 @@
+"""Speculative Jacobi Decoding keeps the model's law under every random choice, and wrong ways to
+store or keep guesses do not.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from draftwood.costs.budget import Budget
+from draftwood.drafters import (
+    Drafter,
+    DraftRequest,
+    JacobiSampled,
+    Nothing,
+    RacedJacobi,
+    StartFromLeft,
+    StartUniform,
+    VerifiedTree,
+)
+from draftwood.drafters.drafter import DraftSession
+from draftwood.drafters.jacobi_sampled import LONGEST, JacobiSession, Row, Start, Window
+from draftwood.engine import Options, generate
+from draftwood.models.model import ModelOutput
+from draftwood.rng import Rng
+from draftwood.sampling import Context, LazyProbs, Sampling
+from draftwood.testing import TableModel, distance, outcomes, sampled_law
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers import Match, Rejection, Verifier
+
+PROMPT, VOCAB, TOKENS = [2, 0, 1], 3, 3
+LOGITS = 1.6 * np.random.default_rng(5).normal(size=(VOCAB,) * 3).astype(np.float32)
+MODEL = TableModel(LOGITS)
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class LeftRow:
+    """A start of another package: from the row of the guess to the left."""
+
+    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+        return StartUniform().row(before, left, vocab) if left is None else left
+
+
+STARTS: list[Start] = [StartUniform(), StartFromLeft(), LeftRow()]
+
+
+@dataclass(frozen=True)
+class State:
+    """A text in the middle: its tokens behind the prompt, and its drafter."""
+
+    tokens: tuple[int, ...]
+    session: JacobiSession
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All that its future depends on."""
+        held = [getattr(self.session, "kept", []), self.session.drafts]
+        return self.tokens, b"".join(row.tobytes() for row in self.session.rows), str(held)
+
+
+def begun(drafter: Drafter, sampling: Sampling) -> State:
+    """A text of which nothing but the prompt is written."""
+    target = MODEL.start()
+    session = drafter.start(DraftRequest(sampling, Rng(0), target))
+    assert isinstance(session, JacobiSession)
+    before = PROMPT[:-1]
+    session.update(VerifiedTree(DraftTree.chain(before), range(len(before)), None))
+    return State((), session)
+
+
+def stepped(state: State, rule: Verifier, sampling: Sampling, rng: Rng) -> State:
+    """The text after one pass, whose random choices are ``rng``'s."""
+    session = copy(state.session)
+    session.rng = rng
+    text = [*PROMPT, *state.tokens]
+    context = Context(text[:-1], len(PROMPT))
+    tree = session.propose(text[-1], context)
+    target = MODEL.start()
+    if text[:-1]:
+        target.extend(text[:-1])
+    rows = target.forward(tree).rows
+    verdict = rule(tree, LazyProbs(rows, sampling, tree, context), rng)
+    path = [0, *verdict.path]
+    session.update(VerifiedTree(tree, path, ModelOutput(rows)))
+    told = [tree.token_list[node] for node in verdict.path]
+    return State((*state.tokens, *told, verdict.next_token), session)
+
+
+def off(drafter: Drafter, sampling: Sampling, rule: Verifier | None = None) -> float:
+    """Distance of the law of three tokens from the model's, by all random choices.
+
+    Texts that agree in tokens and rows have one future, and are followed as one.
+    """
+    law: dict[tuple[int, ...], float] = {}
+    first = begun(drafter, sampling)
+    open_ = {first.key: (1.0, first)}
+    while open_:
+        after: dict[tuple[object, ...], tuple[float, State]] = {}
+        for chance, state in open_.values():
+            for taken, found in outcomes(
+                lambda rng, state=state: stepped(state, rule or Rejection(), sampling, rng)
+            ):
+                if len(found.tokens) >= TOKENS:
+                    text = found.tokens[:TOKENS]
+                    law[text] = law.get(text, 0.0) + chance * taken
+                else:
+                    before = after.get(found.key, (0.0, found))[0]
+                    after[found.key] = (before + chance * taken, found)
+        open_ = after
+    assert sum(law.values()) == pytest.approx(1.0)
+    return distance(law, sampled_law(MODEL, sampling, Context(PROMPT, len(PROMPT)), TOKENS))
+
+
+SAMPLINGS = [
+    Sampling(1.0),
+    Sampling(0.9, top_k=2, repetition_penalty=1.3, presence_penalty=0.3),
+]
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+@pytest.mark.parametrize("window", [2, 3])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["temperature", "cuts and penalties"])
+def test_law_of_three_tokens(start: Start, window: int, sampling: Sampling) -> None:
+    assert off(JacobiSampled(window, start), sampling) < TOLERANCE
+
+
+class Planted(JacobiSampled):
+    """A drafter with a session that is wrong."""
+
+    kind: ClassVar[type[JacobiSession]]
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return self.kind(self, request)
+
+
+class Uncut(JacobiSession):
+    """States rows as they were before top-k, and draws from those after."""
+
+    def _guessed(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        tokens, rows = super()._guessed(root, count)
+        known = len(self.rows)
+        return tokens, [*self.uncut[:count], *rows[known:]]
+
+    uncut: Sequence[Row] = ()
+
+    def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
+        whole = replace(self.sampler, top_k=0)  # type: ignore[type-var]
+        self.uncut = list(whole.probs(verified.logits[nodes.start : nodes.stop]))
+        return super()._rows(verified, nodes)
+
+
+class Outliving(JacobiSession):
+    """Keeps guesses behind a rejection, under their new rows."""
+
+    kept: Sequence[int] = ()
+
+    def _guessed(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        tokens, rows = super()._guessed(root, count)
+        kept = list(self.kept)[:count]
+        return [root, *kept, *tokens[1 + len(kept) :]], rows
+
+    def update(self, verified: VerifiedTree) -> None:
+        super().update(verified)
+        # the first guess below was rejected; those behind it stay at their places
+        self.kept = verified.tree.token_list[verified.path[-1] + 2 :]
+
+
+class Passing(Outliving):
+    """Keeps guesses behind a rejection that would pass the test against their new rows."""
+
+    def update(self, verified: VerifiedTree) -> None:
+        super().update(verified)
+        tree, first = verified.tree, verified.path[-1] + 2
+        places = zip(range(first, len(tree)), self.rows, strict=False)
+        passing = [
+            self.rng.accept(
+                float(row[tree.token_list[node]] / tree.row_of(node)[tree.tokens[node]])
+            )
+            for node, row in places
+        ]
+        self.kept = [token for token, passed in zip(self.kept, passing, strict=True) if passed][
+            : (passing + [False]).index(False)
+        ]
+
+
+@pytest.mark.parametrize("kind", [Uncut, Outliving, Passing], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+def test_planted_rules_are_caught(kind: type[JacobiSession], start: Start) -> None:
+    class Wrong(Planted):
+        name = "wrong"
+
+    Wrong.kind = kind
+    sampling = Sampling(1.0, top_k=2) if kind is Uncut else Sampling(1.0)
+    assert off(Wrong(2, start), sampling) > 0.004
+
+
+@dataclass(frozen=True)
+class Spending(RacedJacobi):
+    """Wrong: its guesses use up the numbers that the target's own draws need."""
+
+    name: ClassVar[str] = "spending"
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        session = super().start(request)
+        session._picker = lambda: request.rng.draw  # type: ignore[attr-defined]
+        return session
+
+
+def written(drafter: Drafter, temperature: float, seed: int) -> tuple[list[int], int]:
+    """A text, and the passes that it took."""
+    asked = Options(Sampling(temperature, top_p=0.9), 60, seed=seed)
+    steps = list(generate(MODEL, drafter, Match(), PROMPT, asked))
+    return [token for step in steps for token in step.tokens], len(steps)
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_seed_writes_one_text_whatever_was_guessed(start: Start, temperature: float) -> None:
+    passes = 0
+    for seed in range(8):
+        plain, alone = written(Nothing(), temperature, seed)
+        for window in (1, 3, LONGEST):
+            found, steps = written(RacedJacobi(window, start), temperature, seed)
+            assert found == plain
+            passes += steps / 3 / alone
+    assert passes < 0.9 * 8 or temperature == 0.0
+
+
+def test_guesses_that_use_up_numbers_are_caught() -> None:
+    assert written(Spending(2), 1.0, 0)[0] != written(Nothing(), 1.0, 0)[0]
+
+
+def test_races_keep_more_guesses_than_draws() -> None:
+    def passes(drafter: Drafter, rule: Verifier) -> int:
+        asked = Options(Sampling(1.0), 2000, seed=1)
+        return len(list(generate(MODEL, drafter, rule, PROMPT, asked)))
+
+    assert passes(RacedJacobi(8), Match()) < 0.95 * passes(JacobiSampled(8), Rejection())
+
+
+LINEAR = Budget(lambda nodes: 1.0 + 0.1 * nodes, per_draft_token=0.0)
+FREE = Budget(lambda nodes: 1.0 + 1e-4 * nodes, per_draft_token=0.0)
+
+
+def test_the_window_is_as_long_as_pays() -> None:
+    kept, lost = Window(LONGEST, LINEAR), Window(LONGEST, LINEAR)
+    sizes = []
+    for _ in range(200):
+        kept.learn(kept.size(), kept.size())
+        sizes.append(lost.size())
+        lost.learn(lost.size(), 0)
+    assert kept.size() == LONGEST
+    assert 0 < sizes[0] < LONGEST
+    assert sum(size == 0 for size in sizes) > 140  # the others are trials
+    assert any(sizes[100:])  # it tries again
+    assert Window(5, None).size() == 5
+
+
+def test_the_window_shrinks_with_the_cost_of_a_guess() -> None:
+    def size(budget: Budget) -> int:
+        window = Window(LONGEST, budget)
+        for _ in range(40):
+            window.learn(window.size(), min(2, window.size()))
+        return window.size()
+
+    assert 2 <= size(LINEAR) <= size(FREE)
+
+
+@pytest.mark.parametrize("window", [0, LONGEST + 1])
+def test_windows_out_of_range_are_refused(window: int) -> None:
+    with pytest.raises(ValueError, match="window must be"):
+        JacobiSampled(window)
+
+
+@pytest.mark.parametrize(
+    ("kind", "draw"), [(JacobiSampled, "independent"), (RacedJacobi, "coupled")]
+)
+def test_drafters_name_their_draws(kind: type[JacobiSampled], draw: Draw) -> None:
+    assert kind.labels(None) == {draw}
+    request = DraftRequest(Sampling(1.0), Rng(0), MODEL.start())
+    assert kind(3).start(request).propose(1, Context([2, 0], 2)).draw == draw
