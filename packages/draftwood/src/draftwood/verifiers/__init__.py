@@ -7,6 +7,7 @@ from draftwood.lazy import importer
 if TYPE_CHECKING:
     from draftwood.verifiers.block import Block
     from draftwood.verifiers.greedy_plus_one import GreedyPlusOne
+    from draftwood.verifiers.grouped import Grouped
     from draftwood.verifiers.k_seq import KSeq
     from draftwood.verifiers.match import Match
     from draftwood.verifiers.rejection import Rejection
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "draftwood.verifiers.block": ("Block",),
     "draftwood.verifiers.greedy_plus_one": ("GreedyPlusOne",),
+    "draftwood.verifiers.grouped": ("Grouped",),
     "draftwood.verifiers.k_seq": ("KSeq",),
     "draftwood.verifiers.match": ("Match",),
     "draftwood.verifiers.rejection": ("Rejection",),
@@ -26,6 +28,7 @@ _HOMES = {
 __all__ = [
     "Block",
     "GreedyPlusOne",
+    "Grouped",
     "KSeq",
     "Match",
     "NodeProbs",

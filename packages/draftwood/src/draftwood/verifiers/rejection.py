@@ -6,8 +6,7 @@ from typing import ClassVar
 from draftwood.native.step import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
-from draftwood.verifiers.base import drawn, require_known, with_token
-from draftwood.verifiers.rows import draft_row, minus, target_row
+from draftwood.verifiers.rows import DraftRow, Row, reject_in_turn
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
@@ -28,25 +27,8 @@ class Rejection:
     library_rule: ClassVar[Rule] = "rejection"
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        require_known(tree, target_probs)
-        joins = tree.draw in ("independent", "named")  # who drew the same token is one node
-        alive = [0]
-        while True:
-            candidates = [child for node in alive for child in tree.children[node]]
-            if not candidates or not tree.is_drawn:
-                return Verdict(tree.path_to(alive[0]), drawn(target_probs, alive[0], rng))
-            p, q = target_row(target_probs, alive[0]), draft_row(tree, candidates[0])
-            for child in candidates:
-                token = tree.token_list[child]
-                q = draft_row(tree, child) if tree.draw == "named" else q
-                drafted = q.chance(token)
-                if drafted == 0.0:
-                    continue
-                if rng.accept(p.chance(token) / drafted):
-                    break
-                p = minus(p, q)
-                if tree.draw == "distinct":
-                    q = q.without(token)
-            else:
-                return Verdict(tree.path_to(alive[0]), p.draw(rng))
-            alive = with_token(tree, candidates, token) if joins else [child]
+        return reject_in_turn(tree, target_probs, rng, _chance)
+
+
+def _chance(p: Row, q: DraftRow, token: int) -> float:
+    return p.chance(token) / q.chance(token)

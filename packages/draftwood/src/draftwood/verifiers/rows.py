@@ -3,6 +3,7 @@
 A rule that is written for them runs the same on both: ``testing`` proves it on either.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,8 +14,8 @@ from draftwood.native.logit_rows import LogitRow, Remainder
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
 from draftwood.tree import DraftTree
-from draftwood.verifiers.base import residual, without
-from draftwood.verifiers.verifier import NodeProbs
+from draftwood.verifiers.base import drawn, require_known, residual, with_token, without
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 @runtime_checkable
@@ -129,3 +130,38 @@ def left_over(p: Row, q: DraftRow, weight: float) -> tuple[Row, float]:
     rest = np.maximum(weight * p.array() - q.array(), 0.0)
     total = float(rest.sum())
     return (ArrayRow(rest / total), total) if total > 0.0 else (p, 0.0)
+
+
+def reject_in_turn(
+    tree: DraftTree,
+    target_probs: NodeProbs,
+    rng: Rng,
+    chance: Callable[[Row, DraftRow, int], float],
+) -> Verdict:
+    """Walk down from the root: try the siblings in turn, and reject each from what is left of p.
+
+    Args:
+        chance: of accepting a token, given what is left of p, the row q that the token was drawn
+            from, and the token, which q can give; what is above 1 counts as 1.
+    """
+    require_known(tree, target_probs)
+    joins = tree.draw in ("independent", "named")  # who drew the same token is one node
+    alive = [0]
+    while True:
+        candidates = [child for node in alive for child in tree.children[node]]
+        if not candidates or not tree.is_drawn:
+            return Verdict(tree.path_to(alive[0]), drawn(target_probs, alive[0], rng))
+        p, q = target_row(target_probs, alive[0]), draft_row(tree, candidates[0])
+        for child in candidates:
+            token = tree.token_list[child]
+            q = draft_row(tree, child) if tree.draw == "named" else q
+            if q.chance(token) == 0.0:
+                continue
+            if rng.accept(chance(p, q, token)):
+                break
+            p = minus(p, q)
+            if tree.draw == "distinct":
+                q = q.without(token)
+        else:
+            return Verdict(tree.path_to(alive[0]), p.draw(rng))
+        alive = with_token(tree, candidates, token) if joins else [child]

@@ -2,7 +2,7 @@
 
 from draftwood.drafters import JacobiSampled, RacedJacobi
 from draftwood.methods.composition import MethodSpec
-from draftwood.verifiers import Match, Rejection
+from draftwood.verifiers import Grouped, Match, Rejection
 
 RECIPES = (
     MethodSpec(
@@ -20,5 +20,13 @@ RECIPES = (
         RacedJacobi,
         None,
         Match(),
+    ),
+    MethodSpec(
+        "gsd",
+        "the same guesses, kept where tokens like them are likely; changes what the model says",
+        "So et al. 2025, arXiv:2508.07747",
+        JacobiSampled,
+        None,
+        Grouped(),
     ),
 )
