@@ -1,4 +1,4 @@
-"""Where in a sentence a smaller model disagrees with a larger one, on the larger one's own texts.
+"""Disagreement of a smaller model with a larger one by place in the sentence, on the larger one's texts.
 
     draftwood bench frontier --leader LEADER --model FOLLOWER --prompts gsm8k --output FOLDER
     python -m benchmarks.disagreement FOLDER

@@ -1,4 +1,4 @@
-"""Where a follower disagrees within sentences, counted on planted texts."""
+"""Disagreement within sentences, counted on planted texts."""
 
 import numpy as np
 import pytest
