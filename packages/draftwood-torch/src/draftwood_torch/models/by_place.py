@@ -1,10 +1,12 @@
 """Models that hide tokens from each other by their places in the cache, whatever the mask says.
 
 Bark and GPT-Neo do. Where several sequences are run together, the tokens of all but one stand at
-other places than such a model thinks.
+other places than such a model thinks. A model that hides what comes later whatever the mask says
+cannot run rows that see later ones.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -28,13 +30,26 @@ RunPadded = Callable[[Sequence[TensorInput], RunCache], Tensor]
 LONG, WIDE = 5, 5
 """Tokens before a lone root, and nodes of a tree that stands behind a single token beside it."""
 
-_found: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()
+
+@dataclass(frozen=True)
+class Masking:
+    """What becomes of the masks that a model is given.
+
+    Attributes:
+        is_by_place: whether nodes of trees of unequal sizes miss in one pass what their masks show
+            them.
+        shows_later: whether rows see later ones where their masks show these.
+    """
+
+    is_by_place: bool
+    shows_later: bool
 
 
-def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> bool:
-    """True if nodes of trees of unequal sizes miss in one pass what their masks show them.
+_found: "WeakKeyDictionary[PreTrainedModel, Masking]" = WeakKeyDictionary()
 
-    Costs a pass over a few tokens, once for each model.
+
+def masking_of(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> Masking:
+    """Find out by a pass over a few tokens, once for each model.
 
     Keys and values before the trees are noise. Those of one row and the next differ in a single
     token, which the mask shows: who gives both rows the same logits did not see it. A model that
@@ -42,22 +57,33 @@ def masks_by_place(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded)
     """
     if hf_model not in _found:
         try:
-            _found[hf_model] = not _sees_all(pool, run)
+            _found[hf_model] = _probed(pool, run)
         except Exception as error:
             if is_lack_of_memory(error):
                 raise
-            return False
+            return Masking(is_by_place=False, shows_later=False)
     return _found[hf_model]
 
 
 @torch.no_grad()
-def _sees_all(pool: CachePool, run: RunPadded) -> bool:
+def _probed(pool: CachePool, run: RunPadded) -> Masking:
     lone, wide = DraftTree.of([0], [-1]), DraftTree.of([0] * WIDE, [-1, *[0] * (WIDE - 1)])
     trees = ((LONG, lone), (LONG, lone), (1, wide), (1, wide))
     parts = [_behind(slot, before, tree) for slot, (before, tree) in enumerate(trees)]
+    parts += [_pair(len(trees) + token, token) for token in (0, 1)]
     logits = run(parts, _NoiseCache(pool, [part.place for part in parts]))
     pairs = ((logits[0, 0], logits[1, 0]), (logits[2, WIDE - 1], logits[3, WIDE - 1]))
-    return not any(torch.equal(one, other) for one, other in pairs)
+    return Masking(
+        is_by_place=any(torch.equal(one, other) for one, other in pairs),
+        shows_later=not torch.equal(logits[4, 0], logits[5, 0]),
+    )
+
+
+def _pair(slot: int, second: int) -> TensorInput:
+    """Two tokens without a text that see each other."""
+    positions, sees = torch.arange(2), torch.ones(2, 2, dtype=torch.bool)
+    tokens = torch.tensor([0, second])
+    return TensorInput(tokens, positions, CacheSlice(slot, 0, 2), 0, sees, positions)
 
 
 def _behind(slot: int, before: int, tree: DraftTree) -> TensorInput:
@@ -93,7 +119,8 @@ class _NoiseCache(RunCache):
         noise = torch.randn(rows, heads, self.width, dim, generator=self._noise).to(new)
         for row, place in enumerate(self.places):
             if row % 2:
-                noise[row, :, : place.start - 1] = noise[row - 1, :, : place.start - 1]
+                alike = max(0, place.start - 1)
+                noise[row, :, :alike] = noise[row - 1, :, :alike]
             end = place.start + place.count
             noise[row, :, place.start : end] = new[row, :, : place.count]
         return noise

@@ -12,7 +12,7 @@ from draftwood.models.cached import CachedModel
 from draftwood.models.model import Ability, EmbeddingsAndHead, Layers, ModelOutput
 from draftwood.models.parts import Packed, PackedInput
 from draftwood.models.requirements import NoEmbeddingsAndHead
-from draftwood_torch.models.by_place import masks_by_place
+from draftwood_torch.models.by_place import masking_of
 from draftwood_torch.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
 from draftwood_torch.models.pool import CachePool, LayerShape
 from draftwood_torch.models.run_cache import RunCache
@@ -65,8 +65,11 @@ class TransformersModel(CachedModel[CachePool]):
         self.takes_logits_to_keep = "logits_to_keep" in takes
         self._smaller: dict[frozenset[int], PreTrainedModel] = {}
         self._parts: dict[frozenset[int], tuple[PreTrainedModel, dict[int, GoingOn]]] = {}
-        # running states follow the order of a tree, not places
-        self.masks_by_place = not self.holds_states and masks_by_place(hf_model, pool, self._logits)
+        self.masks_by_place = False
+        if not self.holds_states:  # running states follow the order of a tree, not places
+            masking = masking_of(hf_model, pool, self._logits)
+            self.masks_by_place = masking.is_by_place
+            self.abilities |= {"rows"} if masking.shows_later and not masking.is_by_place else set()
 
     @property
     def embeddings_and_head(self) -> EmbeddingsAndHead:

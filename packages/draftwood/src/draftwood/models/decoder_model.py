@@ -61,7 +61,7 @@ class DecoderModel(CachedModel[P]):
         sizes = model.decoder.sizes
         windows = list(dict.fromkeys(layer.window for layer in model.decoder.layers))
         abilities: set[Ability] = {"hidden", "partial", "resume", "fork", "cache"}
-        abilities |= {"embeddings_and_head", "embeddings"}
+        abilities |= {"embeddings_and_head", "embeddings", "rows"}
         # a network that reads what attention reads cannot be run after it
         abilities |= set() if sizes.is_parallel else {"halves"}
         # where layers have windows of their own nothing is gained

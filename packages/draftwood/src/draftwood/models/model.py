@@ -15,7 +15,7 @@ from typing import (
 )
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from draftwood.arrays import as_array
 from draftwood.optional import backend
@@ -39,6 +39,7 @@ Ability = Literal[
     "fork",
     "cache",
     "beside",
+    "rows",
 ]
 """Abilities of a model beyond a forward pass over a tree."""
 
@@ -210,7 +211,12 @@ class ModelSession(Protocol):
         ...
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the tree as the newest tokens, in this order, and drop the others."""
+        """Keep these nodes of the tree as the newest tokens, in this order, and drop the others.
+
+        Of a ``RowsInput`` any of its rows, or all of them, in the order of their positions, which
+        must go on where the committed tokens end. They stay as they were computed, with all that
+        they saw.
+        """
         ...
 
     def rewind(self, count: int) -> None:
@@ -310,6 +316,43 @@ class ForwardInput(ModelInput):
     def alone(self) -> ModelOutput:
         output = self.session.forward(self.tree, self.first, self.hidden)
         return ModelOutput(kept(output.given, self.keep), output.hidden)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsInput(ModelInput):
+    """Rows with positions and an attention mask of their own, for instance a block of mask tokens
+    (block diffusion: Arriola et al. 2025, arXiv:2503.09573).
+
+    Rows may see later ones. They see all committed tokens, unless the mask says otherwise; where a
+    layer has a window, what lies that many positions or more before a row is hidden from it.
+    ``session.commit`` keeps some of the rows or all; until then nothing else sees them.
+
+    Attributes:
+        tokens: [rows], at least one.
+        positions: [rows], in any order, from 0 on and below the context length; rows may share one.
+        sees: bool [rows rows], or [rows length + rows] to say it of the ``length`` committed tokens
+            too. Every row sees itself.
+        keep: logits of all rows, of the last one, or of none.
+        hidden: layers whose hidden states are wanted.
+
+    Raises:
+        ValueError: when it is run, for numbers that do not fit together, and for a model without
+            the ability ``rows``: one that is no causal transformer with keys and values, or masks
+            later tokens itself.
+    """
+
+    tokens: Sequence[int]
+    positions: Sequence[int] | Int[np.ndarray, " rows"]
+    sees: Any
+    keep: Keep = "all"
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return len(self.tokens)
+
+    def alone(self) -> ModelOutput:
+        return self.session.model.forward([self])[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,8 @@ class SequenceInput(Generic[A]):
         keep: whose logits are wanted.
         hidden: layers whose hidden states are wanted.
         is_prompt: whether the tokens are appended for good.
+        has_own_mask: whether a node may see any other, later ones too, and windows count from its
+            position; else its text ends with itself.
         stream: [nodes dim], with what nodes that stopped before go on; None where they begin.
         tree: that the nodes are of; None for prompts.
         embeddings: [nodes dim], read in the place of the tokens' own, which then mean nothing.
@@ -43,6 +45,7 @@ class SequenceInput(Generic[A]):
     keep: Keep = "all"
     hidden: tuple[int, ...] = ()
     is_prompt: bool = False
+    has_own_mask: bool = False
     stream: A | None = None
     tree: DraftTree | None = None
     embeddings: A | None = None

@@ -33,6 +33,7 @@ _DOING: dict[Ability, str] = {
     "fork": "can fork a session",
     "cache": "lets drafters read its keys and values, and keeps them as floats",
     "beside": "makes two passes over one text at the same time",
+    "rows": "lets rows of a pass see later ones",
 }
 _OTHERWISE = "use another model or method"
 _CURES: dict[Ability, str] = {
@@ -99,6 +100,11 @@ def require_embeddings(model: Model, tokens: Sequence[int], embeddings: Any) -> 
             f" the shape {list(shape)} and {len(tokens)} tokens; take mixtures of what"
             " embeddings_and_head.embed gives"
         )
+
+
+def require_rows(model: Model) -> None:
+    """Raise ValueError unless the model runs rows with a mask of their own."""
+    require_ability(model, "rows", "a pass over rows with a mask of their own")
 
 
 class NoEmbeddingsAndHead:

@@ -18,10 +18,12 @@ from draftwood.models.model import (
     ModelOutput,
     ModelSession,
     PromptInput,
+    RowsInput,
     StepInput,
 )
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.models.requirements import require_embeddings
+from draftwood.models.rows import packed_rows, require_in_order
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class PooledSession(InProcess):
         self._ran = 0  # nodes after the committed tokens whose keys and values are in the cache
         self._layers = ALL_LAYERS  # which these nodes ran through
         self._stopped: Stopped | None = None  # where these have a stop
+        self._positions: Any = None  # of these nodes where they are rows with a mask of their own
         self._closed = False
         self.slot = model.pool.acquire(self)
 
@@ -117,7 +120,7 @@ class PooledSession(InProcess):
         stream = None
         if layers.start:
             stream = self._stream(tree, first, layers)
-        elif first > (ran := self._ran_through(layers)):
+        elif first > (ran := self._ran_through(layers) if self._positions is None else 0):
             raise ValueError(
                 f"nodes before {first} must be run first; {ran} were run since the last commit"
                 + ("" if layers == self._layers else " through these layers")
@@ -145,6 +148,11 @@ class PooledSession(InProcess):
             tree=tree,
         )
 
+    def rows(self, given: RowsInput) -> PackedInput:
+        """This sequence's share of a forward pass over rows with a mask of their own."""
+        self._require_open("forward")
+        return packed_rows(given, self.slot, self._length)
+
     def _stream(self, tree: DraftTree, first: int, layers: Layers) -> Any:
         """Find the states [nodes dim] with which the nodes of a tree stopped that go on."""
         stopped, before = self._stopped, replace(layers, start=0, stop=layers.start)
@@ -171,7 +179,7 @@ class PooledSession(InProcess):
             )
         if isinstance(self.model.pool, BlockPool):
             states = as_array(states)
-        self._stopped, self._ran = Stopped(tree, states), len(tree)
+        self._stopped, self._ran, self._positions = Stopped(tree, states), len(tree), None
         self._layers = replace(layers, start=0, stop=layers.start)
 
     def go_on_with(self, nodes: Sequence[int]) -> None:
@@ -220,7 +228,8 @@ class PooledSession(InProcess):
                     assert self._stopped is not None  # nodes before these ran likewise
                     states = below(self._stopped.states[:ran], states)
                 self._stopped = Stopped(part.tree, states)
-            self._ran, self._layers = len(part.tree_positions), replace(part.layers, start=0)
+            self._ran, self._layers = ran + part.place.count, replace(part.layers, start=0)
+            self._positions = part.positions if part.has_own_mask else None
 
     def spoil(self) -> None:
         """A pass failed in its midst: what nodes had in the cache may be gone."""
@@ -236,7 +245,7 @@ class PooledSession(InProcess):
         writes its keys and values there. They count as run.
         """
         self._require_open("place_nodes")
-        self._ran, self._layers = count, ALL_LAYERS
+        self._ran, self._layers, self._positions = count, ALL_LAYERS, None
         return CacheSlice(self.slot, self.length, count)
 
     def reserve(self, count: int) -> int:
@@ -263,6 +272,7 @@ class PooledSession(InProcess):
         through all layers.
         """
         self._length, self._ran, self._layers = self._length + tokens, nodes, ALL_LAYERS
+        self._positions = None
 
     def commit(self, path: Sequence[int]) -> None:
         self._require_open("commit")
@@ -271,6 +281,8 @@ class PooledSession(InProcess):
             raise ValueError(
                 f"node {max(path)} cannot be kept: only {ran} nodes were run through all layers"
             )
+        if self._positions is not None:
+            require_in_order(self._positions, path, self._length)
         self.model.pool.keep(self.slot, self._length, path)
         self._length += len(path)
         self._ran = 0
@@ -280,7 +292,7 @@ class PooledSession(InProcess):
         if not 0 <= count <= self._length:
             raise ValueError(f"cannot take back {count} of {self._length} tokens")
         self._length -= count
-        self._ran, self._layers = count, ALL_LAYERS
+        self._ran, self._layers, self._positions = count, ALL_LAYERS, None
 
     def wants(self, count: int) -> int:
         """Blocks that so many further tokens or nodes take; 0 where the cache has none."""
@@ -399,5 +411,7 @@ def _part_of(each: ModelInput) -> Packed:
         return session.step(each)
     if isinstance(each, PromptInput):
         return session.chunk(each.tokens, each.keep, each.hidden, each.embeddings)
+    if isinstance(each, RowsInput):
+        return session.rows(each)
     assert isinstance(each, ForwardInput)
     return session.part(each.tree, each.first, each.layers, each.keep, each.hidden)

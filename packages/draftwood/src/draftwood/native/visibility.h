@@ -1,9 +1,10 @@
 // What the rows of a forward pass see, and how the work on it is divided.
 //
 // A row sees its text: the committed tokens, its ancestors among the new rows, and itself; of these
-// the last few where a window hides the others. Texts are read in blocks of 256 tokens counted from
-// the beginning, so that what is added up for a row, and in which order, depends on nothing but its
-// text.
+// the last few where a window hides the others. Where rows come with positions, a text is what the
+// row is told to see, later rows too, in the order of positions; a window hides the positions that
+// far before the row's own. Texts are read in blocks of 256 tokens counted from the beginning, so
+// that what is added up for a row, and in which order, depends on nothing but its text.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "cache.h"
@@ -25,6 +27,11 @@ constexpr int BLOCK = 256;
 struct Sequence {
     int64_t slot, start, count, before, wanted;
     Blocks blocks;
+    // [start + count - before], of the nodes, none below `before`; null where a row is the end of
+    // its text
+    const int64_t* positions;
+
+    int64_t nodes() const { return start + count - before; }
 };
 
 // Rows of one sequence that are attended to together.
@@ -69,12 +76,16 @@ public:
     void build(const Sequence* sequences, int count, const uint8_t* const* sees,
                const std::vector<int64_t>& windows, int num_kv_heads, int heads_per_key,
                int threads) {
-        groups.clear(), texts.clear(), places.clear(), plans.clear();
+        groups.clear(), texts.clear(), places.clear(), plans.clear(), hidden.clear();
+        known_windows = windows;
         divide(sequences, count, num_kv_heads, heads_per_key, threads);
         size_t group = 0;
-        for (int i = 0, row = 0; i < count; row += (int)sequences[i++].count)
+        for (int i = 0, row = 0; i < count; row += (int)sequences[i++].count) {
+            if (sequences[i].positions) sort(sequences[i]);
             for (; group < groups.size() && groups[group].first < row + sequences[i].count; group++)
-                read(sequences[i], row, sees[i], groups[group]);
+                sequences[i].positions ? read_told(sequences[i], row, sees[i], groups[group])
+                                       : read(sequences[i], row, sees[i], groups[group]);
+        }
         per_item = num_kv_heads * pieces;
         is_split = (int)groups.size() * per_item < WORK_PER_THREAD * threads;
         for (int64_t window : windows) add_plan(window);
@@ -105,7 +116,11 @@ public:
     // What a row sees.
     Stretch seen(int row, int64_t window) const {
         const int64_t length = texts[row].length;
-        return {window == NO_WINDOW ? 0 : std::max<int64_t>(0, length - window), length};
+        if (window == NO_WINDOW) return {0, length};
+        const int64_t own = texts[row].hidden;
+        if (own == ENDS_WITH_ROW) return {std::max<int64_t>(0, length - window), length};
+        const auto found = std::find(known_windows.begin(), known_windows.end(), window);
+        return {hidden[own + (found - known_windows.begin())], length};
     }
 
     // The blocks with something that one of a group's rows sees.
@@ -130,13 +145,17 @@ private:
     static constexpr int MOST_TOGETHER = 64;   // rows times heads, whose scores stay cached
     static constexpr int WORK_PER_THREAD = 3;  // so that threads end together
 
+    static constexpr int64_t ENDS_WITH_ROW = -1;
+
     struct Text {
         int64_t length;
         size_t places;
+        int64_t hidden;  // where the tokens that windows hide are counted, or ENDS_WITH_ROW
     };
 
     std::vector<Text> texts;  // by row
     std::vector<int32_t> places;
+    std::vector<int64_t> known_windows, hidden, order;  // order: a sequence's nodes by position
     std::unique_ptr<std::atomic<int>[]> counters;
     size_t counted = 0;
 
@@ -171,8 +190,7 @@ private:
     // The texts of a group's rows; `sees` [count][nodes] says which nodes of the sequence's tree a
     // row sees. A node stands behind its ancestors.
     void read(const Sequence& sequence, int first_row, const uint8_t* sees, RowGroup& group) {
-        const int64_t nodes = sequence.start + sequence.count - sequence.before,
-                      ran = sequence.start - sequence.before;
+        const int64_t nodes = sequence.nodes(), ran = sequence.start - sequence.before;
         const auto row_of = [&](int row) { return sees + (row - first_row) * nodes; };
         int64_t alike = nodes;
         for (int row = group.first; row < group.first + group.count; row++) {
@@ -181,12 +199,57 @@ private:
         }
         group.shared = sequence.before + alike;
         for (int row = group.first; row < group.first + group.count; row++) {
-            texts.push_back({0, places.size()});
+            texts.push_back({0, places.size(), ENDS_WITH_ROW});
             for (int64_t node = alike; node <= ran + row - first_row; node++)
                 if (row_of(row)[node]) places.push_back((int32_t)(sequence.before + node));
             texts.back().length = group.shared + (int64_t)(places.size() - texts.back().places);
             group.longest = std::max(group.longest, texts.back().length);
         }
+    }
+
+    void sort(const Sequence& sequence) {
+        order.resize(sequence.nodes());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+            return sequence.positions[a] < sequence.positions[b];
+        });
+    }
+
+    // The same for rows with positions, which may see any nodes. Their texts are in the order of
+    // positions, so that what a window hides stands at the beginning.
+    void read_told(const Sequence& sequence, int first_row, const uint8_t* sees, RowGroup& group) {
+        const int64_t nodes = sequence.nodes(), ran = sequence.start - sequence.before;
+        const auto row_of = [&](int row) { return sees + (row - first_row) * nodes; };
+        const auto all_see = [&](int64_t node) {
+            for (int row = group.first; row < group.first + group.count; row++)
+                if (!row_of(row)[node]) return false;
+            return true;
+        };
+        int64_t alike = 0;
+        while (alike < nodes && order[alike] == alike && all_see(alike)) alike++;
+        group.shared = sequence.before + alike;
+        for (int row = group.first; row < group.first + group.count; row++) {
+            texts.push_back({0, places.size(), (int64_t)hidden.size()});
+            for (int64_t i = alike; i < nodes; i++)
+                if (row_of(row)[order[i]])
+                    places.push_back((int32_t)(sequence.before + order[i]));
+            texts.back().length = group.shared + (int64_t)(places.size() - texts.back().places);
+            group.longest = std::max(group.longest, texts.back().length);
+            for (const int64_t window : known_windows)
+                hidden.push_back(
+                    count_hidden(sequence, row_of(row), ran + row - first_row, window));
+        }
+    }
+
+    // Tokens of the text of node `own` that are `window` or more positions before it.
+    static int64_t count_hidden(const Sequence& sequence, const uint8_t* sees, int64_t own,
+                                int64_t window) {
+        if (window == NO_WINDOW) return 0;
+        const int64_t last = sequence.positions[own] - window;
+        int64_t count = std::max<int64_t>(0, std::min(last + 1, sequence.before));
+        for (int64_t node = 0; node < sequence.nodes(); node++)
+            count += sees[node] && sequence.positions[node] <= last;
+        return count;
     }
 
     void add_plan(int64_t window) {

@@ -15,12 +15,14 @@ from draftwood.models.model import (
     ModelInput,
     ModelOutput,
     ModelSession,
+    RowsInput,
 )
 from draftwood.models.requirements import (
     NoEmbeddingsAndHead,
     require_ability,
     require_embeddings,
     require_layers,
+    require_rows,
 )
 from draftwood.tree import DraftTree
 
@@ -84,6 +86,8 @@ class TableModel:
         for each in inputs:
             if isinstance(each, ForwardInput):
                 require_layers(self, each.layers)
+            if isinstance(each, RowsInput):
+                require_rows(self)
         return [each.alone() for each in inputs]
 
     def after(self, tails: Sequence[tuple[int, ...]]) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from draftwood.arrays import address_of
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import PLACES
 from draftwood.models.model import ModelOutput, StepInput
@@ -141,7 +142,7 @@ def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[
     """Describe trees and prompts as the library reads them, ``Sequence`` of visibility.h.
 
     Returns:
-        Numbers, and tables of blocks that must stay in memory as long.
+        Numbers, and tables of blocks and positions that must stay in memory as long.
     """
     numbers, tables = list[int](), list[Any]()
     for part in parts:
@@ -152,6 +153,9 @@ def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[
             address = ctypes.addressof(tables[-1])
         before = part.before - unread
         numbers += place.slot, place.start - unread, place.count, before, part.wanted, address
+        positions = np.ascontiguousarray(part.tree_positions, np.int64)
+        numbers.append(address_of(positions) if part.has_own_mask else 0)
+        tables.append(positions)
     return integers(numbers), tables
 
 
@@ -168,5 +172,5 @@ def beginnings(pool: BlockPool, steps: Sequence[PackedStep]) -> Any:
     numbers: list[int] = []
     for part in steps:
         slot, start = part.place.slot, part.place.start
-        numbers += (slot, start, 0, start, 0, pool.address_of(slot))
+        numbers += (slot, start, 0, start, 0, pool.address_of(slot), 0)
     return integers(numbers)
