@@ -33,7 +33,7 @@ LONG, WIDE = 5, 5
 
 @dataclass(frozen=True)
 class Masking:
-    """What becomes of the masks that a model is given.
+    """Treatment of the masks that a model is given.
 
     Attributes:
         is_by_place: whether nodes of trees of unequal sizes miss in one pass what their masks show

@@ -69,7 +69,8 @@ class TransformersModel(CachedModel[CachePool]):
         if not self.holds_states:  # running states follow the order of a tree, not places
             masking = masking_of(hf_model, pool, self._logits)
             self.masks_by_place = masking.is_by_place
-            self.abilities |= {"rows"} if masking.shows_later and not masking.is_by_place else set()
+            if masking.shows_later and not masking.is_by_place:
+                self.abilities = frozenset[Ability]({*self.abilities, "rows"})
 
     @property
     def embeddings_and_head(self) -> EmbeddingsAndHead:
