@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from draftwood.engine import Options, Sequence, generate, generate_batch
     from draftwood.methods import Method
+    from draftwood.models.model import RowsInput
     from draftwood.optional import custom_generate
     from draftwood.rng import Rng
     from draftwood.sampling import Sampling
@@ -25,6 +26,7 @@ _HOMES = {
     "draftwood.optional": ("custom_generate",),
     "draftwood.text.language_model": ("LanguageModel", "load"),
     "draftwood.methods": ("Method",),
+    "draftwood.models.model": ("RowsInput",),
     "draftwood.rng": ("Rng",),
     "draftwood.sampling": ("Sampling",),
     "draftwood.sampling_params": ("SamplingParams",),
@@ -40,6 +42,7 @@ __all__ = [
     "Method",
     "Options",
     "Rng",
+    "RowsInput",
     "Sampling",
     "SamplingParams",
     "Sequence",

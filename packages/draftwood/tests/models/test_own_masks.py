@@ -9,7 +9,8 @@ import torch
 from test_attention import BLOCK, TREE, hf_model, set_threads, some
 from transformers import PreTrainedModel
 
-from draftwood.models.model import ForwardInput, PromptInput, RowsInput
+from draftwood import RowsInput
+from draftwood.models.model import ForwardInput, PromptInput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.session import PooledSession
 from draftwood.native import library
