@@ -152,9 +152,10 @@ class Trainer:
         longest = max(map(len, rows))
         read = torch.tensor([[*row, *([0] * (longest - len(row)))] for row in rows])
         shares = torch.tensor([[*row, *([0.0] * (longest - len(row)))] for row in weights])[:, 1:]
-        logits = self.model(input_ids=read[:, :-1]).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = self.model(input_ids=read[:, :-1]).logits
         each = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), read[:, 1:].flatten(), reduction="none"
+            logits.flatten(0, 1).float(), read[:, 1:].flatten(), reduction="none"
         )
         return (each * shares.flatten()).sum() / shares.sum()
 
