@@ -22,7 +22,7 @@ from draftwood.drafters import (
     VerifiedTree,
 )
 from draftwood.drafters.drafter import DraftSession
-from draftwood.drafters.jacobi_sampled import LONGEST, JacobiSession, Row, Start, Window
+from draftwood.drafters.jacobi_sampled import LONGEST, JacobiSession, PayingWindow, Row, StartRow
 from draftwood.engine import Options, generate
 from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
@@ -45,7 +45,7 @@ class LeftRow:
         return StartUniform().row(before, left, vocab) if left is None else left
 
 
-STARTS: list[Start] = [StartUniform(), StartFromLeft(), LeftRow()]
+STARTS: list[StartRow] = [StartUniform(), StartFromLeft(), LeftRow()]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ SAMPLINGS = [
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
 @pytest.mark.parametrize("window", [2, 3])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["temperature", "cuts and penalties"])
-def test_law_of_three_tokens(start: Start, window: int, sampling: Sampling) -> None:
+def test_law_of_three_tokens(start: StartRow, window: int, sampling: Sampling) -> None:
     assert off(JacobiSampled(window, start), sampling) < TOLERANCE
 
 
@@ -140,8 +140,8 @@ class Planted(JacobiSampled):
 class Uncut(JacobiSession):
     """States rows as they were before top-k, and draws from those after."""
 
-    def _guessed(self, root: int, count: int) -> tuple[list[int], list[Row]]:
-        tokens, rows = super()._guessed(root, count)
+    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        tokens, rows = super()._drafted(root, count)
         known = len(self.rows)
         return tokens, [*self.uncut[:count], *rows[known:]]
 
@@ -158,8 +158,8 @@ class Outliving(JacobiSession):
 
     kept: Sequence[int] = ()
 
-    def _guessed(self, root: int, count: int) -> tuple[list[int], list[Row]]:
-        tokens, rows = super()._guessed(root, count)
+    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        tokens, rows = super()._drafted(root, count)
         kept = list(self.kept)[:count]
         return [root, *kept, *tokens[1 + len(kept) :]], rows
 
@@ -189,7 +189,7 @@ class Passing(Outliving):
 
 @pytest.mark.parametrize("kind", [Uncut, Outliving, Passing], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
-def test_planted_rules_are_caught(kind: type[JacobiSession], start: Start) -> None:
+def test_planted_rules_are_caught(kind: type[JacobiSession], start: StartRow) -> None:
     class Wrong(Planted):
         name = "wrong"
 
@@ -219,7 +219,7 @@ def written(drafter: Drafter, temperature: float, seed: int) -> tuple[list[int],
 
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_seed_writes_one_text_whatever_was_guessed(start: Start, temperature: float) -> None:
+def test_a_seed_writes_one_text_whatever_was_drafted(start: StartRow, temperature: float) -> None:
     passes = 0
     for seed in range(8):
         plain, alone = written(Nothing(), temperature, seed)
@@ -247,7 +247,7 @@ FREE = Budget(lambda nodes: 1.0 + 1e-4 * nodes, per_draft_token=0.0)
 
 
 def test_the_window_is_as_long_as_pays() -> None:
-    kept, lost = Window(LONGEST, LINEAR), Window(LONGEST, LINEAR)
+    kept, lost = PayingWindow(LONGEST, LINEAR), PayingWindow(LONGEST, LINEAR)
     sizes = []
     for _ in range(200):
         kept.learn(kept.size(), kept.size())
@@ -257,12 +257,12 @@ def test_the_window_is_as_long_as_pays() -> None:
     assert 0 < sizes[0] < LONGEST
     assert sum(size == 0 for size in sizes) > 140  # the others are trials
     assert any(sizes[100:])  # it tries again
-    assert Window(5, None).size() == 5
+    assert PayingWindow(5, None).size() == 5
 
 
 def test_the_window_shrinks_with_the_cost_of_a_guess() -> None:
     def size(budget: Budget) -> int:
-        window = Window(LONGEST, budget)
+        window = PayingWindow(LONGEST, budget)
         for _ in range(40):
             window.learn(window.size(), min(2, window.size()))
         return window.size()

@@ -27,21 +27,21 @@ from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
 
 LONGEST = 16
-"""Most guesses of a pass: more gained nothing in the paper."""
+"""Most draft tokens of a pass: more gained nothing in the paper."""
 
 HOPE, WEIGHT = 0.8, 2.0
-"""Chance of a guess that nothing is known of, and the guesses that this belief counts for."""
+"""Chance of a draft token that nothing is known of, and the draft tokens that it counts for."""
 
-FORGETTING = 0.95  # what a guess leaves of what was seen of earlier ones at its depth
+FORGETTING = 0.95  # what a draft token leaves of what was seen of earlier ones at its depth
 
 Row = Float[np.ndarray, " vocab"]
 
 
 @runtime_checkable
-class Start(Protocol):
-    """Rule for a place that no pass has seen: gives the row that its guess is drawn from.
+class StartRow(Protocol):
+    """Rule for a place that no pass has seen: gives the row that its token is drawn from.
 
-    The row may depend on what stands before the place, guesses included, and on nothing else.
+    The row may depend on what stands before the place, draft tokens included, and on nothing else.
     """
 
     @abstractmethod
@@ -49,8 +49,8 @@ class Start(Protocol):
         """Probabilities of a new place.
 
         Args:
-            before: all tokens before the place, text and guesses; at least one.
-            left: the row that the guess to its left was drawn from; None where that is the text's
+            before: all tokens before the place, text and draft; at least one.
+            left: the row that the token to its left was drawn from; None where that is the text's
                 newest token.
             vocab: entries of the row.
         """
@@ -76,20 +76,20 @@ class StartFromLeft:
 
 @dataclass(frozen=True)
 class JacobiSampled(Drafter):
-    """A chain of guesses, each drawn from the row that the last pass gave for its place.
+    """A chain of tokens, each drawn from the row that the last pass gave for its place.
 
-    Speculative Jacobi Decoding (Teng et al. 2024, arXiv:2410.01699): a pass over a window of
-    guesses gives the row of every place behind the first one that is rejected, conditioned on
-    guesses that may be wrong. All of these places are drawn anew from their new rows, which are
-    kept, after temperature, cuts and penalties: the rows that rejection sampling divides by. That
-    keeps the target's distribution, because a guess depends on its row and on nothing else; one
-    that outlives a pass under a row that it was not drawn from would not.
+    Speculative Jacobi Decoding (Teng et al. 2024, arXiv:2410.01699): a pass over a window of draft
+    tokens gives the row of every place behind the first one that is rejected, conditioned on tokens
+    that may be wrong. All of these places are drawn anew from their new rows, which are kept, after
+    temperature, cuts and penalties: the rows that rejection sampling divides by. That keeps the
+    target's distribution, because a draft token depends on its row and on nothing else. One that
+    outlived a pass, under a row that it was not drawn from, would not.
 
-    Differs from the paper: the window is as long as pays by the measured curve and the guesses kept
-    so far, down to none; new places start from a row too, a uniform one or one that is certain.
+    Differs from the paper: the window is as long as pays by the measured curve and what was kept so
+    far, down to none; new places start from a row too, a uniform one or one that is certain.
 
     Args:
-        window: most guesses (W), 1 to 16.
+        window: most draft tokens (W), 1 to 16.
         start_row: the row of a place that no pass has seen.
         budget: what passes cost; None takes the whole window each time.
 
@@ -108,7 +108,7 @@ class JacobiSampled(Drafter):
     name: ClassVar[str] = "jacobi-sampled"
     uses: ClassVar[frozenset[Need]] = frozenset({"curve"})
     window: int = LONGEST
-    start_row: Start = field(default_factory=StartUniform)
+    start_row: StartRow = field(default_factory=StartUniform)
     budget: Budget | None = None
 
     def __post_init__(self) -> None:
@@ -130,15 +130,15 @@ class JacobiSampled(Drafter):
 
 @dataclass(frozen=True)
 class RacedJacobi(JacobiSampled):
-    """The same chain, each guess the token that the seed's race numbers choose from its row.
+    """The same chain, each token the one that the seed's race numbers choose from its row.
 
     Predictive sampling (Wiggers and Hoogeboom 2020, arXiv:2002.09928); MC-SJD (So et al. 2025,
     arXiv:2510.24211) couples drafts of one place too. The target's own draw at a place runs the
     same race, so that a row which hardly changes gives the same token again, and matching keeps it:
-    one seed writes one text, whatever was guessed.
+    one seed writes one text, whatever was drafted.
 
     Differs from the papers: the numbers are those of every other draw of the request, an
-    exponential race, and nothing but agreement keeps a guess.
+    exponential race, and nothing but agreement keeps a draft token.
 
     Example:
         The first chain below 1 is 1 1 1, and the pass says 2 after each of them: 2 wins the races
@@ -171,7 +171,7 @@ class JacobiSession(DraftSession):
         self.start_row, self.rng = config.start_row, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
-        self.window = Window(config.window, config.budget)
+        self.window = PayingWindow(config.window, config.budget)
         self.before = Context([], 0)  # the text before the newest tree
         self.rows: list[Row] = []  # of the places behind the next root
         self.drafts = False  # before that comes the prompt
@@ -186,13 +186,13 @@ class JacobiSession(DraftSession):
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context
-        tokens, rows = self._guessed(root, min(self.window.size(), context.max_draft_len))
+        tokens, rows = self._drafted(root, min(self.window.size(), context.max_draft_len))
         if not rows:
             return DraftTree.chain(tokens)
         return DraftTree(np.array(tokens), np.arange(-1, len(rows)), np.stack(rows), "independent")
 
-    def _guessed(self, root: int, count: int) -> tuple[list[int], list[Row]]:
-        """Root and guesses, and the row of each guess."""
+    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        """Root and draft tokens, and the row of each of these."""
         tokens, rows, pick = [*self.before.tokens, root], list[Row](), self._picker()
         for place in range(count):
             left = rows[-1] if rows else None
@@ -202,7 +202,7 @@ class JacobiSession(DraftSession):
         return tokens[len(self.before.tokens) :], rows
 
     def _picker(self) -> Callable[[Row], int]:
-        """How guesses are drawn, in the order of their places."""
+        """Draw tokens from rows, in the order of their places."""
         return lambda row: int(self.rng.draw_independent(row[None], 1)[0, 0])
 
     def update(self, verified: VerifiedTree) -> None:
@@ -211,13 +211,13 @@ class JacobiSession(DraftSession):
             return
         tree, last = verified.tree, verified.path[-1]
         self.window.learn(len(tree) - 1, last)
-        # the root to come takes the place of the first guess below
+        # the root to come takes the place of the first token below
         first = last + 1
         if nodes := range(first, min(len(tree), first + self.window.size())):
             self.rows = self._rows(verified, nodes)
 
     def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
-        """What the target says after these nodes, as far as that is numbers."""
+        """The target's rows after these nodes, as far as they are numbers."""
         contexts, tokens = [], verified.tree.token_list
         if self.sampler.reads_context:
             contexts = [self.before.extended(tokens[: node + 1]) for node in nodes]
@@ -226,11 +226,11 @@ class JacobiSession(DraftSession):
 
 
 class RacedSession(JacobiSession):
-    """A window whose guesses win the races to come."""
+    """A window of tokens that win the races to come."""
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context
-        tokens, _ = self._guessed(root, min(self.window.size(), context.max_draft_len))
+        tokens, _ = self._drafted(root, min(self.window.size(), context.max_draft_len))
         return DraftTree.chain(tokens, "coupled")
 
     def _picker(self) -> Callable[[Row], int]:
@@ -240,14 +240,14 @@ class RacedSession(JacobiSession):
         return races.draw
 
 
-class Window:
-    """The number of guesses that pays, by what became of those before.
+class PayingWindow:
+    """The number of draft tokens that pays, by what became of those before.
 
-    A guess at a depth is kept with the rate of the guesses that were reached there. Where none
-    pays, the text rests from guessing, and later begins with fresh hope.
+    A draft token is kept with the rate of those that were reached at its depth. Where none pays,
+    the text rests from drafting, and later begins with fresh hope.
 
     Args:
-        longest: most guesses.
+        longest: most draft tokens.
         budget: of passes; None takes ``longest`` always.
     """
 
@@ -262,7 +262,7 @@ class Window:
         self._reached = np.full(self.longest, WEIGHT)
 
     def size(self) -> int:
-        """Guesses of the next pass."""
+        """Draft tokens of the next pass."""
         if self.budget is None:
             return self.longest
         if self._size is None:
@@ -270,8 +270,8 @@ class Window:
             self._size = 0 if self._rest.left else self.budget.best(rates)
         return self._size
 
-    def learn(self, guessed: int, kept: int) -> None:
-        """Take in that the first ``kept`` of these guesses were kept."""
+    def learn(self, drafted: int, kept: int) -> None:
+        """Take in that the first ``kept`` of the draft tokens were kept."""
         if self.budget is None:
             return
         self._size = None
@@ -279,9 +279,9 @@ class Window:
             if not self._rest.goes_on():
                 self._hope()
             return
-        reached = slice(0, min(kept + 1, guessed))
+        reached = slice(0, min(kept + 1, drafted))
         self._kept[reached] *= FORGETTING
         self._reached[reached] = self._reached[reached] * FORGETTING + 1.0
         self._kept[:kept] += 1.0
-        gain = (1 + kept) * self.budget.costs[0] / self.budget.costs[guessed]
-        self._rest.count(gain if guessed else 0.0)
+        gain = (1 + kept) * self.budget.costs[0] / self.budget.costs[drafted]
+        self._rest.count(gain if drafted else 0.0)

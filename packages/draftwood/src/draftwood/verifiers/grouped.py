@@ -15,12 +15,12 @@ from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 @dataclass(frozen=True)
 class Grouped:
-    """Accept a drafted token with the chance of a whole group of tokens like it.
+    """Accept a draft token with the chance of a whole group of tokens like it.
 
     The group holds the token and those beside it in the target's ranking whose probabilities are
     near its own: sum(p) / sum(q) over the group takes the place of p / q. A rejected token is
-    replaced from norm([p - q]+). Where many tokens will do, as codes of pictures may, more guesses
-    are kept. Grouped Speculative Decoding (So et al. 2025, arXiv:2508.07747). Lossy: the
+    replaced from norm([p - q]+). Where many tokens will do, as codes of pictures may, more draft
+    tokens are kept. Grouped Speculative Decoding (So et al. 2025, arXiv:2508.07747). Lossy: the
     distribution of the text is not the target's; with a group of 1 it is, draw by draw as with
     ``Rejection``, and at temperature 0.
 

@@ -1,4 +1,4 @@
-"""Methods whose guesses are drawn from what the last pass said of their places."""
+"""Methods that draft from the rows that the last pass gave for the next places."""
 
 from draftwood.drafters import JacobiSampled, RacedJacobi
 from draftwood.methods.composition import MethodSpec
@@ -7,7 +7,7 @@ from draftwood.verifiers import Grouped, Match, Rejection
 RECIPES = (
     MethodSpec(
         "sjd",
-        "guesses drawn from the rows of the last pass, rejection sampling",
+        "a chain drawn from the last pass's rows, rejection sampling",
         "Teng et al. 2024, arXiv:2410.01699",
         JacobiSampled,
         None,
@@ -15,7 +15,7 @@ RECIPES = (
     ),
     MethodSpec(
         "raced-jacobi",
-        "guesses that the seed's race numbers choose from the rows of the last pass",
+        "the same rows' winners of the races that the seed decides",
         "after Wiggers and Hoogeboom 2020, arXiv:2002.09928; So et al. 2025, arXiv:2510.24211",
         RacedJacobi,
         None,
@@ -23,7 +23,7 @@ RECIPES = (
     ),
     MethodSpec(
         "gsd",
-        "the same guesses, kept where tokens like them are likely; changes what the model says",
+        "the first chain, accepted by groups of tokens; changes what the model says",
         "So et al. 2025, arXiv:2508.07747",
         JacobiSampled,
         None,
