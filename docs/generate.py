@@ -31,14 +31,14 @@ def methods_page() -> str:
         (
             f"`{recipe.name}`",
             recipe.summary if recipe.lossless else f"{recipe.summary} (**{recipe.promise}**)",
-            recipe.drafter.name,
-            f"{recipe.shape.label}, {recipe.shape.nodes} nodes" if recipe.shape else "",
+            "" if recipe.drafter.name == recipe.name else recipe.drafter.name,
+            f"{recipe.shape.label}: {recipe.shape.nodes}" if recipe.shape else "",
             recipe.verifier.name,
             recipe.source,
         )
         for recipe in known().values()
     ]
-    head = ("method", "what it does", "drafter", "shape", "verifier", "source")
+    head = ("method", "what it does", "drafter", "shape: nodes", "verifier", "source")
     frame = (ROOT / "docs" / "methods.md.in").read_text().replace("{{ trees }}", trees_by_form())
     return frame.replace("{{ methods }}", markdown(head, rows))
 
