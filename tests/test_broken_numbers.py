@@ -12,7 +12,14 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from draftwood import methods
-from draftwood.drafters import Drafter, DraftModel, Nothing, PromptLookup
+from draftwood.drafters import (
+    Drafter,
+    DraftModel,
+    JacobiSampled,
+    Nothing,
+    PromptLookup,
+    RacedJacobi,
+)
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Options, Overlap, Overlapping, generate
 from draftwood.models.native import NativeModel
@@ -126,6 +133,8 @@ def test_broken_logits_end_the_request_where_they_stand(row: Tensor, sampler: Sa
         (PromptLookup(), Match()),
         (TokenRecycling(), Match()),
         (Stand(), Rejection()),
+        (JacobiSampled(3), Rejection()),
+        (RacedJacobi(3), Match()),
     ],
     ids=lambda part: part.name,
 )

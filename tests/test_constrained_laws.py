@@ -16,6 +16,7 @@ from draftwood.drafters import (
     Drafter,
     DraftModel,
     Eagle,
+    JacobiSampled,
     Lm,
     Medusa,
     MultiSource,
@@ -181,6 +182,14 @@ def test_law_of_tables_of_successors(rule: Verifier, constraint: Automaton, off:
         assert off(target, Stand(3, order=2, width=2), rule, sampling, constraint) < TOLERANCE, name
     drafter = Stand(2, order=2, width=1)
     assert off(target, drafter, rule, Sampling(0.9), constraint, steps=2) < TOLERANCE
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_law_of_tokens_drawn_from_the_last_pass(constraint: Automaton, off: Distance) -> None:
+    target, _ = tables()
+    for steps in (1, 2):
+        drafter = JacobiSampled(2)
+        assert off(target, drafter, Rejection(), Sampling(0.9), constraint, steps) < TOLERANCE
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS)

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from draftwood import engine
-from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
+from draftwood.drafters import (
+    DraftModel,
+    JacobiSampled,
+    MultiSource,
+    Nothing,
+    PromptLookup,
+    RacedJacobi,
+)
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -57,6 +64,8 @@ METHODS: list[tuple[Drafter, Verifier]] = [
     (DraftModel(DRAFT, StochasticBeam(3, 2)), Rejection()),
     (LayerSkip(frozenset({1}), Widths((2, 1))), Rejection()),
     (Stand(6), Rejection()),
+    (JacobiSampled(3), Rejection()),
+    (RacedJacobi(3), Match()),
 ]
 
 

@@ -11,7 +11,7 @@ from small_models import bytes_and_pairs, tokenizer_of
 
 import draftwood
 from draftwood import methods
-from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup
+from draftwood.drafters import DraftModel, MultiSource, Nothing, PromptLookup, RacedJacobi
 from draftwood.engine import Options, Sequence
 from draftwood.engine.method import Method
 from draftwood.grammar import Grammar, ToolChoice
@@ -52,6 +52,7 @@ def methods_of(lm: LanguageModel) -> dict[str, Method]:
         "lookup": Method(PromptLookup(), Match()),
         "auto": Method(MultiSource(), Match()),
         "stand": Method(Stand(), Match()),
+        "raced-jacobi": Method(RacedJacobi(4), Match()),
         "draft model": Method(DraftModel(draft, Widths((2, 1))), Rejection()),
         "layer-skip": Method(LayerSkip(frozenset({1}), Widths((2, 1))), Rejection()),
     }

@@ -80,10 +80,10 @@ class JacobiSampled(Drafter):
 
     Speculative Jacobi Decoding (Teng et al. 2024, arXiv:2410.01699): a pass over a window of draft
     tokens gives the row of every place behind the first one that is rejected, conditioned on tokens
-    that may be wrong. All of these places are drawn again, from their new rows, which are kept after
-    temperature, cuts and penalties: the rows that rejection sampling divides by. That keeps the
-    target's distribution, because a draft token depends on its row and on nothing else. One that
-    outlived a pass, under a row that it was not drawn from, would not.
+    that may be wrong. All of these places are drawn again, from their new rows. The rows are kept
+    as they are after temperature, cuts and penalties: rejection sampling divides by them. That
+    keeps the target's distribution, because a draft token depends on its row and on nothing else.
+    One that outlived a pass, under a row that it was not drawn from, would not.
 
     Differs from the paper: the window is as long as pays by the measured curve and what was kept so
     far, down to none; new places start from a row too, a uniform one or one that is certain.
