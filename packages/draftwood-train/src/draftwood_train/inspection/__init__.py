@@ -1,0 +1,1 @@
+"""Find out how much a model's hidden states tell about the tokens to come."""
