@@ -16,15 +16,18 @@ from torch.nn import functional
 
 RANK = 128
 """Entries of u_v."""
-BATCH = 128
+BATCH = 256
 EPOCHS = 40
-PATIENCE = 2
+PATIENCE = 1
 """Epochs without a gain on the documents to stop by after which training ends."""
-RATE = 1e-3
+RATE = 5e-4
 DECAY = 0.1
 DROPPED = 0.2
 """Share of what a probe reads that a training step leaves out."""
 CHUNK = 1024
+MOST = 4096
+OFTEN = 4
+"""How often a token stands in what is learnt from to have a class of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +48,17 @@ class Classes:
 
     @classmethod
     def of(
-        cls, text: Int[Tensor, " places"], head: Float[Tensor, "vocab dim"], most: int, twice: int
+        cls, text: Int[Tensor, " places"], head: Float[Tensor, "vocab dim"], most: int = MOST
     ) -> "Classes":
         """Classes of a text's tokens.
 
         Args:
             head: the model's output head, whose rows' principal components are the first vectors.
             most: classes but one.
-            twice: how often a token stands in the text to have a class of its own.
         """
         counts = torch.bincount(text, minlength=len(head))
         order = counts.sort(descending=True, stable=True).indices[:most]
-        tokens = order[counts[order] >= twice]
+        tokens = order[counts[order] >= OFTEN]
         of_token = torch.full((len(head),), len(tokens))
         of_token[tokens] = torch.arange(len(tokens))
         rows = head[tokens].float()
@@ -93,8 +95,11 @@ class Probe(nn.Module):
         return (joined.sum(0) @ self.vectors.T + self.bias).log_softmax(-1)
 
     def widened(self, width: int) -> "Probe":
-        """A copy that reads one more block, of which it makes nothing yet."""
-        made = copy.deepcopy(self)
+        """A copy that reads one more block, of which it makes nothing yet.
+
+        All else is kept as it is, so that a gain is the new block's and no longer training's.
+        """
+        made = copy.deepcopy(self).requires_grad_(False)
         block = nn.Linear(width, RANK, bias=False)
         nn.init.zeros_(block.weight)
         made.blocks.append(block)
@@ -123,10 +128,19 @@ def losses(probe: Probe, rows: Rows) -> Float[Tensor, " places"]:
     return torch.cat(found)
 
 
+@torch.no_grad()
+def foretold(probe: Probe, rows: Rows) -> Float[Tensor, "places classes_but_one"]:
+    """Probabilities of the tokens that have a class, as those of a drafter that drafts no others."""
+    parts = torch.arange(len(rows.classes)).split(CHUNK)
+    every = torch.cat([probe.eval()(rows.at(places).blocks) for places in parts])
+    return every[:, :-1].softmax(-1)
+
+
 def trained(probe: Probe, learnt: Rows, stopping: Rows, seed: int) -> Probe:
     """Train a probe until it gains no more on other documents, and return it as it was best."""
     drawn = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW(probe.parameters(), RATE, weight_decay=DECAY)
+    learning = [each for each in probe.parameters() if each.requires_grad]
+    optimiser = torch.optim.AdamW(learning, RATE, weight_decay=DECAY)
     best, state, waited = float(losses(probe, stopping).mean()), copy.deepcopy(probe), 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -64,15 +64,15 @@ class TokenTable:
 
 def read(
     documents: Sequence[Document],
-    models: Mapping[str, tuple[Model, Sequence[int]]],
+    models: Sequence[tuple[Model, Mapping[str, Sequence[int]]]],
     report: Report,
 ) -> Readings:
     """Read documents with models.
 
     Args:
-        models: by the name of their rows, with the layers whose inputs are read.
+        models: each with the layers whose inputs are read, by the name of their rows.
     """
-    found: dict[str, list[Tensor]] = {name: [] for name in models}
+    found: dict[str, list[Tensor]] = {name: [] for _, blocks in models for name in blocks}
     newest, ahead, numbers = [], [], []
     for number, each in enumerate(documents):
         tokens = torch.tensor(each.tokens)
@@ -80,8 +80,12 @@ def read(
         newest.append(tokens[places])
         ahead.append(torch.stack([tokens[places + by] for by in range(1, FURTHEST + 1)], 1))
         numbers.append(torch.full_like(places, number))
-        for name, (model, layers) in models.items():
-            found[name].append(states_alone(model, tokens, layers)[places].flatten(1).cpu())
+        for model, blocks in models:
+            layers = [layer for own in blocks.values() for layer in own]
+            states, at = states_alone(model, tokens, layers)[places].cpu(), 0
+            for name, own in blocks.items():
+                found[name].append(states[:, at : at + len(own)].flatten(1))
+                at += len(own)
         report()
     states = {name: torch.cat(rows) for name, rows in found.items()}
     return Readings(torch.cat(numbers), torch.cat(newest), torch.cat(ahead), states)

@@ -183,6 +183,11 @@ def drafting_options(command: Command) -> Command:
     return _names_options(command, "model")
 
 
+def head_options(command: Command) -> Command:
+    """The same for a command whose argument is the model, and that copies from no texts."""
+    return _names_options(command, "model", "datastore")
+
+
 def weights_options(command: Command) -> Command:
     """The same for a command in which nothing drafts."""
     return _names_options(command, "draft_model", "datastore")
