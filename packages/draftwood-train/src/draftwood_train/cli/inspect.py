@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,6 @@ def _numbers(
 @options.text_option("seed", 0)
 @options.as_json
 def inspect(
-    model: str,
     names: "ModelNames",
     text: str | None,
     tokens: int,
@@ -85,23 +85,29 @@ def inspect(
     """
     from itertools import chain
 
-    from draftwood_train.inspection.documents import cut, written
+    from draftwood_train.inspection.documents import BATCH, LONGEST, cut, written
     from draftwood_train.inspection.report import inspected, layers_of
 
-    names = replace(names, model=model)
+    model = str(names.model)
+    if "://" in model:
+        raise ValueError(
+            f"{model} is an address, and servers show no hidden states; give a model's folder or"
+            " name"
+        )
     head = names.draft_model[0] if names.draft_model else None
     lm = options.load(replace(names, draft_model=()), "plain", measure=False)
     reads = layers_of(lm.model, model, layers)
     with progress() as shown:
 
-        def bar(phase: str, total: int):
+        def bar(phase: str, total: int) -> Callable[[], None]:
             task = shown.add_task(phase, total=total)
             return lambda: shown.advance(task)
 
         if text is None:
-            task = shown.add_task("texts", total=tokens)
+            batches = -(-tokens // (BATCH * LONGEST))
             made = written(lm, tokens, temperature, seed)
-            documents = list(chain.from_iterable(_counted(each, shown, task) for each in made))
+            made = shown.track(made, total=batches, description="texts")
+            documents = list(chain.from_iterable(made))
         else:
             documents = cut(lm, text, tokens)
         found = inspected(lm, documents, reads, seed, head, temperature, bar)
@@ -109,11 +115,6 @@ def inspect(
         click.echo(json.dumps(asdict(found)))
     else:
         _tell(found)
-
-
-def _counted(documents: list, shown, task):
-    shown.advance(task, sum(each.places for each in documents))
-    return documents
 
 
 def _tell(found: "Inspection") -> None:

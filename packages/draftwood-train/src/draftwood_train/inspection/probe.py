@@ -130,7 +130,7 @@ def losses(probe: Probe, rows: Rows) -> Float[Tensor, " places"]:
 
 @torch.no_grad()
 def foretold(probe: Probe, rows: Rows) -> Float[Tensor, "places classes_but_one"]:
-    """Probabilities of the tokens that have a class, as those of a drafter that drafts no others."""
+    """Probabilities of a drafter that drafts the tokens with a class of their own alone."""
     parts = torch.arange(len(rows.classes)).split(CHUNK)
     every = torch.cat([probe.eval()(rows.at(places).blocks) for places in parts])
     return every[:, :-1].softmax(-1)
