@@ -14,7 +14,7 @@ from draftwood_train.inspection.surplus import (
     DRAFTER,
     ROOT,
     Interval,
-    Parts,
+    SplitReadings,
     Surplus,
     climbed,
     surplus,
@@ -45,11 +45,11 @@ def planted(count: int, seed: int, shuffled: bool = False) -> Readings:
     return Readings(document, tokens[:, :LENGTH].flatten(), ahead, states)
 
 
-def found(ahead: int, shuffled: bool = False) -> tuple[Surplus, dict, Parts, Classes]:
+def found(ahead: int, shuffled: bool = False) -> tuple[Surplus, dict, SplitReadings, Classes]:
     own = [planted(count, seed, shuffled) for seed, count in enumerate((90, 30, 30))]
     drawn = torch.Generator().manual_seed(5)
     table = TokenTable(torch.arange(VOCAB), torch.randn(VOCAB, DIM, generator=drawn))
-    made = Parts.of(own, table)
+    made = SplitReadings.of(own, table)
     classes = Classes.of(own[0].ahead[:, 1], torch.randn(VOCAB, DIM, generator=drawn))
     probes = climbed(made, classes, ahead, 0, nothing)
     return surplus(probes, made, classes, ahead), probes, made, classes

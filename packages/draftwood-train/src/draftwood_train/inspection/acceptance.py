@@ -15,7 +15,7 @@ from draftwood_train.doctor.differences import Drafted
 from draftwood_train.doctor.head import head_of
 from draftwood_train.inspection.documents import SHORTEST, Document
 from draftwood_train.inspection.probe import Classes, Probe, foretold
-from draftwood_train.inspection.surplus import AHEAD, Parts
+from draftwood_train.inspection.surplus import AHEAD, SplitReadings
 
 NEW_TOKENS = 64
 MEASURED = 32
@@ -43,7 +43,7 @@ class Acceptance:
     def of(
         cls, drafter: str, drafted: Drafted, overlap: tuple[float, ...] | None, passes: int
     ) -> "Acceptance":
-        """That of counted drafts."""
+        """Sum up counted drafts."""
         depths = tuple(drafted.share(depth) for depth in range(len(AHEAD)))
         return cls(drafter, depths, overlap, 1 + sum(drafted.right) / max(passes, 1))
 
@@ -51,7 +51,7 @@ class Acceptance:
 def expected(
     drafter: str,
     probes: Mapping[int, tuple[Probe, str]],
-    parts: Parts,
+    parts: SplitReadings,
     classes: Classes,
     laws: Sequence[Float[Tensor, "places classes_but_one"]],
 ) -> Acceptance:

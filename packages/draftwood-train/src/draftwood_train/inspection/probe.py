@@ -27,7 +27,7 @@ DROPPED = 0.2
 CHUNK = 1024
 MOST = 4096
 OFTEN = 4
-"""How often a token stands in what is learnt from to have a class of its own."""
+"""Least count in what is learnt from of a token with a class of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,19 +107,19 @@ class Probe(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ProbeRows:
     """Blocks of rows, and the class that stands behind each."""
 
     blocks: tuple[Float[Tensor, "places features"], ...]
     classes: Int[Tensor, " places"]
 
-    def at(self, places: Int[Tensor, " some"]) -> "Rows":
+    def at(self, places: Int[Tensor, " some"]) -> "ProbeRows":
         """Some of the places."""
-        return Rows(tuple(each[places] for each in self.blocks), self.classes[places])
+        return ProbeRows(tuple(each[places] for each in self.blocks), self.classes[places])
 
 
 @torch.no_grad()
-def losses(probe: Probe, rows: Rows) -> Float[Tensor, " places"]:
+def losses(probe: Probe, rows: ProbeRows) -> Float[Tensor, " places"]:
     """Negative log-probability of the true class at each place, in nats."""
     found = []
     for places in torch.arange(len(rows.classes)).split(CHUNK):
@@ -129,14 +129,14 @@ def losses(probe: Probe, rows: Rows) -> Float[Tensor, " places"]:
 
 
 @torch.no_grad()
-def foretold(probe: Probe, rows: Rows) -> Float[Tensor, "places classes_but_one"]:
+def foretold(probe: Probe, rows: ProbeRows) -> Float[Tensor, "places classes_but_one"]:
     """Probabilities of a drafter that drafts the tokens with a class of their own alone."""
     parts = torch.arange(len(rows.classes)).split(CHUNK)
     every = torch.cat([probe.eval()(rows.at(places).blocks) for places in parts])
     return every[:, :-1].softmax(-1)
 
 
-def trained(probe: Probe, learnt: Rows, stopping: Rows, seed: int) -> Probe:
+def trained(probe: Probe, learnt: ProbeRows, stopping: ProbeRows, seed: int) -> Probe:
     """Train a probe until it gains no more on other documents, and return it as it was best."""
     drawn = torch.Generator().manual_seed(seed)
     learning = [each for each in probe.parameters() if each.requires_grad]

@@ -1,4 +1,4 @@
-"""What a model computes at each place of documents, as the rows that probes read."""
+"""Rows that probes read: what a model computes at each place of documents."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Readings:
 
 @dataclass(frozen=True, eq=False)
 class TokenTable:
-    """What a model makes of single tokens: embeddings, and states behind the first token alone.
+    """Rows of single tokens: embeddings, and states behind the first token alone.
 
     Attributes:
         row: of each token of the vocabulary; -1 where it has none.
@@ -94,7 +94,7 @@ def read(
 def token_table(
     model: Model, tokens: Int[Tensor, " known"], first: int, layers: Sequence[int], report: Report
 ) -> TokenTable:
-    """What a model tells of tokens without any context.
+    """Read tokens without any context with a model.
 
     Args:
         tokens: distinct ids.

@@ -26,7 +26,7 @@ from draftwood_train.inspection.surplus import (
     DRAFTER,
     LADDER,
     ROOT,
-    Parts,
+    SplitReadings,
     Surplus,
     climbed,
     surplus,
@@ -131,7 +131,7 @@ def _rows(
     layers: Sequence[int],
     seed: int,
     bar: Bar,
-) -> Parts:
+) -> SplitReadings:
     """Read the documents with the model and with one that was never trained."""
     model, last = lm.model, lm.model.layers
     split = list(split)
@@ -141,4 +141,4 @@ def _rows(
     found = [read(documents, models, step) for documents in split]
     tokens = torch.cat([torch.cat([each.newest, each.ahead[:, 0]]) for each in found]).unique()
     first = split[0][0].tokens[0]
-    return Parts.of(found, token_table(model, tokens, first, (last,), bar("tokens", 1)))
+    return SplitReadings.of(found, token_table(model, tokens, first, (last,), bar("tokens", 1)))

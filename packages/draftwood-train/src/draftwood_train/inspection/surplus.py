@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from draftwood_train.inspection.probe import Classes, Probe, Rows, losses, trained
+from draftwood_train.inspection.probe import Classes, Probe, ProbeRows, losses, trained
 from draftwood_train.inspection.readings import Readings, TokenTable
 
 AHEAD = (2, 3, 4)
@@ -90,7 +90,7 @@ class Surplus:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class SplitReadings:
     """Rows of all blocks for the documents to learn from, to stop by, and to tell by.
 
     Attributes:
@@ -102,7 +102,7 @@ class Parts:
     blocks: Sequence[Mapping[str, Float[Tensor, "places features"]]]
 
     @classmethod
-    def of(cls, readings: Sequence[Readings], table: TokenTable) -> "Parts":
+    def of(cls, readings: Sequence[Readings], table: TokenTable) -> "SplitReadings":
         """Scale blocks by their means and deviations in what is learnt from."""
         raw = [
             {"newest": table.of(each.newest), "root": table.of(each.ahead[:, 0]), **each.states}
@@ -114,7 +114,7 @@ class Parts:
             [{name: scales[name](rows) for name, rows in part.items()} for part in raw],
         )
 
-    def rows(self, rung: str, classes: Classes, ahead: int) -> list[Rows]:
+    def rows(self, rung: str, classes: Classes, ahead: int) -> list[ProbeRows]:
         """Rows of a rung's probe, part by part."""
         names: list[str] = []
         below: str | None = rung
@@ -122,7 +122,9 @@ class Parts:
             below, block = LADDER[below]
             names.insert(0, block)
         return [
-            Rows(tuple(blocks[name] for name in names), classes.of_token[each.ahead[:, ahead - 1]])
+            ProbeRows(
+                tuple(blocks[name] for name in names), classes.of_token[each.ahead[:, ahead - 1]]
+            )
             for each, blocks in zip(self.readings, self.blocks, strict=True)
         ]
 
@@ -135,7 +137,7 @@ def _scale(learnt: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def climbed(
-    parts: Parts, classes: Classes, ahead: int, seed: int, report: Callable[[], None]
+    parts: SplitReadings, classes: Classes, ahead: int, seed: int, report: Callable[[], None]
 ) -> dict[str, Probe]:
     """Train the ladder's probes for one place ahead."""
     found: dict[str, Probe] = {}
@@ -148,8 +150,10 @@ def climbed(
     return found
 
 
-def surplus(probes: Mapping[str, Probe], parts: Parts, classes: Classes, ahead: int) -> Surplus:
-    """What the probes are worth on the documents to tell by."""
+def surplus(
+    probes: Mapping[str, Probe], parts: SplitReadings, classes: Classes, ahead: int
+) -> Surplus:
+    """Tell by held-out documents what the probes are worth."""
     bits = {
         rung: losses(probes[rung], parts.rows(rung, classes, ahead)[-1]) / np.log(2)
         for rung in (NEWEST, NEXT, STATES, UNTRAINED)
