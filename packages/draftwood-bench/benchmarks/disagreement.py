@@ -1,4 +1,4 @@
-"""Disagreement of a smaller model with a larger one by place in the sentence, on the larger one's texts.
+"""Disagreement of a smaller model with a larger one, by place in the sentence.
 
     draftwood bench frontier --leader LEADER --model FOLLOWER --prompts gsm8k --output FOLDER
     python -m benchmarks.disagreement FOLDER
@@ -30,7 +30,7 @@ from draftwood_choices.records import RecordFolder, asked_of
 LEADER_ALONE = "leader alone"
 PARTS = {"first three": (0, 3), "fourth to tenth": (3, 10), "past the tenth": (10, 1 << 30)}
 TIMES = 2.0
-"""How much more often the two should part in the first three tokens than past the tenth."""
+"""Ratio that is asked, of disagreement in the first three tokens to that past the tenth."""
 
 
 @dataclass(frozen=True)

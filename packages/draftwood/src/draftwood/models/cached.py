@@ -14,8 +14,9 @@ from draftwood.models.model import (
     ModelOutput,
 )
 from draftwood.models.parts import Packed, PackedStep
+from draftwood.models.passes import forward
 from draftwood.models.requirements import require_layers
-from draftwood.models.session import PooledSession, forward
+from draftwood.models.session import PooledSession
 
 if TYPE_CHECKING:
     from draftwood.models.cache.pool import SlotPool
