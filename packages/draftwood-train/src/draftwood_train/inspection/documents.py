@@ -49,9 +49,14 @@ def written(
     """Yield the model's own answers to composed prompts until they have so many tokens, in batches.
 
     Each answer has a seed of its own: equal noise would make them alike.
+
+    Raises:
+        ValueError: for a model that holds too few tokens.
     """
     prompts, count, made = composed(seed), 0, 0
     limit = lm.model.context_length
+    if limit is not None and limit < 2 * SHORTEST:
+        raise ValueError(f"{lm.name} holds {limit} tokens, too few for answers; give --text FILE")
     while made < tokens and (asked := list(islice(prompts, BATCH))):
         streams = []
         for prompt in asked:
@@ -73,27 +78,24 @@ def written(
 
 
 def cut(lm: LanguageModel, text: str, tokens: int) -> list[Document]:
-    """Cut a user's text at blank lines into documents, so many tokens of it in all.
-
-    Raises:
-        ValueError: for a text without tokens.
-    """
+    """Cut a user's text at blank lines into documents, so many tokens of it in all."""
     limit = min(LONGEST, lm.model.context_length or LONGEST)
+    joined, length = list[str](), 0
     found: list[Document] = []
-    under_way: list[int] = []
-    for paragraph in re.split(r"(?<=\n)\s*\n", text):
-        encoded = lm.encode(paragraph + "\n", raw=True) if paragraph.strip() else []
-        if len(under_way) + len(encoded) > limit:
-            found += _pieces(under_way, limit)
-            under_way = []
-        under_way += encoded
-    found += _pieces(under_way, limit)
+    for paragraph in filter(str.strip, re.split(r"(?<=\n)\s*\n", text)):
+        count = len(lm.encode(paragraph, raw=True))
+        if joined and length + count > limit:
+            found += _pieces(lm, joined, limit)
+            joined, length = [], 0
+        joined, length = [*joined, paragraph], length + count
+    found += _pieces(lm, joined, limit)
     total = np.cumsum([each.places for each in found])
     return found[: int(np.searchsorted(total, tokens)) + 1]
 
 
-def _pieces(tokens: Sequence[int], limit: int) -> list[Document]:
-    """The tokens as documents of at most ``limit``."""
+def _pieces(lm: LanguageModel, paragraphs: Sequence[str], limit: int) -> list[Document]:
+    """Paragraphs as documents of at most ``limit`` tokens; encoded as one, for one first token."""
+    tokens = lm.encode("\n".join(paragraphs), raw=True) if paragraphs else []
     return [Document(tuple(tokens[at : at + limit])) for at in range(0, len(tokens), limit)]
 
 

@@ -94,7 +94,7 @@ def inspected(
     split = parts(documents, seed)
     drafter = eagle_head(lm, head)
     made = _rows(lm, split, layers, seed, bar)
-    weights = as_tensor(lm.model.embeddings_and_head.weights().head).float()
+    weights = as_tensor(lm.model.embeddings_and_head.weights().head).float().cpu()
     classes = Classes.of(made.readings[0].ahead[:, AHEAD[0] - 1], weights)
     step = bar("probes", len(AHEAD) * len(LADDER))
     probes = {ahead: climbed(made, classes, ahead, seed, step) for ahead in AHEAD}
