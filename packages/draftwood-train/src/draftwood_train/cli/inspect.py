@@ -67,16 +67,15 @@ def inspect(
 
     Bits: how much less probes are surprised by a token 2, 3 or 4 ahead than one that sees the
     newest token alone. First they read what the next token's distribution shows, then the inner
-    layers too. States of a network of the same shape that was never trained are the control.
-    Intervals are of 95 %, over documents that no probe learnt from.
+    layers too. States of a network of the same shape that was never trained are the control: they
+    mix earlier tokens too, and only what exceeds them was learnt. Intervals are of 95 %, over
+    documents that no probe learnt from.
 
     Foretold: the acceptance of one-pass drafters that are such probes, with and without states.
-    They are linear and learn from little text, so a trained head is often better, and the gain from
-    tokens alone to states says whether heads are worth a training rather than how good they get.
-    Nothing is foretold of drafters that run several steps, and nothing of seconds. Measured: an
-    EAGLE head that comes with the model, or --draft-model HEAD, in decoding. A draft is right where
-    it is the text's own token; with --text foretold drafts are those of a model that would write
-    the text.
+    They are linear and learn from little text, so a trained head can do far better; nothing is
+    foretold of drafters that run several steps, and nothing of seconds. Measured: an EAGLE head
+    that comes with the model, or --draft-model HEAD, in decoding. A draft is right where it is the
+    text's own token; with --text foretold drafts are those of a model that would write the text.
 
     \b
     Examples:

@@ -18,6 +18,7 @@ from draftwood_train.inspection.probe import Classes, Probe, foretold
 from draftwood_train.inspection.surplus import AHEAD, SplitReadings
 
 NEW_TOKENS = 64
+LEFT_OUT = "none"
 MEASURED = 32
 """Documents whose beginnings are continued with a trained head."""
 
@@ -95,11 +96,15 @@ def laws(
 
 
 def eagle_head(lm: LanguageModel, given: str | None) -> tuple[str, TrainedHead] | None:
-    """The EAGLE head that is given, or the one that comes with draftwood for a model; else None.
+    """The EAGLE head that is given, or the one that comes with draftwood for a model.
+
+    None where there is none, and for ``none``.
 
     Raises:
         ValueError: for a head that is given and of another model or kind.
     """
+    if given == LEFT_OUT:
+        return None
     if given is not None:
         trained = folders.load(given)
         head_of(trained)

@@ -14,7 +14,8 @@ than the one below, whose weights it keeps.
                       that inner states hold beyond it, the distribution does not show
     states            and the inputs of inner layers
     untrained         the newest token, and the same states of a network that was never trained:
-                      the control, which should find next to nothing
+                      the control. It mixes earlier tokens too, and only what exceeds it was learnt:
+                      with smollm2-135m's answers it gives 0.04 bits at each place ahead
     root              the newest token, and the token that the model draws from its distribution,
                       which a drafter knows in decoding
     root, next token  and the state after the final norm
