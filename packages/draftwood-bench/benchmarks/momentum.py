@@ -226,7 +226,8 @@ def quality_rows(folder: Path) -> list[dict[str, str]]:
     looked_at = read(folder / READ)
     for each in dict.fromkeys(row["judge"] for row in looked_at):
         own = [row for row in looked_at if row["judge"] == each]
-        columns[f"bits per byte, {each}"] = sides(own, "bits", "bytes")
+        found = sides(own, "bits", "bytes")
+        columns[f"bits per byte, {each}, {len(found[GREEDY])} texts"] = found
     return [
         {"arm": arm, "texts": str(len(found))}
         | {name: with_gain(own, arm) for name, own in columns.items() if arm in own}

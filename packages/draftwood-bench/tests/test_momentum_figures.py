@@ -65,5 +65,6 @@ def test_tables_are_paired_by_prompt(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().out
     assert "2.00 [2.00, 2.00], +1.00 [+1.00, +1.00] |" in told  # bits per byte of momentum
     assert "| momentum 0.2 | auto | 5.0 [5.0, 5.0] | 0.50 [0.50, 0.50] | 1.00 [1.00, 1.00]" in told
+    assert "bits per byte, m, 3 texts |" in told
     with pytest.raises(SystemExit, match="run `write` first"):
         momentum.texts_of(tmp_path / "none")
