@@ -196,7 +196,9 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     """Means over prompts with 95 % intervals; milliseconds over the first way's, in pairs."""
     lines = list[str]()
     for form, own in json_lines.grouped(records, "form").items():
-        by_way = json_lines.grouped(own, "way")
+        by_way = json_lines.grouped(complete(own), "way")
+        if not by_way:
+            continue
         first = by_way[FIRST]
         lines += ["", f"{form}, {len(first)} prompts", row("way", HEAD)]
         for name, found in by_way.items():
@@ -208,6 +210,13 @@ def table(records: Sequence[dict[str, Any]]) -> str:
             told += [difference(np.array([each[what] for each in found])) for what in QUALITY]
             lines.append(row(name, told))
     return "\n".join(lines)
+
+
+def complete(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records of prompts that all ways have answered; a run may have been stopped."""
+    count = len({each["way"] for each in records})
+    by_prompt = json_lines.grouped(records, "prompt").values()
+    return [each for found in by_prompt if len(found) == count for each in found]
 
 
 QUALITY = ("log_likelihood", "best_log_likelihood", "distinct_2", "different")
