@@ -107,7 +107,7 @@ class World:
 
     @property
     def scene(self) -> str:
-        """What is seen in the room, and what is carried."""
+        """Things seen in the room, and things carried."""
         return scene([(each.name, *each.names) for each in self._state.facts])
 
     def act(self, command: str) -> bool:

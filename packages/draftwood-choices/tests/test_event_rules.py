@@ -53,7 +53,7 @@ def test_the_order_of_a_rule_tells() -> None:
 
 
 def brute(events: Events, rule: Rule, moment: float, least: float) -> bool:
-    """Whether events of these kinds in this order lie between two moments."""
+    """True if events of these kinds in this order lie between two moments."""
     if not rule:
         return True
     times = events.times[(events.kinds == rule[0]) & (events.times > least)]
