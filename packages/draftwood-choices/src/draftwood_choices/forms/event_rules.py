@@ -43,7 +43,7 @@ SPAN, WINDOW = 10.0, 2.0
 RATE = 0.25
 """Events of each kind in a unit of time."""
 BASE, WEIGHT = -2.0, 3.0
-"""Of planted rules."""
+"""Figures of planted rules."""
 POWER = 3.0
 """Of a rule's gain, by which it is drawn."""
 CHANCE = 0.01

@@ -100,7 +100,7 @@ class RuleSampler:
         return self.rewards[rule]
 
     def _slopes(self, rule: Rule) -> dict[Rule, Float[np.ndarray, " choices"]]:
-        """How half the squared imbalance of all pairs of beginnings grows with the logits.
+        """Derivative by the logits of half the squared imbalance of all pairs of beginnings.
 
         A pair balances where both log-probabilities lie equally far above the log-rewards.
         """
