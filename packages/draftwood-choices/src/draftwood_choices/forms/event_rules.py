@@ -45,7 +45,7 @@ RATE = 0.25
 BASE, WEIGHT = -2.0, 3.0
 """Figures of planted rules."""
 POWER = 3.0
-"""Of a rule's gain, by which it is drawn."""
+"""Exponent of a rule's gain, by which it is drawn."""
 CHANCE = 0.01
 """Probability that any rule is kept where none holds, by a bound over all rules."""
 
@@ -81,7 +81,7 @@ class Events:
         return np.bincount(places, minlength=len(self.edges))
 
     def holds(self, rule: Rule) -> Bool[np.ndarray, " pieces"]:
-        """Whether a rule's events came in its order, the first less than a window ago."""
+        """True if a rule's events came in its order, the first less than a window ago."""
         first = last = self.times[self.kinds == rule[0]]
         for kind in rule[1:]:
             nexts = self.times[self.kinds == kind]
@@ -147,7 +147,7 @@ class RuleModel:
 
 
 def _gathered(rules: Sequence[Rule], events: Events) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which rules hold, how long they do together, and heads meanwhile: [patterns rules+1] etc."""
+    """Sets of rules that hold together [patterns rules+1], their times and their heads [patterns]."""
     code = np.zeros(len(events.edges), int)
     for place, rule in enumerate(rules):
         code += events.holds(rule).astype(int) << place

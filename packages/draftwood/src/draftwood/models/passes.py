@@ -87,6 +87,6 @@ def _part_of(each: ModelInput) -> Packed:
     if isinstance(each, PromptInput):
         return session.chunk(each.tokens, each.keep, each.hidden, each.embeddings)
     if isinstance(each, RowsInput):
-        return session.rows(each)
+        return session.masked(each)
     assert isinstance(each, ForwardInput)
     return session.part(each.tree, each.first, each.layers, each.keep, each.hidden)

@@ -147,7 +147,7 @@ class PooledSession(InProcess):
             tree=tree,
         )
 
-    def rows(self, given: RowsInput) -> PackedInput:
+    def masked(self, given: RowsInput) -> PackedInput:
         """This sequence's share of a forward pass over rows with a mask of their own."""
         self._require_open("forward")
         return packed_rows(given, self.slot, self._length)
