@@ -147,7 +147,7 @@ class RuleModel:
 
 
 def _gathered(rules: Sequence[Rule], events: Events) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sets of rules that hold together [patterns rules+1], their times and their heads [patterns]."""
+    """Sets of rules that hold together [sets rules+1], with the times and heads of each."""
     code = np.zeros(len(events.edges), int)
     for place, rule in enumerate(rules):
         code += events.holds(rule).astype(int) << place
