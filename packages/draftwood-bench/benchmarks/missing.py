@@ -79,6 +79,7 @@ RUNS = (
     Run("s2d", ("s2d",), "smollm2-135m-s2d"),
     Run("specdec++", ("specdec++",), "smollm2-135m-specdec++"),
     Run("parts", ("layer-search", "early-exit", "ppd-pipelined", "del", "windowed", "propd")),
+    Run("jacobi", ("sjd", "raced-jacobi", "gsd")),
     Run(
         "composed",
         ("merged", "merged-drawn", "cascade", "lenient-cascade"),
