@@ -69,6 +69,7 @@ def test_a_thinned_list_keeps_all_cases_and_leaves_most_to_the_proof() -> None:
 
 LONG_ALTOGETHER = {  # and what is quick of the same
     "test_adapted_texts.py": "test_adapters.py",
+    "test_complete_page.py": "test_page_files.py",
     "test_data_built_in_model.py": "test_data_write.py",
     "test_page.py": "test_page_files.py",
     "test_release.py": "test_package_layout.py",

@@ -10,7 +10,7 @@ import torch
 from draftwood.drafters import Nothing
 from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
-from draftwood.models.model import ForwardInput, Layers
+from draftwood.models.model import ForwardInput, Layers, PromptInput
 from draftwood.models.native import NativeModel
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -80,6 +80,8 @@ def test_the_price_of_halves_is_measured(
     run = target.forward
 
     def forward(given: Any) -> Any:
+        if isinstance(given[0], PromptInput):
+            return run(given)
         layers, inner = given[0].layers, target.layers - 2
         attentions, mlps = (
             inner - len(left_out) for left_out in (layers.without_attention, layers.without_mlp)

@@ -14,8 +14,9 @@ from draftwood.costs.budget import Budget
 from draftwood.costs.calibration import Calibration
 from draftwood.costs.curve import Curve
 from draftwood.costs.following import ENOUGH, LONGEST, SHORTEST, SIZES, Following
-from draftwood.drafters import MultiSource
+from draftwood.drafters import JacobiSampled, MultiSource
 from draftwood.drafters import multi_source as combined
+from draftwood.drafters.jacobi_sampled import PayingWindow
 from draftwood.engine import Options, Scheduler, generate, scheduler
 from draftwood.engine.executors.native import IN_A_ROW
 from draftwood.models.native import NativeModel
@@ -355,7 +356,20 @@ def test_texts_are_the_same_whatever_passes_take(
 def test_methods_that_weigh_a_curve_write_texts_that_no_tree_changes() -> None:
     weighing = [recipe for recipe in methods.known().values() if "curve" in recipe.drafter.uses]
     assert len(weighing) >= 3
-    assert [each.name for each in weighing if not follows_draws(each.verifier)] == []
+    drawn = [each for each in weighing if not follows_draws(each.verifier)]
+    assert {each.drafter for each in drawn} <= {JacobiSampled}  # whose budget is no longer asked
+
+
+def test_a_window_of_draws_is_weighed_by_the_curve_as_it_was_at_first() -> None:
+    curve = Following(TRUE)
+    window = PayingWindow(16, Budget.of(curve))
+    first = window.size()
+    tell(curve, 1, 0.2, 50)
+    tell(curve, 16, 5.0, 50)
+    assert curve.is_off
+    window.learn(first, first)
+    assert window.size() >= first > 0
+    assert PayingWindow(16, Budget.of(curve).now()).size() < first  # which would follow passes
 
 
 def test_a_method_that_may_not_measure_begins_with_what_is_assumed(tmp_path: Path) -> None:

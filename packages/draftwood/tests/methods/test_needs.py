@@ -340,13 +340,14 @@ def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:
             methods.build(name, target(), draft, curve=later[0], prior=later[1])
             measured[name] = (curve.measured, prior.made)
     assert {name: counts for name, counts in measured.items() if any(counts)} == {
-        **{"auto": (1, 1), "suffix": (1, 0)}
+        **{"auto": (1, 1), "suffix": (1, 0), "sjd": (1, 0), "raced-jacobi": (1, 0)},
+        **{"gsd": (1, 0)},
     }
 
 
 def test_promises_are_computed() -> None:
     for recipe in methods.known().values():
-        lossy = ("typical", "top-n", "specdec-relaxed")
+        lossy = ("typical", "top-n", "specdec-relaxed", "gsd")
         assert (recipe.promise == "lossless") is (recipe.name not in lossy)
     for verifier in (Match(), Rejection(), Typical()):
         exact = "chosen" in verifier.exact_for

@@ -347,7 +347,10 @@ def _print_methods(report: Report) -> None:
     late = [name for name in report.costs if name != "plain" and name not in results]
     if late:
         console.print(
-            f"no time for: {', '.join(late)}; --seconds allows more", style="dim", markup=False
+            f"no time for: {', '.join(late)}; --seconds allows more",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
         )
     for name, reason in report.skipped.items():
         console.print(f"not run: {name} ({reason})", style="dim", markup=False, soft_wrap=True)
