@@ -152,7 +152,7 @@ def test_all_of_it_runs_in_an_empty_environment(
     found = Path(said(programs, "python", "-c", program).strip())
     assert found == packages / "draftwood" / "native" / "prebuilt" / f"{level}.so"
     assert said(programs, "draftwood", "--version").strip().endswith(__version__)
-    assert "jacobi" in said(programs, "draftwood", "methods", "--all")
+    assert "layer-skip" in said(programs, "draftwood", "methods", "--all")
     asked = ("--model", target, "--max-new-tokens", "12", "--temperature", "0")
     text = said(programs, "draftwood", "generate", "Hi", "--raw", *asked).rstrip("\n")
     assert text
@@ -177,4 +177,4 @@ def test_without_a_compiler_the_pure_wheel_says_how_to_get_one(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "there is no C++ compiler; " in done.stderr
     assert "pip install 'draftwood[torch]'" in done.stderr
-    assert "jacobi" not in said(programs, "draftwood", "methods")
+    assert "layer-skip" not in said(programs, "draftwood", "methods", "--all")

@@ -22,7 +22,6 @@ from draftwood.models.model import (
 )
 from draftwood.models.parts import Packed, PackedInput, PackedStep, Stopped
 from draftwood.models.requirements import require_embeddings
-from draftwood.models.rows import packed_rows, require_in_order
 from draftwood.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -150,6 +149,8 @@ class PooledSession(InProcess):
     def masked(self, given: RowsInput) -> PackedInput:
         """This sequence's share of a forward pass over rows with a mask of their own."""
         self._require_open("forward")
+        from draftwood.models.rows import packed_rows  # which few texts need
+
         return packed_rows(given, self.slot, self._length)
 
     def _stream(self, tree: DraftTree, first: int, layers: Layers) -> Any:
@@ -281,6 +282,8 @@ class PooledSession(InProcess):
                 f"node {max(path)} cannot be kept: only {ran} nodes were run through all layers"
             )
         if self._positions is not None:
+            from draftwood.models.rows import require_in_order
+
             require_in_order(self._positions, path, self._length)
         self.model.pool.keep(self.slot, self._length, path)
         self._length += len(path)
