@@ -11,12 +11,14 @@ from drawing whole texts again. The folder's file ``disagreement.jsonl`` keeps a
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.self_speculation.paired_counts import Side, figure, over
 from draftwood import load
 from draftwood.models.model import Model
 from draftwood_bench.plan.prompts import load_prompts
@@ -29,6 +31,7 @@ from draftwood_choices.records import RecordFolder, asked_of
 
 LEADER_ALONE = "leader alone"
 PARTS = {"first three": (0, 3), "fourth to tenth": (3, 10), "past the tenth": (10, 1 << 30)}
+RATIO = "first three over past the tenth"
 TIMES = 2.0
 """Ratio that is asked, of disagreement in the first three tokens to that past the tenth."""
 
@@ -95,34 +98,31 @@ def compare(folder: Path) -> Iterator[TextRecord]:
         yield record
 
 
-def share(records: Sequence[TextRecord], first: int, end: int) -> tuple[Estimate, np.ndarray]:
-    """Share of disagreement at places from ``first`` to before ``end``, and its draws [2000]."""
-    inside = [
-        [
-            other
-            for place, other in zip(each.places, each.others, strict=True)
-            if first <= place < end
-        ]
-        for each in records
-    ]
-    sums = np.array([[sum(each), len(each)] for each in inside], np.float64).T
-    drawn = np.random.default_rng(0).integers(0, len(records), (2000, len(records)))
-    draws = sums[0][drawn].sum(1) / np.maximum(sums[1][drawn].sum(1), 1)
-    low, high = np.quantile(draws, (0.025, 0.975))
-    value = float(sums[0].sum() / max(sums[1].sum(), 1))
-    return Estimate(value, float(low), float(high), len(records)), draws
+def side(records: Sequence[TextRecord], part: str) -> Side:
+    """Other tokens, and all of them, in a part of sentences, by text."""
+    first, end = PARTS[part]
+    found = {}
+    for each in records:
+        pairs = zip(each.places, each.others, strict=True)
+        inside = [other for place, other in pairs if first <= place < end]
+        found[each.prompt] = float(sum(inside)), float(len(inside))
+    return found
+
+
+def shares(records: Sequence[TextRecord]) -> dict[str, Estimate]:
+    """Shares of disagreement by part, and the first part's over the last one's."""
+    sides = {part: side(records, part) for part in PARTS}
+    found = {part: figure(own) for part, own in sides.items()}
+    return {**found, RATIO: over(sides["first three"], sides["past the tenth"])}
 
 
 def told(records: Sequence[TextRecord]) -> str:
     """Say how often the follower disagrees by place, and whether sentences' starts stand out."""
-    found = {name: share(records, *part) for name, part in PARTS.items()}
-    lines = [f"{name}: {estimate}" for name, (estimate, _) in found.items()]
-    (early, ahead), (late, behind) = found["first three"], found["past the tenth"]
-    low, high = np.quantile(ahead / np.maximum(behind, 1e-9), (0.025, 0.975))
-    ratio = Estimate(early.value / max(late.value, 1e-9), float(low), float(high), len(records))
-    verdict = "holds" if ratio.value >= TIMES else "does not hold"
-    lines.append(f"first three over past the tenth: {ratio}; at least {TIMES:.0f} times: {verdict}")
+    found = shares(records)
     tokens = sum(len(each.places) for each in records)
+    lines = [f"{name}: {estimate}" for name, estimate in found.items()]
+    verdict = "holds" if found[RATIO].value >= TIMES else "does not hold"
+    lines[-1] += f"; at least {TIMES:.0f} times: {verdict}"
     return "\n".join([f"{len(records)} texts, {tokens} tokens", *lines])
 
 
@@ -132,11 +132,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     for record in compare(given.folder):
-        print(f"{record.prompt}: {sum(record.others)} of {len(record.others)}", flush=True)
+        print(
+            f"{record.prompt}: {sum(record.others)} of {len(record.others)}",
+            file=sys.stderr,
+            flush=True,
+        )
     records = RecordFolder(given.folder, "disagreement", TextRecord).read()
     if not records:
         raise SystemExit(f"{given.folder} holds no text of the leader alone yet")
-    found = {name: asdict(share(records, *part)[0]) for name, part in PARTS.items()}
+    found = {name: asdict(each) for name, each in shares(records).items()}
     print(json.dumps(found) if given.json else told(records))
 
 

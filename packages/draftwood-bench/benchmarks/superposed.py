@@ -33,6 +33,7 @@ from draftwood.verifiers import Match
 from draftwood_bench.records.machine import processor
 from draftwood_bench.records.statistics import difference
 from draftwood_bench.run.describe import commit
+from draftwood_bench.run.quality import log_likelihood
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.superposed import SuperposedTexts, Superposition
 from draftwood_torch.lean.model import LeanModel
@@ -103,17 +104,6 @@ def batch(sampling: Sampling) -> Way:
         return Written(texts, LENGTH, COUNT * (LENGTH - 1))
 
     return write
-
-
-def log_likelihood(model: Model, prompt: list[int], text: Sequence[int]) -> float:
-    """Mean log-probability of a text's tokens behind its prompt, in nats."""
-    session = model.start()
-    try:
-        rows = session.extend([*prompt, *text]).rows[len(prompt) - 1 : -1].astype(np.float64)
-    finally:
-        session.close()
-    log_sums = np.log(np.exp(rows - rows.max(-1, keepdims=True)).sum(-1)) + rows.max(-1)
-    return float(np.mean(rows[np.arange(len(text)), list(text)] - log_sums))
 
 
 def looked_at(model: Model, prompt: list[int], made: Written) -> dict[str, float]:
@@ -233,7 +223,7 @@ def row(name: str, cells: Sequence[object]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--limit", type=int, default=100, help="prompts")
     given = parser.parse_args()

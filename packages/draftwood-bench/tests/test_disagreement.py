@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.disagreement import TextRecord, places_in_sentences, share, told
+from benchmarks.disagreement import PARTS, TextRecord, places_in_sentences, shares, side, told
+from benchmarks.self_speculation.paired_counts import figure
 
 
 def records(chance_of_place) -> list[TextRecord]:
@@ -24,7 +25,7 @@ def test_places_begin_anew_behind_a_sentence():
 
 def test_planted_disagreement_at_sentences_starts_is_found():
     made = records(lambda places: np.where(places < 3, 0.4, 0.1))
-    early, _ = share(made, 0, 3)
+    early = shares(made)["first three"]
     assert early.low < 0.4 < early.high
     assert told(made).endswith(": holds")
 
@@ -33,8 +34,9 @@ def test_even_disagreement_is_not_called_one_of_starts():
     assert told(records(lambda places: np.full(len(places), 0.2))).endswith("does not hold")
 
 
-@pytest.mark.parametrize(("first", "end"), [(0, 3), (3, 10)])
-def test_a_share_counts_its_own_places_alone(first, end):
+@pytest.mark.parametrize("part", ["first three", "fourth to tenth"])
+def test_a_share_counts_its_own_places_alone(part):
+    first, end = PARTS[part]
     made = records(lambda places: ((places >= first) & (places < end)).astype(float))
-    assert share(made, first, end)[0].value == 1.0
-    assert share(made, 10, 1 << 30)[0].value == 0.0
+    assert figure(side(made, part)).value == 1.0
+    assert figure(side(made, "past the tenth")).value == 0.0

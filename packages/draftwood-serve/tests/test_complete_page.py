@@ -1,79 +1,37 @@
 """The page that completes a text as one types, in a browser."""
 
-import importlib.util
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from local_server import RunningServer, running, wait_for
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-MISSING = [
-    *([] if CHROMIUM else ["chromium (apt-get install -y chromium)"]),
-    *(
-        f"{package} (pip install {package.replace('_', '-')})"
-        for package in ("playwright", "axe_playwright_python")
-        if importlib.util.find_spec(package) is None
-    ),
-]
-if MISSING:
-    pytest.skip(
-        f"the page cannot be tried without {' and '.join(MISSING)}", allow_module_level=True
-    )
-
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402
-from playwright.sync_api import (  # noqa: E402
+from in_browser import (
+    PHONE,
+    Axe,
     Browser,
     Error,
+    Open,
     Page,
     Request,
     Route,
+    browser,
     expect,
-    sync_playwright,
+    visits,
 )
+from local_server import RunningServer, running, wait_for
 
-expect.set_options(timeout=30_000)
+__all__ = ["browser"]
 pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 COMPLETIONS = "**/v1/completions"
-PHONE = {"width": 360, "height": 740}
-Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
 def visit(browser: Browser, server: RunningServer) -> Iterator[Open]:
-    """Opens the page; no other host may be asked, and nothing may go wrong in a script."""
-    asked: list[str] = []
-    wrong: list[str] = []
-    opened: list[Page] = []
-
-    def open_page(address: str = server.address, **options: Any) -> Page:
-        page = browser.new_page(**options)
-        page.set_default_timeout(30_000)
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        opened.append(page)
-        page.goto(f"{address}/complete")
-        return page
-
-    yield open_page
-    for page in opened:
-        page.close()
-    assert all(re.match(r"http://127\.0\.0\.1:\d+/", url) for url in asked), asked
-    assert not wrong
+    yield from visits(browser, server.address, "/complete")
 
 
 def bodies(page: Page) -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 import draftwood
-from draftwood.engine import Options, run_all
-from draftwood.sampling import Sampling
+from draftwood.engine import run_all
+from draftwood_choices.answers import options_of
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, best_of
@@ -20,10 +20,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     lm, params = proposer.lm, draftwood.SamplingParams(**proposer.options)
     if params.stops or params.grammar is not None or params.json_schema is not None:
         raise ValueError("distinct answers take no stop string, grammar or schema; leave it out")
-    ends = frozenset[int]() if params.ignore_eos else lm.end_tokens
-    sampling = Sampling.of(params, ends)
-    wanted = Options(sampling, params.max_new_tokens, ends, params.seed)
-    since = time.perf_counter()
+    since, wanted = time.perf_counter(), options_of(lm, params)
     task = DistinctTexts(lm.model, lm.encode(prompt, params.raw), wanted, options.answers)
     for _ in run_all([task]):
         pass

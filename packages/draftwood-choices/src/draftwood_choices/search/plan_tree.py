@@ -67,8 +67,9 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     again with each call and nothing need be undone.
     """
     written = [plan_of(each.text) for each in proposer.write(prompt, options.answers)]
-    unknown = [each for each in (unknown_action(x, options.pattern) for x in written) if each]
-    plans = [each for each in written if each and unknown_action(each, options.pattern) is None]
+    firsts = [unknown_action(each, options.pattern) for each in written]
+    unknown = [each for each in firsts if each is not None]
+    plans = [each for each, first in zip(written, firsts, strict=True) if each and first is None]
     root = PlanStep()
     for plan in plans:
         root.add(plan)

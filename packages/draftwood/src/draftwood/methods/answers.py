@@ -64,4 +64,6 @@ class AnswersMethod(CommandMethod):
 
 def answers_method(name: str | None) -> AnswersMethod | None:
     """Look one up by its name; None where another kind of method has it. No other is imported."""
+    if name is None:  # packages are not looked through
+        return None
     return next((each.load() for each in entry_points(ANSWERS) if each.name == name), None)

@@ -153,9 +153,9 @@ def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[
             address = ctypes.addressof(tables[-1])
         before = part.before - unread
         numbers += place.slot, place.start - unread, place.count, before, part.wanted, address
-        positions = np.ascontiguousarray(part.tree_positions, np.int64)
-        numbers.append(address_of(positions) if part.has_own_mask else 0)
-        tables.append(positions)
+        if part.has_own_mask:
+            tables.append(np.ascontiguousarray(part.tree_positions, np.int64))
+        numbers.append(address_of(tables[-1]) if part.has_own_mask else 0)
     return integers(numbers), tables
 
 
