@@ -219,7 +219,7 @@ def test_rooms_of_the_benchmark_import_one_way() -> None:
         assert others <= BENCH.get(room, set()), f"{path.relative_to(bench)} imports {others}"
 
 
-WINGS = ("draftwood_choices",)
+WINGS = ("draftwood_choices", "draftwood_diffusion", "draftwood_images")
 """Packages of other aims than the model's own text: they may build on training and benchmarks."""
 OF_WINGS = ("draftwood_train", "draftwood_bench")
 BACKEND = "draftwood_torch"

@@ -1,0 +1,1 @@
+"""Pictures that are drawn token by token, exactly and in fewer passes."""
