@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -166,7 +167,7 @@ class MaskedText(KeepsCache):
         stepping, lookahead = self._stepping, self.method.lookahead
         assert stepping is not None
         path = lookahead.agreeing(self._states, seen, stepping)
-        for before, after in zip(path, path[1:], strict=False):
+        for before, after in pairwise(path):
             self._note(before, after, first)
         following = path[-1]
         if stepping.is_over(following) or following.is_written:
@@ -225,8 +226,8 @@ def require_fillable(
         )
     if limit is not None and masked.settings.block_length > limit:
         raise ValueError(
-            f"blocks of {masked.settings.block_length} tokens are longer than the model's context of"
-            f" {limit}; give --block-length at most {limit}"
+            f"blocks of {masked.settings.block_length} tokens are longer than the model's context"
+            f" of {limit}; give --block-length at most {limit}"
         )
     if method.rule.knows_text and not options.sampler.greedy:
         raise ValueError(

@@ -36,6 +36,7 @@ class Layout(ABC):
 
     def take_prompt(self) -> None:
         """Keep rows of the prompt that were run."""
+        raise AssertionError("the prompt asked for no rows")
 
     @abstractmethod
     def rows(self, states: Sequence[BlockState]) -> RowsInput:
