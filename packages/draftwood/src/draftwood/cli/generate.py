@@ -48,6 +48,21 @@ if TYPE_CHECKING:
 @click.option(
     "--show-tree", is_flag=True, help="Draw on stderr the draft tree of which most was accepted."
 )
+@click.option(
+    "--mask-token",
+    type=click.IntRange(0),
+    metavar="TOKEN",
+    help="Of a masked-diffusion model whose settings do not name it.",
+)
+@click.option(
+    "--block-length",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens that a masked-diffusion model fills together.  [default: the model's]",
+)
+@click.option(
+    "--show", is_flag=True, help="Colour a masked-diffusion text by the pass that fixed each token."
+)
 @options.tp
 @options.colour
 @options.as_json
@@ -63,6 +78,9 @@ def generate(
     answers: int,
     show_stats: bool,
     show_tree: bool,
+    mask_token: int | None,
+    block_length: int | None,
+    show: bool,
     colour: bool,
     as_json: bool,
     **decoding: Any,
@@ -79,15 +97,26 @@ def generate(
       cat letter.txt | draftwood generate - --temperature 0.7 --seed 1 --json
       draftwood generate "Name a colour." --temperature 1 --answers 3
       draftwood generate "The fox" --answers 3 --method distinct --temperature 1
+      draftwood generate "Once" --model DIFFUSION_MODEL --method threshold --inexact --show
       draftwood generate "Name a colour." --draft-model smollm2-135m-ctc
       draftwood generate "Hi." --method rsd-s --draft-model smollm2-135m-eagle --tree 4x3
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
     decoding["exact"] = not inexact
-    if (together := answers_method(method)) is not None:
+    given = {"--mask-token": mask_token, "--block-length": block_length}
+    settings = {name: value for name, value in given.items() if value is not None}
+    if (together := answers_method(method, settings)) is not None:
         own = {"--tree": tree, "--overlap": overlap, "--show-tree": show_tree}
+        own["--show"] = show and together.show is None
         lm, result = _together(together, names, own, (prompt, file, system), answers, decoding)
+        if show and together.show is not None and not as_json:
+            return together.show(lm, result)
         return _print_answers(result, lm, None, as_json, show_stats)
+    if spare := [*settings, *(["--show"] if show else [])]:
+        raise ValueError(
+            f"{spare[0]} belongs to methods that fill masks, which 'draftwood methods --package"
+            " diffusion' lists; name one with --method, or leave it out"
+        )
     drafts = names.drafts
     if tree is not None:
         method = method or drafts.method
@@ -215,7 +244,9 @@ def _print_answers(
     if as_json:
         click.echo(json.dumps(result.as_json()))
     else:
-        for number, answer in enumerate(result.answers):
+        if not result.others:
+            click.echo(result.text)
+        for number, answer in enumerate(result.answers if result.others else ()):
             origin = "" if seed is None else f", seed {seed + number}"
             notes().rule(f"answer {number + 1}{origin}", style="dim")
             click.echo(answer.text)

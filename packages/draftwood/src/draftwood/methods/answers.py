@@ -1,10 +1,11 @@
-"""Methods that write several answers to a prompt at once, which installed packages bring.
+"""Methods of installed packages that write whole answers to a prompt, one or several at once.
 
-They draft and verify nothing: ``draftwood generate --answers N --method NAME`` calls them in the
-place of the engine's loop.
+They draft and verify nothing: ``draftwood generate --method NAME`` calls them in the place of the
+engine's loop.
 """
 
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,32 @@ class AnswersMethod(CommandMethod):
         write: makes a list of ``Generation``s from a ``LanguageModel``, a prompt, how many, and
             ``SamplingParams``; it raises ValueError for options that it does not take.
         needs: files without which it cannot write; ``lm.models`` has them opened.
+        adjust: makes the method that a text behind its name asks for, as ``threshold,tau=0.8``, and
+            settings of the model that the user gives; None where it has neither.
+        show: shows an answer in its own way, given the ``LanguageModel`` too; None where it cannot.
     """
 
     write: Callable[[Any, Any, int, Any], list[Any]]
     needs: "frozenset[Need]" = frozenset()
+    adjust: "Callable[[str, Mapping[str, int]], AnswersMethod] | None" = None
+    show: Callable[[Any, Any], None] | None = None
+
+    def adjusted(self, text: str, settings: Mapping[str, int]) -> "AnswersMethod":
+        """The method with its knobs.
+
+        Args:
+            text: as the user types it.
+            settings: of the model, by the options that give them.
+
+        Raises:
+            ValueError: for knobs or settings that it does not have.
+        """
+        if self.adjust is not None:
+            return self.adjust(text, settings)
+        if text != self.name or settings:
+            spare = min(settings) if settings else text.removeprefix(self.name)
+            raise ValueError(f"method {self.name!r} has nothing to set; leave {spare} out")
+        return self
 
     def require(self, inexact: bool, given: "frozenset[Need]", others: Collection[str]) -> None:
         """Refuse what does not go with it, before anything is loaded.
@@ -62,8 +85,17 @@ class AnswersMethod(CommandMethod):
         return replace(first, others=tuple(others))
 
 
-def answers_method(name: str | None) -> AnswersMethod | None:
-    """Look one up by its name; None where another kind of method has it. No other is imported."""
-    if name is None:  # packages are not looked through
+def answers_method(
+    text: str | None, settings: Mapping[str, int] | None = None
+) -> AnswersMethod | None:
+    """Look one up by its name; None where another kind of method has it. No other is imported.
+
+    Args:
+        text: the name, and knobs behind it.
+        settings: as ``AnswersMethod.adjusted`` takes them.
+    """
+    if text is None:  # packages are not looked through
         return None
-    return next((each.load() for each in entry_points(ANSWERS) if each.name == name), None)
+    name = re.split("[,+]", text)[0].strip()
+    found = next((each.load() for each in entry_points(ANSWERS) if each.name == name), None)
+    return None if found is None else found.adjusted(text, settings or {})

@@ -1,9 +1,9 @@
 """A text under way, and what it is once it is finished."""
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from draftwood.engine.scheduler import run_all
@@ -26,6 +26,7 @@ class Generation:
         stats: what it took.
         logprobs: of every emitted token, where they were asked for.
         others: further answers to the same prompt.
+        details: what a package's method tells beside them, in plain types by name.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Generation:
     stats: Stats
     logprobs: list[TokenLogprob] | None = None
     others: tuple["Generation", ...] = ()
+    details: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def answers(self) -> tuple["Generation", ...]:
@@ -55,6 +57,7 @@ class Generation:
             "model": self.model,
             "method": self.method,
             "stats": self.stats.as_json(),
+            **self.details,
             **more,
         }
 

@@ -1,0 +1,52 @@
+"""A block under way, and what a pass says of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from draftwood_diffusion.view import View
+
+
+@dataclass(frozen=True, eq=False)
+class BlockState:
+    """Tokens of a block, masks among them.
+
+    Attributes:
+        tokens: of the block.
+        mask: the token of places where nothing is written.
+        history: views of its passes before, as many as the rule reads.
+        is_last: True if the text ends with this block.
+    """
+
+    tokens: tuple[int, ...]
+    mask: int
+    history: tuple[View, ...] = ()
+    is_last: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        """True if no place is open."""
+        return self.mask not in self.tokens
+
+    def first(self, places: int, is_last: bool) -> "BlockState":
+        """The same block cut off behind so many places."""
+        return replace(self, tokens=self.tokens[:places], is_last=is_last)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a pass says of a block.
+
+    Attributes:
+        probs: [places vocab], the model's distributions before temperature.
+        drawn: [places], the token that each place takes if it is fixed now; -1 where none may be.
+    """
+
+    probs: Float[np.ndarray, "places vocab"]
+    drawn: Int[np.ndarray, " places"]
+
+
+Advance = Callable[[BlockState, Seen], BlockState]
+"""The step from a state to the next one, given what a pass says of it."""

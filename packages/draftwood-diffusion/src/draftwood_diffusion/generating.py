@@ -1,0 +1,151 @@
+"""Methods of ``draftwood generate`` that fill masks, and what each takes of a text's options."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from draftwood.methods.answers import AnswersMethod
+from draftwood.sampling_params import SamplingParams
+from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.unmasking import PARTS, Unmasking, alone, parse
+
+if TYPE_CHECKING:
+    from draftwood.text.language_model import LanguageModel
+    from draftwood.text.stream import Generation
+    from draftwood_diffusion.loop import WrittenText
+
+TAKEN = frozenset(
+    ("max_new_tokens", "ignore_eos", "raw", "exact", "temperature", "top_k", "top_p", "min_p")
+) | {"seed"}
+"""Options of a text that places have a use for."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Writes texts by a method.
+
+    Attributes:
+        text: the method as the user typed it.
+        method: its parts.
+        settings: of the model, by the options that give them.
+    """
+
+    text: str
+    method: Unmasking
+    settings: Mapping[str, int]
+
+    def __call__(
+        self, lm: "LanguageModel", prompt: Any, count: int, params: SamplingParams
+    ) -> "list[Generation]":
+        """Write so many texts, of which text i is that of seed + i."""
+        from draftwood_diffusion.opening import masked_model
+
+        require_taken(self.text, params)
+        masked, tokens = masked_model(lm, self.settings), lm.encode(prompt, params.raw)
+        method = self._with_delimiters(lm)
+        made = list["Generation"]()
+        for number in range(count):
+            since = time.perf_counter()
+            seed = None if params.seed is None else params.seed + number
+            found = _written(masked, tokens, lm, replace(params, seed=seed), method)
+            made.append(_generation(lm, self.text, found, time.perf_counter() - since))
+        return made
+
+    def _with_delimiters(self, lm: "LanguageModel") -> Unmasking:
+        """The method, told which tokens break lines where it asks."""
+        from draftwood_diffusion.blocks.adablock import AdaBlock
+
+        blocks = self.method.blocks
+        if not isinstance(blocks, AdaBlock) or blocks.delimiters:
+            return self.method
+        found = (n for n in range(lm.model.vocab_size) if "\n" in str(lm.tokenizer.decode([n])))
+        return replace(self.method, blocks=replace(blocks, delimiters=frozenset(found)))
+
+
+def _written(
+    masked: Any, tokens: list[int], lm: "LanguageModel", params: SamplingParams, method: Unmasking
+) -> "WrittenText":
+    from draftwood.engine import Options
+    from draftwood.sampling import Sampling
+    from draftwood_diffusion.loop import written
+
+    ends = frozenset[int]() if params.ignore_eos else lm.end_tokens
+    options = Options(Sampling.of(params, ends), params.max_new_tokens, ends, params.seed)
+    return written(masked, tokens, options, method)
+
+
+def require_taken(name: str, params: SamplingParams) -> None:
+    """Raise ValueError for an option of a text that filling masks does not take."""
+    usual = SamplingParams()
+    for each in fields(params):
+        is_given = getattr(params, each.name) != getattr(usual, each.name)
+        if is_given and each.name not in TAKEN:
+            raise ValueError(
+                f"method {name!r} does not take {each.name}, as it writes out of order; leave it"
+                " out, or take a model that writes token by token"
+            )
+
+
+def _generation(
+    lm: "LanguageModel", name: str, found: "WrittenText", seconds: float
+) -> "Generation":
+    """A text in the form of others, with its passes and the order of its tokens."""
+    from draftwood.stats import Stats
+    from draftwood.text.stream import Generation
+
+    tokens = found.tokens
+    stats = Stats(tokens=len(tokens))
+    stats.prefills, stats.target_runs, stats.seconds["target"] = 1, found.runs, seconds
+    order = [
+        {"pass": each.run, "place": each.place, "token": each.token}
+        for each in found.fixings
+        if each.place < len(tokens)
+    ]
+    details = {
+        "passes": found.runs,
+        "tokens_per_pass": round(len(tokens) / found.runs, 4),
+        "rows": found.rows,
+        "order": order,
+    }
+    text = str(lm.tokenizer.decode(list(tokens), skip_special_tokens=True))
+    ended = bool(tokens) and tokens[-1] in lm.end_tokens
+    reason = "stop" if ended else "length"
+    return Generation(text, list(tokens), reason, lm.name, name, stats, details=details)
+
+
+def _adjusted(text: str, settings: Mapping[str, int]) -> AnswersMethod:
+    """The method that a user types."""
+    return answers_of(text, parse(text), settings)
+
+
+def answers_of(text: str, method: Unmasking, settings: Mapping[str, int]) -> AnswersMethod:
+    """A method as ``draftwood generate`` and ``draftwood methods`` know it."""
+    part: type[Part] = PARTS[text.partition("+")[0].partition(",")[0].strip()]
+    inexact = " --inexact" if method.promise == "trades quality" else ""
+    typed = part.option() if text == part.name else text
+    return AnswersMethod(
+        *(text, f"draftwood generate --model DIFFUSION_MODEL --method {typed}{inexact}"),
+        *(part.summary, part.source, method.promise, Writing(text, method, settings)),
+        adjust=_adjusted,
+        show=_show,
+    )
+
+
+def _show(lm: "LanguageModel", generation: "Generation") -> None:
+    from draftwood_diffusion.painting import paint
+
+    paint(lm.tokenizer, generation)
+
+
+DEFAULTS = ("fixed", "step", "keep")
+"""Parts that a method has where it names no others of their kind."""
+METHODS = SimpleNamespace(
+    **{
+        name.replace("-", "_"): answers_of(name, alone(PARTS[name]), {})
+        for name in PARTS
+        if name not in DEFAULTS
+    }
+)
+"""Each part beside the usual ones; entry points name them one by one."""

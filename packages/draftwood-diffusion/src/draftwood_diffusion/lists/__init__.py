@@ -1,0 +1,1 @@
+"""Lists of texts as models: exact marginals, enumerated distributions, prices in bits."""

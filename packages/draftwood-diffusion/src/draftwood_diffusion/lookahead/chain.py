@@ -1,0 +1,33 @@
+"""Lookahead: which states of a block one pass runs, and which of them come true."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwood_diffusion.block_state import Advance, BlockState, Seen
+from draftwood_diffusion.knobs import Part
+
+
+@dataclass(frozen=True)
+class Lookahead(Part):
+    """Says which states are run beside the next one; the text stays the same."""
+
+    @abstractmethod
+    def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
+        """States to run in the next pass: the certain one first, then drafts.
+
+        Args:
+            following: the next state, which has open places.
+            seen: what the newest pass said of the state before it.
+        """
+
+    @abstractmethod
+    def agreeing(
+        self, states: Sequence[BlockState], seen: Sequence[Seen], advance: Advance
+    ) -> list[BlockState]:
+        """States that came true, in order, and last of all the one after them.
+
+        Args:
+            states: that were run; the first is certain.
+            seen: what the pass said of each.
+        """

@@ -1,0 +1,96 @@
+"""A small network says which predictions will stay."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from draftwood_diffusion.knobs import knob
+from draftwood_diffusion.rules.rule import UnmaskingRule
+from draftwood_diffusion.view import View
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """Two layers from a block's confidences to a log-odds of each place.
+
+    Attributes:
+        first, first_bias: [places hidden] and [hidden]; ReLU follows.
+        second, second_bias: [hidden places] and [places].
+    """
+
+    first: Float[np.ndarray, "places hidden"]
+    first_bias: Float[np.ndarray, " hidden"]
+    second: Float[np.ndarray, "hidden places"]
+    second_bias: Float[np.ndarray, " places"]
+
+    @classmethod
+    def read(cls, file: str) -> "Filter":
+        """Read a filter from an ``.npz`` file.
+
+        Raises:
+            ValueError: for a file that is not there or holds something else.
+        """
+        names = ("first", "first_bias", "second", "second_bias")
+        try:
+            with np.load(Path(file), allow_pickle=False) as stored:
+                found = cls(*(np.asarray(stored[name]) for name in names))
+        except (OSError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"a filter is a .npz file of the arrays {', '.join(names)}; {file!r} is not one"
+                f" ({error})"
+            ) from None
+        places, hidden = found.first.shape
+        shapes = [each.shape for each in (found.first_bias, found.second, found.second_bias)]
+        if shapes != [(hidden,), (hidden, places), (places,)]:
+            raise ValueError(f"the layers of filter {file!r} do not fit together: {shapes}")
+        return found
+
+    def probability(self, confidence: Float[np.ndarray, " places"]) -> Float[np.ndarray, " places"]:
+        """Probability that each place's prediction stays.
+
+        Args:
+            confidence: of a block, 1 where a token is written. Fewer places than the network has
+                are as if others were written.
+        """
+        count, size = len(confidence), len(self.first)
+        if count > size:
+            raise ValueError(
+                f"the filter reads blocks of at most {size} places, got {count}; give"
+                f" --block-length {size}, or train one for such blocks"
+            )
+        given = np.concatenate([confidence, np.ones(size - count)])
+        hidden = np.maximum(given @ self.first + self.first_bias, 0.0)
+        with np.errstate(over="ignore"):
+            return 1.0 / (1.0 + np.exp(-(hidden @ self.second + self.second_bias)[:count]))
+
+
+@dataclass(frozen=True)
+class Learned(UnmaskingRule):
+    """Learn2PD (2025, arXiv:2509.25188). That written places count as certain is our choice.
+
+    Args:
+        above: probability from which a place is fixed.
+        file: of the network.
+    """
+
+    name: ClassVar[str] = "learned"
+    summary: ClassVar[str] = "places whose prediction a small network expects to stay"
+    source: ClassVar[str] = "Learn2PD, 2025, arXiv:2509.25188"
+    above: float = knob(0.96, "probability from which a place is fixed", 0, 1)
+    file: str = knob("", "file of the network")
+
+    @cached_property
+    def network(self) -> Filter:
+        """As the file holds it."""
+        if not self.file:
+            raise ValueError("rule 'learned' reads a network; name it with learned,file=FILE.npz")
+        return Filter.read(self.file)
+
+    def choose(self, view: View) -> Int[np.ndarray, " chosen"]:
+        confidence = np.where(view.is_open, view.confidence, 1.0)
+        stays = self.network.probability(confidence) > self.above
+        return view.with_best(view.is_open & stays, view.confidence)

@@ -1,0 +1,33 @@
+"""Rules: which places of a block are fixed now."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.view import View
+
+
+@dataclass(frozen=True)
+class UnmaskingRule(Part):
+    """A pure function from a view to open places, at least one.
+
+    Attributes:
+        is_one_by_one: True if it fixes one place a pass.
+        knows_text: True if it is told the text that will be written, as a bound of other rules.
+    """
+
+    is_one_by_one: ClassVar[bool] = False
+    knows_text: ClassVar[bool] = False
+
+    @property
+    def remembers(self) -> int:
+        """Views of the passes before that it reads."""
+        return 0
+
+    @abstractmethod
+    def choose(self, view: View) -> Int[np.ndarray, " chosen"]:
+        """Places of the block, in any order."""

@@ -1,0 +1,92 @@
+"""The step of a block: a view for the rule, places that are fixed, tokens that change."""
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from draftwood_diffusion.block_state import BlockState, Seen
+from draftwood_diffusion.unmasking import Unmasking
+from draftwood_diffusion.view import View
+
+
+@dataclass(frozen=True, eq=False)
+class Stepping:
+    """Steps of one block.
+
+    Attributes:
+        method: of the text.
+        ends: tokens that end it.
+        given: places of the prompt at the block's beginning, which never change.
+        order: [places], a number of each place from the seed.
+        reference: [places] of the text that will be written, where it is known.
+    """
+
+    method: Unmasking
+    ends: Set[int]
+    given: int
+    order: Float[np.ndarray, " places"]
+    reference: Int[np.ndarray, " places"] | None = None
+
+    def view(self, state: BlockState, seen: Seen) -> View:
+        """The block as the rule sees it."""
+        tokens, size = np.array(state.tokens), len(state.tokens)
+        reference = None if self.reference is None else self.reference[:size]
+        return View(
+            *(tokens, tokens == state.mask, seen.probs[:size], self.order[:size]),
+            *(state.history, reference),
+        )
+
+    def __call__(self, state: BlockState, seen: Seen) -> BlockState:
+        """The next state.
+
+        Raises:
+            ValueError: for a rule that names no place, or one that is not open.
+        """
+        view, method = self.view(state, seen), self.method
+        tokens = view.tokens.copy()
+        chosen = checked(method.rule.name, method.rule.choose(view), view)
+        changed = method.revision.changes(view)
+        changed = changed[changed >= self.given]
+        tokens[chosen] = seen.drawn[chosen]
+        tokens[changed] = view.predictions[changed]
+        history = (*state.history, replace(view, history=()))
+        remembered = history[len(history) - method.rule.remembers :]
+        after = replace(state, tokens=tuple(tokens.tolist()), history=remembered)
+        if method.blocks.cuts_ends and (end := self.first_end(after)) is not None:
+            return after.first(end + 1, is_last=True)
+        return after
+
+    def first_end(self, state: BlockState) -> int | None:
+        """Place of the first end token that is written behind the prompt."""
+        places = range(self.given, len(state.tokens))
+        return next((place for place in places if state.tokens[place] in self.ends), None)
+
+    def is_over(self, state: BlockState) -> bool:
+        """True if an end token is written and every place before it: the text cannot change."""
+        end = self.first_end(state)
+        return end is not None and state.mask not in state.tokens[:end]
+
+
+def checked(
+    name: str, chosen: Int[np.ndarray, " chosen"], view: View
+) -> Int[np.ndarray, " chosen"]:
+    """Return the places that a rule chose.
+
+    Raises:
+        ValueError: where it chose none, or one that is written already or no place at all.
+    """
+    chosen = np.asarray(chosen, np.int64)
+    if chosen.ndim != 1 or not len(chosen):
+        raise ValueError(
+            f"rule {name!r} fixed no place; a rule names at least one of the {len(view.open)} open"
+            " ones in every pass"
+        )
+    wrong = np.setdiff1d(chosen, view.open)
+    if len(wrong):
+        raise ValueError(
+            f"rule {name!r} fixed place {wrong[0]}, which is not open; it may name"
+            f" {view.open.tolist()}"
+        )
+    return chosen
