@@ -26,7 +26,5 @@ def masked_model(lm: "LanguageModel", given: Mapping[str, int]) -> MaskedModel:
             f"{lm.name} is no masked-diffusion model: its settings name no mask token; leave"
             f" --method out to write token by token, or name the token with {MASK_TOKEN}"
         )
-    told = {"mask_token": given[MASK_TOKEN]}
-    if BLOCK_LENGTH in given:
-        told["block_length"] = given[BLOCK_LENGTH]
-    return MaskedModel(lm.model, DiffusionSettings(**told))
+    length = given.get(BLOCK_LENGTH, DiffusionSettings.block_length)
+    return MaskedModel(lm.model, DiffusionSettings(given[MASK_TOKEN], length))
