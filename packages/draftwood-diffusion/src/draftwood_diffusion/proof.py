@@ -135,7 +135,9 @@ def _check_stale() -> CheckResult:
 def order_p_value(method: str) -> float:
     """P-value of a method's texts under the list that the model holds."""
     listed = shuffles()
-    chances = {tuple(text[1:]): p for text, p in zip(listed.texts.tolist(), listed.chances)}
+    chances = {
+        tuple(text[1:]): p for text, p in zip(listed.texts.tolist(), listed.chances, strict=True)
+    }
     masked, parsed = list_model(listed, ITEMS, bidirectional=True), parse(method)
     found = Counter(tuple(text_of(masked, parsed, 1.0, seed).tokens) for seed in range(TEXTS))
     return chi_square(found, chances)

@@ -62,7 +62,7 @@ def _of_list(answers: Callable[[list[str], str, int], list[list[str]]], what: st
     """
 
     def make(chance: random.Random, count: int) -> Exercise:
-        *items, new = chance.sample(NAMES, count + 1)
+        *items, new = chance.sample(list[str](NAMES), count + 1)
         index = chance.randrange(count)
         question = f"{' '.join(items)}: {what.format(new=new, index=index + 1)}"
         return Exercise(question, tuple(map(tuple, answers(items, new, index))))
