@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from draftwood.engine import Options, run_all
-from draftwood.models.model import ModelOutput, RowsInput
+from draftwood.models.model import ModelInput, ModelOutput, RowsInput
 from draftwood.sampling import Sampling
 from draftwood.testing.models import TableModel
 from draftwood_diffusion.blocks.adablock import AdaBlock
-from draftwood_diffusion.lists.list_model import ListSession, list_model
+from draftwood_diffusion.lists.list_model import ListModel, ListSession, list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
 from draftwood_diffusion.loop import MaskedText, WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
@@ -65,14 +65,15 @@ def test_sure_places_of_a_block_are_fixed_together(kind: tuple[bool, bool]) -> N
 
 def test_a_block_begins_with_the_rest_of_the_prompt() -> None:
     # two tokens of prompt in blocks of four: two places are filled, then four, then one
-    model = list_model(LONG, 4).model
     asked = list[list[int]]()
 
     @dataclass(frozen=True, eq=False)
-    class Watched(type(model)):  # type: ignore[misc]
-        def forward(self, inputs: Sequence[RowsInput]) -> list[ModelOutput]:  # type: ignore[override]
-            asked.append(list(inputs[0].tokens))
-            return super().forward(inputs)  # type: ignore[arg-type, misc]
+    class Watched(ListModel):
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            (given,) = inputs
+            assert isinstance(given, RowsInput)
+            asked.append(list(given.tokens))
+            return super().forward(inputs)
 
     masked = MaskedModel(Watched(LONG), DiffusionSettings(LONG.mask, 4))
     found = text(masked, "top-k,k=9")
@@ -216,9 +217,9 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
     masked = list_model(LONG, 9)
 
     @dataclass(frozen=True, eq=False)
-    class Broken(type(masked.model)):  # type: ignore[misc]
-        def forward(self, inputs: Sequence[RowsInput]) -> list[ModelOutput]:  # type: ignore[override]
-            (output,) = super().forward(inputs)  # type: ignore[arg-type, misc]
+    class Broken(ListModel):
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            (output,) = super().forward(inputs)
             output.rows[5] = np.nan
             return [output]
 
