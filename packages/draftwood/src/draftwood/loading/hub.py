@@ -31,6 +31,7 @@ from draftwood.loading.names import (
     listing,
     name_of_dtype,
     not_there,
+    placed,
     require_dtype,
     unknown,
 )
@@ -69,7 +70,7 @@ def resolve(name: str, dtype: Any = None) -> Path:
     that means nothing or a damaged model, FileNotFoundError for a path or a cached model that is
     not there, and OSError when the network or the disk refuses.
     """
-    path = Path(name).expanduser()
+    path = Path(placed(name)).expanduser()
     if name and path.is_dir():
         check_folder(path)
         return path
@@ -93,7 +94,7 @@ def described(name: str) -> Path:
 
     For a model on the hub it holds no weights unless they were fetched before. Raises as `resolve`.
     """
-    path = Path(name).expanduser()
+    path = Path(placed(name)).expanduser()
     if name and (path / "config.json").is_file():
         return path
     if not path.exists() and is_hub_id(name):
@@ -131,7 +132,7 @@ def blocks_of(name: str) -> Path | None:
     None for anything else, and for a file whose model or types of blocks the native path does not
     run. Raises as `resolve`.
     """
-    path, folder = Path(name).expanduser(), None
+    path, folder = Path(placed(name)).expanduser(), None
     try:
         if name and path.is_dir():
             folder = path if is_blocks_folder(path) else None

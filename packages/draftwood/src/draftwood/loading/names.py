@@ -3,10 +3,13 @@
 import difflib
 import re
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftwood.native.formats import CACHES, INTEGERS
+from draftwood.optional import entry_points
 
 if TYPE_CHECKING:
     from draftwood.arrays import FloatType
@@ -17,6 +20,8 @@ BUILTIN_NAMES = (
 )
 """Short names that draftwood knows itself."""
 DEFAULT_MODEL = BUILTIN_NAMES[0]
+MODELS = "draftwood.models"
+"""Entry points that name packages with models, a folder each."""
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 DEVICES = (
     *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "ipu", "hip", "ve", "fpga", "maia"),
@@ -25,6 +30,20 @@ DEVICES = (
 """Types that PyTorch itself knows."""
 # huggingface_hub asks twice, so an unreachable hub costs at most twice this
 FIRST_ANSWER_SECONDS = 2.0
+
+
+@cache
+def shipped_models() -> dict[str, Path]:
+    """Find the models that come with installed packages, by name; looked for once."""
+    specs = [find_spec(entry.value) for entry in entry_points(MODELS)]
+    places = [Path(at) for spec in specs if spec for at in spec.submodule_search_locations or ()]
+    return {path.parent.name: path.parent for at in places for path in at.glob("*/config.json")}
+
+
+def placed(name: str) -> str:
+    """A name as it is, or the folder of the model that a package ships under it."""
+    is_free = name and not Path(name).expanduser().exists()
+    return str(shipped_models().get(name, name)) if is_free else name
 
 
 def require_model(name: str, others: Sequence[str] = ()) -> None:
@@ -37,7 +56,7 @@ def require_model(name: str, others: Sequence[str] = ()) -> None:
         ValueError: for a name that means nothing.
         FileNotFoundError: for a path that is not there, and as ``require_repository``.
     """
-    if (name and Path(name).expanduser().exists()) or name in BUILTIN_NAMES:
+    if (name and Path(placed(name)).expanduser().exists()) or name in BUILTIN_NAMES:
         return
     if not is_hub_id(name):
         raise unknown(name, others)
@@ -145,11 +164,12 @@ def unknown(name: str, others: Sequence[str] = ()) -> ValueError | FileNotFoundE
     """
     accepted = (
         "a model folder, a .gguf file, a Hugging Face id (org/name), or one of"
-        f" {', '.join((*BUILTIN_NAMES, *others))}"
+        f" {', '.join((*BUILTIN_NAMES, *shipped_models(), *others))}"
     )
     if "/" in name or name.endswith(".gguf"):
         return FileNotFoundError(f"there is no folder and no file {name}; a model is {accepted}")
-    near = difflib.get_close_matches(name.lower(), (*BUILTIN_NAMES, *others), n=2, cutoff=0.5)
+    known = (*BUILTIN_NAMES, *shipped_models(), *others)
+    near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return ValueError(f"no model is named {name!r}; {hint}accepted are {accepted}")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from draftwood.arrays import FloatType
 from draftwood.loading import mxfp4
+from draftwood.loading.layouts import layout_of
 from draftwood.loading.folders import require_all_used, weight_bytes
 from draftwood.loading.tensors import (
     StoredTensors,
@@ -77,6 +78,8 @@ def settings_of(folder: Path) -> FolderSettings:
     told = settings_or_none(folder / CONFIG)
     if told is None:
         raise UnknownConfigurationError("its config.json cannot be read")
+    if (layout := layout_of(told)) is not None:
+        return FolderSettings(layout.told(told), in_mxfp4=False)
     if not mxfp4.says_mxfp4(told):
         return FolderSettings(told, in_mxfp4=False)
     del told["quantization_config"]
@@ -158,7 +161,7 @@ def _stored(folder: Path, dtype: str | None) -> _Stored:
     told, config = settings.told, ModelConfiguration(settings.told)
     if not weight_files(folder):
         raise UnknownConfigurationError("its weights are not in model.safetensors")
-    arrays = mapped(folder)
+    arrays = _renamed(folder, mapped(folder))
     if strange := sorted(name for name, each in arrays.items() if not holds_floats(name, each)):
         raise UnknownConfigurationError(f"its tensor {strange[0]} holds no floats")
     wanted = stored_type(told if dtype in (None, "auto") else {"dtype": dtype}, arrays)
@@ -167,6 +170,14 @@ def _stored(folder: Path, dtype: str | None) -> _Stored:
     if config.architecture == "GptOssForCausalLM" and wanted == "float16":
         raise UnknownConfigurationError("in float16 it keeps its norms in float32")
     return _Stored(told, settings.in_mxfp4, config, arrays, wanted)
+
+
+def _renamed(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors by the names of the decoder that a folder's layout stands for."""
+    layout = layout_of(settings_or_none(folder / CONFIG) or {})
+    if layout is None:
+        return arrays
+    return {layout.name(name): each for name, each in arrays.items()}
 
 
 def _untied(stored: _Stored) -> dict[str, Any]:

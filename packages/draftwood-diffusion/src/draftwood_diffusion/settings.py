@@ -1,0 +1,86 @@
+"""Settings of a masked-diffusion model, read from the config.json of its folder."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from draftwood.storage.weights import settings_or_none
+from draftwood_diffusion.layouts import layout_of
+from draftwood_diffusion.masked_model import DiffusionSettings
+
+CONFIG = "config.json"
+KEY = "draftwood_diffusion"
+"""Under which the config.json of a converted model has its settings."""
+
+
+def settings_of(folder: Path) -> DiffusionSettings | None:
+    """Settings of the model in a folder; None for one that fills no masks.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+    return settings_in(settings_or_none(folder / CONFIG) or {})
+
+
+def settings_in(told: Mapping[str, Any]) -> DiffusionSettings | None:
+    """The same, of the content of a config.json."""
+    own = told.get(KEY)
+    if own is not None:
+        try:
+            return DiffusionSettings(**own)
+        except TypeError:
+            raise ValueError(
+                f"{KEY} in config.json has mask_token, block_length, shifted and bidirectional, not"
+                f" {own!r}; convert the model again"
+            ) from None
+    layout = layout_of(told)
+    if layout is None:
+        return None
+    mask, length = (
+        next((told[name] for name in names if isinstance(told.get(name), int)), usual)
+        for names, usual in (
+            (layout.mask_keys, layout.mask_token),
+            (layout.block_keys, layout.block_length),
+        )
+    )
+    return DiffusionSettings(mask, length, layout.shifted, layout.bidirectional)
+
+
+def require_settings(
+    name: str,
+    found: DiffusionSettings | None,
+    mask_token: int | None = None,
+    block_length: int | None = None,
+    shifted: bool | None = None,
+    bidirectional: bool | None = None,
+) -> DiffusionSettings:
+    """Settings of a model with what is told of it beside its folder.
+
+    Args:
+        name: of the model, for the error.
+        found: in its folder; None takes any model as one that fills masks, if its mask is told.
+
+    Raises:
+        ValueError: for a model without a mask token, which writes from left to right.
+    """
+    if found is None:
+        if mask_token is None:
+            raise ValueError(
+                f"{name} writes from left to right and has no mask token to fill; take a"
+                " masked-diffusion model such as stories-diffusion, convert it with 'draftwood train"
+                " diffusion', or name its mask with --mask-token"
+            )
+        found = DiffusionSettings(mask_token)
+    given = {
+        "mask_token": mask_token,
+        "block_length": block_length,
+        "shifted": shifted,
+        "bidirectional": bidirectional,
+    }
+    return replace(found, **{name: each for name, each in given.items() if each is not None})
+
+
+def as_told(settings: DiffusionSettings) -> dict[str, Any]:
+    """Settings as config.json holds them."""
+    return {KEY: asdict(settings)}

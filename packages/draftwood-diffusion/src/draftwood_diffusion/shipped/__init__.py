@@ -1,0 +1,1 @@
+"""Models that come with the package, a folder each."""

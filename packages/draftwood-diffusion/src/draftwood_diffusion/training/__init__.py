@@ -1,0 +1,1 @@
+"""Conversion of a next-token model into one that fills masks."""

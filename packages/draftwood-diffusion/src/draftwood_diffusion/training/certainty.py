@@ -1,0 +1,36 @@
+"""Second stage of a conversion: certainty at once, where predictions are right (dParallel)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from draftwood_diffusion.training.losses import Predicted
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """Cross-entropy, and the entropy of sharpened predictions that are right already.
+
+    Chen et al. 2025, arXiv:2509.26488. Wrong predictions are left as unsure as they are: an
+    entropy over all places would make the model sure of its mistakes.
+
+    Attributes:
+        weight: of the entropy.
+        temperature: that sharpens the predictions.
+    """
+
+    weight: float = 2.0
+    temperature: float = 0.5
+
+    def __call__(self, predicted: Predicted) -> Tensor:
+        losses = functional.cross_entropy(predicted.logits, predicted.tokens, reduction="none")
+        is_right = predicted.logits.detach().argmax(-1) == predicted.tokens
+        return losses.mean() + self.weight * self._entropies(predicted.logits[is_right])
+
+    def _entropies(self, logits: Tensor) -> Tensor:
+        """Mean entropy of sharpened predictions; 0 where there are none."""
+        logs = (logits / self.temperature).log_softmax(-1)
+        entropies = torch.special.entr(logs.exp()).sum(-1)
+        return entropies.sum() / max(len(logits), 1)

@@ -1,0 +1,237 @@
+"""Training loop of a conversion: batches, steps, held-out losses and checkpoints."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood_diffusion.training.certainty import Certainty
+from draftwood_diffusion.training.decoder import StreamDecoder
+from draftwood_diffusion.training.losses import Objective, denoising, stream_losses
+from draftwood_diffusion.training.noise import Grid, masked
+from draftwood_diffusion.training.rows import TextRows
+from draftwood_train.averaging import average, averaged_weights
+from draftwood_train.checkpoints import Checkpoint, copied, random_states
+from draftwood_train.optimisers import Optimisers, Rates
+
+Say = Callable[[str], None]
+BLOCKS = (4, 8, 16)
+"""Lengths of blocks, in turn."""
+JUDGED_SEED = 7
+UNCLIPPED = math.inf
+
+
+@dataclass(frozen=True)
+class ConversionSettings:
+    """Length, batches, losses and rates of a stage.
+
+    Attributes:
+        minutes: of the stage.
+        rows: of a batch.
+        blocks: lengths of blocks, in turn.
+        shifted: whether the row before a place predicts it.
+        next_token, masked: weights of both losses.
+        largest_weight: of a masked place, in the place of 1 / t.
+        certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
+        seed: of the order of texts and of masks.
+    """
+
+    mask_token: int
+    minutes: float
+    rows: int = 8
+    blocks: tuple[int, ...] = BLOCKS
+    shifted: bool = True
+    next_token: float = 1.0
+    masked: float = 0.3
+    largest_weight: float = 4.0
+    certainty: float = 0.0
+    rates: Rates = field(default_factory=lambda: Rates(2e-3, 1e-3, 20, 0.5))
+    clip: float = 1.0
+    checkpoint_minutes: float = 5.0
+    judge_minutes: float = 10.0
+    judged_rows: int = 24
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("minutes", "rows", "largest_weight", "clip", "checkpoint_minutes"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+        if not self.blocks or min(self.blocks) < 1:
+            raise ValueError(f"blocks have at least one token, got lengths {list(self.blocks)}")
+
+    def told(self) -> dict[str, Any]:
+        """Settings that a resumed stage must share with its beginning."""
+        free = ("checkpoint_minutes", "judge_minutes", "judged_rows")
+        return {name: each for name, each in asdict(self).items() if name not in free}
+
+
+class Conversion:
+    """One stage of a conversion.
+
+    Args:
+        decoder: with the weights to begin with.
+        folder: of checkpoints.
+        resume: whether to go on after the checkpoint in the folder.
+        say: is told the progress, a line each.
+
+    Raises:
+        ValueError: for a block that is longer than a row, and a checkpoint of other settings.
+    """
+
+    def __init__(
+        self,
+        decoder: StreamDecoder,
+        rows: TextRows,
+        settings: ConversionSettings,
+        folder: Path,
+        resume: bool = False,
+        say: Say = lambda line: None,
+    ) -> None:
+        places = rows.train.shape[1]
+        if 2 * max(settings.blocks) > places:
+            raise ValueError(
+                f"a block of {max(settings.blocks)} needs rows of {2 * max(settings.blocks)} tokens,"
+                f" the rows have {places}; name shorter --blocks"
+            )
+        self.decoder, self.rows, self.settings = decoder, rows, settings
+        self.folder, self.say = folder, say
+        self.optimisers = Optimisers(decoder, settings.rates)
+        self.objective: Objective = denoising
+        if settings.certainty:
+            self.objective = Certainty(settings.certainty)
+        self.state = Checkpoint(settings.told(), {}, [], {})
+        if resume:
+            self._restore(Checkpoint.read(folder))
+
+    def run(self) -> None:
+        """Train to the end of the stage, or until Ctrl-C; the last checkpoint holds it.
+
+        Raises:
+            ValueError: where the loss is no number; the last checkpoint is good.
+        """
+        state, before = self.state, self.state.seconds
+        began = saved = shown = time.monotonic()
+        self.decoder.train()
+        try:
+            while (progress := self.progress) < 1:
+                figures = self._step(progress)
+                now = time.monotonic()
+                state.seconds = before + now - began
+                if now - shown > 20:
+                    self._show(figures)
+                    shown = now
+                if state.seconds - state.judged_at >= 60 * self.settings.judge_minutes:
+                    self.judge()
+                if now - saved > 60 * self.settings.checkpoint_minutes:
+                    self.save()
+                    saved = now
+        except KeyboardInterrupt:
+            self.say("stopped; the same command with --resume goes on here")
+        self.judge()
+        self.save()
+
+    @property
+    def progress(self) -> float:
+        """Share of the stage that is done."""
+        return min(1.0, self.state.seconds / (60 * self.settings.minutes))
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.state.head, self.state.random = copied(self.decoder), random_states()
+        self.state.optimisers = self.optimisers.state_dict()
+        self.state.write(self.folder)
+
+    def judge(self) -> Mapping[str, float]:
+        """Held-out losses by block length, of the averaged weights, which are kept."""
+        with averaged_weights(self.state, self.decoder):
+            figures = held_out_losses(
+                self.decoder, self.rows.held_out[: self.settings.judged_rows], self.settings
+            )
+        state = self.state
+        state.judged_at = state.seconds
+        state.history.append({**figures, "step": state.step, "tokens": state.tokens})
+        told = ", ".join(f"{name} {each:.3f}" for name, each in figures.items())
+        self.say(f"held-out after step {state.step}, {state.tokens:,} tokens: {told}")
+        return figures
+
+    def _restore(self, state: Checkpoint) -> None:
+        state.require(self.settings.told(), {})
+        self.decoder.load_state_dict(state.head)
+        if state.optimisers:
+            self.optimisers.load_state_dict(state.optimisers)
+        self.state = state
+
+    def _step(self, progress: float) -> dict[str, float]:
+        state, settings = self.state, self.settings
+        texts = self.rows.batch(state.step, settings.rows)
+        grid, is_causal, chance = layout(settings, texts.shape[1], state.step)
+        batch = masked(texts, grid, settings.mask_token, settings.largest_weight, chance)
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = stream_losses(
+                *(self.decoder, batch, grid, is_causal, settings.shifted, self.objective)
+            )
+        loss = settings.next_token * losses["next"] + settings.masked * losses["masked"]
+        if not math.isfinite(float(loss.detach())):
+            raise ValueError(
+                f"the loss is {float(loss.detach())} at step {state.step + 1}, so training ends; the"
+                f" last good checkpoint is in {self.folder}: go on from it with a lower rate"
+            )
+        loss.backward()
+        self.optimisers.clip(settings.clip)
+        self.optimisers.step(state.step, progress)
+        state.step += 1
+        state.tokens += texts.numel()
+        average(state, self.decoder)
+        return {name: float(each.detach()) for name, each in losses.items()}
+
+    def _show(self, figures: Mapping[str, float]) -> None:
+        state = self.state
+        left = self.settings.minutes - state.seconds / 60
+        told = ", ".join(f"{name} {each:.3f}" for name, each in figures.items())
+        rate = state.tokens / max(state.seconds, 1e-9)
+        self.say(f"step {state.step}, {told}, {rate:,.0f} tokens/s, {left:.0f} min left")
+
+
+def layout(
+    settings: ConversionSettings, places: int, step: int
+) -> tuple[Grid, bool, torch.Generator]:
+    """Blocks of a step, whether its clean text is read causally, and its chance.
+
+    Blocks come in turn, each length once with a causal clean text and twice with whole blocks, so
+    that finished blocks may be kept either way. Half of the time they are counted from the text's
+    first place, else from one that is drawn.
+    """
+    chance = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+    length = settings.blocks[step % len(settings.blocks)]
+    start = max(0, int(torch.randint(-length, length, (), generator=chance)))
+    is_causal = step // len(settings.blocks) % 3 == 0
+    return Grid(places, start, length), is_causal, chance
+
+
+@torch.no_grad()
+def held_out_losses(
+    decoder: StreamDecoder, texts: Tensor, settings: ConversionSettings
+) -> dict[str, float]:
+    """Nats a token: of the next one, and of masked ones by block length, over all mask counts."""
+    found, next_losses = dict[str, float](), list[float]()
+    decoder.eval()
+    for length in settings.blocks:
+        grid, sums = Grid(texts.shape[1], 0, length), list[float]()
+        for number, part in enumerate(texts.split(settings.rows)):
+            chance = torch.Generator().manual_seed(JUDGED_SEED + number)
+            batch = masked(part, grid, settings.mask_token, UNCLIPPED, chance)
+            for is_causal in (True, False):
+                with torch.autocast("cpu", torch.bfloat16):
+                    losses = stream_losses(decoder, batch, grid, is_causal, settings.shifted)
+                if is_causal:
+                    next_losses.append(float(losses["next"]))
+                else:
+                    sums.append(float(losses["masked"]))
+        found[f"block {length}"] = sum(sums) / len(sums)
+    decoder.train()
+    return {"next": sum(next_losses) / len(next_losses), **found}

@@ -1,0 +1,104 @@
+"""Masks over blocks of a text, and what rows of a clean text and its noisy copies see."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from draftwood_diffusion.training.decoder import Sight
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Blocks of a text: a beginning that is never masked, and blocks of one length behind it.
+
+    The first place of all, which nothing predicts, is never masked either.
+
+    Attributes:
+        places: of the text.
+        start: first place of the first block.
+        length: of a block; the last one may be shorter.
+    """
+
+    places: int
+    start: int
+    length: int
+
+    def blocks(self) -> Int[Tensor, " places"]:
+        """Number of each place's block; -1 in the beginning."""
+        return (torch.arange(self.places) - self.start).div(self.length, rounding_mode="floor").clamp(
+            min=-1
+        )
+
+    def maskable(self) -> Bool[Tensor, " places"]:
+        """Places that may be masked."""
+        return (self.blocks() >= 0) & (torch.arange(self.places) > 0)
+
+    def sight(self, is_causal: bool) -> Sight:
+        """Places that rows see: block-causal (Arriola et al. 2025, arXiv:2503.09573).
+
+        A noisy row sees its own block in its copy, and all blocks before it in the clean text.
+
+        Args:
+            is_causal: whether rows of the clean text see no later ones of their own block either,
+                as next-token prediction needs it.
+        """
+        blocks, order = self.blocks(), torch.arange(self.places)
+        before = blocks[:, None] > blocks
+        own = blocks[:, None] == blocks
+        clean = order[:, None] >= order if is_causal else before | own
+        return Sight(clean, torch.cat([before, own], dim=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """Two complementary noisy copies of texts, and where each place is predicted.
+
+    Attributes:
+        tokens: of the clean text and of both copies.
+        is_masked: of both copies.
+        weights: of each place's loss, in the copy in which it is masked; 0 in the beginning.
+    """
+
+    tokens: Int[Tensor, "texts streams places"]
+    is_masked: Bool[Tensor, "texts copies places"]
+    weights: Float[Tensor, "texts places"]
+
+
+def masked(
+    tokens: Int[Tensor, "texts places"],
+    grid: Grid,
+    mask_token: int,
+    largest_weight: float,
+    chance: torch.Generator,
+) -> Masked:
+    """Mask a number of places in each block, drawn evenly from 0 to all, and the others in the copy.
+
+    A place among m masked ones of n weighs n / m, but at most ``largest_weight``: the 1 / t of
+    masked diffusion with t = m / n.
+    """
+    texts, places = tokens.shape
+    blocks = grid.blocks()
+    scores = torch.rand(texts, places, generator=chance)
+    count = int(blocks.max()) + 2
+    numbers = (blocks + 1).expand(texts, -1)
+    sizes = torch.zeros(texts, count).scatter_add_(1, numbers, torch.ones(texts, places))
+    drawn = (torch.rand(texts, count, generator=chance) * (sizes + 1)).floor()
+    ranks = _ranks(scores, grid)
+    first = (ranks < drawn.gather(1, numbers)) & grid.maskable()
+    second = ~first & grid.maskable()
+    sizes, drawn = sizes.gather(1, numbers), drawn.gather(1, numbers)
+    weights = (sizes / torch.where(first, drawn, sizes - drawn)).clamp(max=largest_weight)
+    weights = torch.where(grid.maskable(), weights, torch.zeros(()))
+    copies = [tokens.masked_fill(each, mask_token) for each in (first, second)]
+    return Masked(torch.stack([tokens, *copies], 1), torch.stack([first, second], 1), weights)
+
+
+def _ranks(scores: Float[Tensor, "texts places"], grid: Grid) -> Int[Tensor, "texts places"]:
+    """Rank of each place's score within its block, from 0 on."""
+    order = (grid.blocks().float() * 2 + scores).argsort(dim=1)  # scores are below 1
+    firsts = (torch.arange(grid.places) - grid.start) % grid.length
+    firsts[: grid.start] = torch.arange(grid.start)
+    ranks = torch.empty_like(order)
+    return ranks.scatter_(1, order, firsts.expand_as(order).contiguous())

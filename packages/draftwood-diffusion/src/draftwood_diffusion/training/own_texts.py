@@ -1,0 +1,117 @@
+"""Texts that a model writes itself, in shards that the same seed writes again."""
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import UInt
+
+from draftwood.storage.atomic import write_file
+from draftwood.text.prompts import encode_text
+from draftwood_train.data.write import BatchWriter, Request, Written
+
+if TYPE_CHECKING:
+    from draftwood.text.language_model import LanguageModel
+
+TOLD = "texts.json"
+SHARD_TEXTS = 512
+Shard = tuple[UInt[np.ndarray, " tokens"], UInt[np.ndarray, " texts"]]
+"""Tokens of texts one behind the other, and the length of each."""
+
+
+@dataclass(frozen=True)
+class OwnTexts:
+    """Folder of texts that a model wrote at temperature 1, each from the empty prompt.
+
+    Attributes:
+        folder: holds the shards.
+        model: its name, as it was loaded.
+        longest: most tokens of a text, with the token that begins it.
+        seed: text number n is drawn with seed + n.
+    """
+
+    folder: Path
+    model: str
+    longest: int
+    seed: int = 0
+
+    @property
+    def held(self) -> list[Path]:
+        """Shards that are whole."""
+        return sorted(self.folder.glob("shard-*.npz"))
+
+    def require(self) -> None:
+        """Note who wrote the folder, or refuse one that another model or seed wrote.
+
+        Raises:
+            ValueError: naming what differs.
+        """
+        told = {name: each for name, each in asdict(self).items() if name != "folder"}
+        path = self.folder / TOLD
+        if not path.is_file():
+            write_file(path, json.dumps(told, indent=1) + "\n")
+            return
+        held = json.loads(path.read_text(encoding="utf-8"))
+        for name, each in told.items():
+            if held.get(name) != each:
+                raise ValueError(
+                    f"the texts in {self.folder} have {name} {held.get(name)}, not {each}; give the"
+                    " same, or another folder"
+                )
+
+    def write(self, lm: "LanguageModel", tokens: int, at_once: int = 64) -> Iterator[int]:
+        """Write shards until there are so many tokens; yields how many there are.
+
+        A run that was killed goes on at the first shard that is missing.
+        """
+        self.require()
+        total = sum(len(read_shard(path)[0]) for path in self.held)
+        while total < tokens:
+            number = len(self.held)
+            total += self._write_shard(lm, number, at_once)
+            yield total
+
+    def _write_shard(self, lm: "LanguageModel", number: int, at_once: int) -> int:
+        begin = tuple(encode_text(lm.tokenizer, ""))
+
+        def text(seed: int) -> Generator[Request, Written, tuple[int, ...]]:
+            room = self.longest - len(begin)
+            made = yield Request(begin, room, lm.end_tokens, seed, keeps_states=False)
+            return made.tokens
+
+        first = number * SHARD_TEXTS
+        seeds = range(self.seed + first, self.seed + first + SHARD_TEXTS)
+        writer = BatchWriter(lm.model, at_once, self.longest + 1, None)
+        with closing(writer.run((each, text(each)) for each in seeds)) as running:
+            found = dict(running)
+        texts = [found[each] for each in seeds]
+        kind = np.uint16 if lm.model.vocab_size <= 1 << 16 else np.uint32
+        tokens = np.array([token for each in texts for token in each], kind)
+        lengths = np.array([len(each) for each in texts], np.uint32)
+
+        def fill(partial: Path) -> None:
+            with partial.open("wb") as file:
+                np.savez_compressed(file, tokens=tokens, lengths=lengths)
+
+        write_file(self.folder / f"shard-{number:05d}.npz", fill)
+        return len(tokens)
+
+
+def read_shard(path: Path) -> Shard:
+    """Read the texts of a shard.
+
+    Raises:
+        ValueError: for a file that is damaged.
+    """
+    try:
+        with np.load(path) as held:
+            return held["tokens"], held["lengths"]
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({type(error).__name__}); delete it and give the same command:"
+            " it writes the file again"
+        ) from None
