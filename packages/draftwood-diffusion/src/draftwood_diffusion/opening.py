@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftwood.loading.hub import folder_of_settings
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.settings import require_settings, settings_of
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from draftwood.arrays import FloatType
 from draftwood.loading import mxfp4
-from draftwood.loading.layouts import layout_of
 from draftwood.loading.folders import require_all_used, weight_bytes
+from draftwood.loading.layouts import layout_of
 from draftwood.loading.tensors import (
     StoredTensors,
     holds_floats,
