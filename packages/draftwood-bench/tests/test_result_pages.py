@@ -83,12 +83,16 @@ def test_arms_stand_by_amount_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
         cells = {f"8 nodes, T = {t}": f"1.{t} [1.0, 2.0]" for t in (0, 1)}
         return {"drafter": name, **cells, f"beside {frames.BASE}": beside}
 
-    found = [(1000, [row("a", "0.9"), row("b", "")]), (2000, [row("b", "1.1")])]
+    least = 1000, [row("a", "0.9"), row("b", "")]
+    found = [least, (2000, [row("b", "1.1"), row("c", "1.2")])]
     monkeypatch.setattr(frames, "tables", lambda: found)
-    assert rows(experiments._of_frames().markdown()) == [
-        ["a", "1.0/1.1", "0.9"],  # and nothing where an arm was not trained
+    assert rows(experiments._of_frames().markdown()) == [  # a has the least data alone
         ["b", "1.0/1.1", "", "1.0/1.1", "1.1"],
+        ["c", "", "", "1.0/1.1", "1.2"],  # nothing where an arm was not trained
     ]
+    found[1:] = []
+    told = rows(experiments._of_frames().markdown())
+    assert told == [["a", "1.0/1.1", "0.9"], ["b", "1.0/1.1"]]
 
 
 def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -> None:

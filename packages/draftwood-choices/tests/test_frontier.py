@@ -79,9 +79,26 @@ def test_the_protocol_runs_goes_on_and_tells_all_points(
     assert json.loads((folder / "frontier.json").read_text())["knob"] == "n"
 
 
+def test_answers_written_at_once_are_those_written_in_turn(
+    target: str, draft: str, tmp_path: Path
+) -> None:
+    texts = []
+    for together in ("1", "3"):
+        folder = tmp_path / together
+        asked = ("bench", "frontier", "--leader", target, "--model", draft, "--values", "4")
+        asked += ("--limit", "4", "--skip", "1", "--max-new-tokens", "12")
+        done = run(*asked, "--together", together, "--output", str(folder))
+        assert done.exit_code == 0, done.output
+        found = RecordFolder(folder, PROTOCOL, AnswerRecord).read()
+        texts.append({each.key: (each.text, each.leader_tokens, each.caught_up) for each in found})
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 4 * 5
+
+
 def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     asked = ("bench", "frontier", "--leader", target, "--model", target, "--output", str(tmp_path))
     assert "there is no rule 'ead'" in refused(*asked, "--rule", "ead")
+    assert "leaves none of" in refused(*asked, "--skip", "900")
     assert "needs numbers" in refused(*asked, "--values", "a")
     assert "foreal's n must be from 0" in refused(*asked, "--values", "-1")
 

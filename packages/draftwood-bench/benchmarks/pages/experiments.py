@@ -137,12 +137,12 @@ def _of_drafters() -> Iterator[str]:
         title = f"{frames.HELD_PAIRS}, {max(held) // 1000}k tokens"
         yield titled(title, JUDGED.of(held[max(held)]))
     yield titled(growth.TITLE, GROWTH.of(growth.rows()))
-    for title, speeds in speed.tables():
+    for title, speeds in list(speed.tables())[-1:]:
         yield titled(title, Choice("", tuple(speeds[0])).of(speeds))
 
 
 def _of_frames() -> Table:
-    """Arms as rows, amounts of data as columns."""
+    """Arms as rows, amounts of data as columns; arms of the least data alone are left out."""
     amounts = [f"{amount // 1000}k" for amount, _ in frames.tables()]
     columns = [(f"{each}", f"{each}, beside {frames.BASE}") for each in amounts]
     rows: dict[str, dict[str, str]] = {}
@@ -153,9 +153,9 @@ def _of_frames() -> Table:
                 cells = [each[f"8 nodes, T = {temperature}"] for temperature in (0, 1)]
                 row[means] = "/".join(cell.partition(" ")[0] for cell in cells)
                 row[beside] = each[f"beside {frames.BASE}"]
-    return Choice("", ("drafter", *(name for pair in columns for name in pair))).of(
-        list(rows.values())
-    )
+    names = ("drafter", *(name for pair in columns for name in pair))
+    kept = [row for row in rows.values() if row.keys() & {means for means, _ in columns[1:]}]
+    return Choice("", names).of(kept or list(rows.values()))
 
 
 def titled(title: str, table: Table) -> str:

@@ -27,6 +27,8 @@ TIMED = {name: name.replace("grid", "timed") for name in PAIRS if name.startswit
 """Runs in seconds of what the others found best."""
 LENGTH = "best (length)"
 """Column of the fastest length."""
+IMPLIED = "rsd-c >= speculative", "block >= speculative"
+"""Claims that follow from others, or from another paper; ``draftwood bench show`` tells of them."""
 METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
 
 
@@ -44,7 +46,7 @@ def claims() -> str:
         found = measured(name)
         for row in orderings(found.records).rows if found else ():
             claim, temperature, where, holds, clearly, against, mean = row
-            if where != "fixed budget" or " + " in claim:
+            if where != "fixed budget" or " + " in claim or claim in IMPLIED:
                 continue
             counts = f"{holds.replace(' of ', '/')}, {clearly.split()[0]}:{against.split()[0]}"
             cells.setdefault((claim, PAIRS[name]), {})[temperature] = f"{mean} ({counts})"

@@ -1,9 +1,11 @@
 """A loaded model as one that fills masks."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
+from draftwood_diffusion.masked_model import MaskedModel
+from draftwood_diffusion.settings import require_settings, settings_of
 
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
@@ -21,12 +23,7 @@ def masked_model(lm: "LanguageModel", given: Mapping[str, int]) -> MaskedModel:
     Raises:
         ValueError: for a model that no settings call a masked-diffusion model.
     """
-    if MASK_TOKEN not in given:
-        raise ValueError(
-            f"{lm.name} is no masked-diffusion model: its settings name no mask token; leave"
-            f" --method out to write token by token, or name the token with {MASK_TOKEN}"
-        )
-    told = {"mask_token": given[MASK_TOKEN]}
-    if BLOCK_LENGTH in given:
-        told["block_length"] = given[BLOCK_LENGTH]
-    return MaskedModel(lm.model, DiffusionSettings(**told))
+    folder = lm.calibration.folder
+    found = None if folder is None else settings_of(Path(folder))
+    mask, length = given.get(MASK_TOKEN), given.get(BLOCK_LENGTH)
+    return MaskedModel(lm.model, require_settings(lm.name, found, mask, length))

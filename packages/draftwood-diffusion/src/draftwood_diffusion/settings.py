@@ -84,3 +84,13 @@ def require_settings(
 def as_told(settings: DiffusionSettings) -> dict[str, Any]:
     """Settings as config.json holds them."""
     return {KEY: asdict(settings)}
+
+
+def other_writer(folder: Path) -> str | None:
+    """Tell how a masked-diffusion model writes, and how to ask for it; None for another model."""
+    if settings_of(folder) is None:
+        return None
+    return (
+        "it fills masks; name a rule that says which, as --method one-by-one, or --method threshold"
+        " with --inexact ('draftwood methods --package diffusion' lists them)"
+    )

@@ -267,6 +267,16 @@ def _gsm8k(path: Path) -> Iterator[Prompt]:
         )
 
 
+def _svamp(path: Path) -> Iterator[Prompt]:
+    for row in DataFile(path).rows():
+        body = row["Body"].strip()
+        asked = f"{body}{'' if body.endswith('.') else '.'} {row['Question'].strip()}"
+        yield Prompt(
+            *(f"svamp-{row['idx']}", "math", (f"{asked} End with the number.",)),
+            answer=str(row["Answer"]),
+        )
+
+
 def _xsum(path: Path) -> Iterator[Prompt]:
     for number, row in enumerate(DataFile(path).rows()):
         yield Prompt(
@@ -345,6 +355,7 @@ DATA_SETS = {
         "the even half of Spec-Bench: the 240 questions with an even id",
     ),
     "gsm8k": DataSet("gsm8k/train.jsonl.gz", _gsm8k, "training questions of GSM8K"),
+    "svamp": DataSet("math_eval/svamp.jsonl", _svamp, "questions of SVAMP"),
     "xsum": DataSet(
         "p3_summarize/xsum_summarize_DOC.jsonl", _xsum, "200 articles of XSum as P3 words them"
     ),

@@ -101,12 +101,14 @@ def collaborate(
       draftwood collaborate "Name ten birds." --leader http://localhost:8000 --inexact
     """
     from draftwood_choices.collaboration.rules import parse_rule
+    from draftwood_choices.collaboration.rules.step_router import with_router
 
     chosen, is_address = parse_rule(rule), leader.startswith(("http://", "https://"))
+    if router is not None:
+        chosen = with_router(chosen, router)
     _require(
         chosen,
         inexact,
-        router,
         is_address,
         {"--leader-model": leader_model, "--leader-key": leader_key},
     )
@@ -120,10 +122,6 @@ def collaborate(
     written = generate.given_prompt(prompt, file)
     if written is None:
         written = generate.read_prompt()
-    if router is not None:
-        from draftwood_choices.collaboration.rules.step_router import StepWeights
-
-        chosen = replace(chosen, router=StepWeights.load(router))  # type: ignore[call-arg]
     lm = options.load(names, method, measure=False)
     asked = options.messages(lm, written, system)
     led = (
@@ -139,7 +137,6 @@ def collaborate(
 def _require(
     rule: "CollaborationRule",
     inexact: bool,
-    router: Path | None,
     is_address: bool,
     given: dict[str, Any],
 ) -> None:
@@ -148,8 +145,6 @@ def _require(
         raise ValueError(
             f"rule {rule.name!r} changes what either model would say; --inexact allows that"
         )
-    if router is not None and rule.name != "step-router":
-        raise ValueError(f"--router is for step-router, and rule {rule.name!r} reads none")
     strange = [] if is_address else [flag for flag, value in given.items() if value is not None]
     if strange:
         raise ValueError(f"{strange[0]} belongs to an address; --leader names a model")

@@ -1,6 +1,5 @@
 """Writers: a model with its own cache, which first reads what others wrote."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +14,7 @@ from draftwood.stats import Stats, Step
 from draftwood.text import prompts
 from draftwood.text.builder import TextBuilder
 from draftwood.text.language_model import LanguageModel
+from draftwood.together import clock
 from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
@@ -139,7 +139,7 @@ class LocalWriter:
     def write(
         self, passages: Sequence[Passage], most: int, seed: int, reads: bool
     ) -> Iterator[WrittenToken]:
-        began, answer, steps = time.perf_counter(), self.tokens(passages), list[Step]()
+        began, answer, steps = clock(), self.tokens(passages), list[Step]()
         of_turn: dict[str, Any] = {"max_new_tokens": most, "seed": seed}
         of_turn["logprobs"] = 0 if reads else None
         params = replace(self.params, **of_turn)
@@ -158,7 +158,7 @@ class LocalWriter:
                         yield WrittenToken(builder.new_text(), token, *more, is_end)
             finally:
                 self._count(steps, len(sequence.prompt) - sequence.prefill.reused)
-                self.cost.seconds += time.perf_counter() - began
+                self.cost.seconds += clock() - began
 
     def _builder(self, answer: Sequence[int]) -> TextBuilder:
         """Decode behind the answer."""
@@ -178,7 +178,7 @@ class LocalWriter:
         cost.caught_up += max(0, run)
 
     def judge(self, passages: Sequence[Passage]) -> float:
-        began, answer = time.perf_counter(), self.tokens(passages)
+        began, answer = clock(), self.tokens(passages)
         before = len(self.tokens(passages[:-1]))
         tokens, first = [*self.prompt, *answer], len(self.prompt) + before
         session, known = self.kept.start(tokens[:first])
@@ -190,7 +190,7 @@ class LocalWriter:
         found = token_logprobs(answer[before:], rows, 0)
         self._count([], len(tokens) - known)
         self.cost.passes += 1 + (known < first - 1)
-        self.cost.seconds += time.perf_counter() - began
+        self.cost.seconds += clock() - began
         return sum(each.logprob for each in found) / max(1, len(found))
 
     def close(self) -> None:

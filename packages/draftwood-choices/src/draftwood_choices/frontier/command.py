@@ -28,8 +28,28 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--rule", default="foreal", show_default=True, help="Of 'draftwood collaborate'.")
 @click.option("--knob", default="n", show_default=True, help="Of the rule.")
 @click.option("--values", default="5,15", show_default=True, callback=_numbers, help="Of the knob.")
+@click.option(
+    "--router",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Trained weights of step-router.",
+)
 @click.option("--prompts", default="built-in", show_default=True, help="As for spec-bench.")
 @click.option("--limit", type=click.IntRange(1), help="Most prompts in all.")
+@click.option(
+    "--skip",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Prompts to pass over first, such as those that a knob was chosen on.",
+)
+@click.option(
+    "--together",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Answers to write at once, in shared passes; seconds are then each answer's share.",
+)
 @options.threads
 @options.text_option("max_new_tokens")
 @options.text_option("temperature")
@@ -49,8 +69,11 @@ def frontier(
     rule: str,
     knob: str,
     values: tuple[float, ...],
+    router: Path | None,
     prompts: str,
     limit: int | None,
+    skip: int,
+    together: int,
     folder: Path,
     **decoding: Any,
 ) -> None:
@@ -68,17 +91,25 @@ def frontier(
     """
     from draftwood.sampling_params import SamplingParams
     from draftwood_bench.plan.prompts import load_prompts
+    from draftwood_choices.collaboration.rules.step_router import with_router
     from draftwood_choices.frontier.points import swept
-    from draftwood_choices.frontier.run import Frontier
+    from draftwood_choices.frontier.run import Frontier, sharing
     from draftwood_choices.frontier.table import table
 
     rules, params = swept(rule, knob, values), SamplingParams(**decoding)
+    if router is not None:
+        rules = {point: with_router(each, router) for point, each in rules.items()}
     options.check_methods([method or names.drafts.method], names.given, drafts=names.drafts)
     options.check_methods([leader_method])
     names.require()
     ahead = replace(names, model=leader, draft_model=(), datastore=None, adapter=None)
     ahead.require()
-    chosen = load_prompts(prompts, limit=limit)
+    chosen = load_prompts(prompts, limit=None if limit is None else skip + limit)
+    asked = chosen.prompts[skip:]
+    if not asked:
+        raise ValueError(
+            f"--skip {skip} leaves none of {len(chosen.prompts)} prompts; give a smaller one"
+        )
     led = options.load(ahead, leader_method)
     lm = options.load(names, method)
     settings = {
@@ -86,7 +117,13 @@ def frontier(
         **{"methods": [led.method.name, lm.method.name], "prompts": prompts, **decoding},
         "model": {name: str(each) for name, each in asdict(names).items()},
     }
-    records = Frontier(led, lm, rules, chosen.prompts, params, folder).run(settings)
+    if router is not None:
+        settings["router"] = router.name
+    if skip:
+        settings["skip"] = skip
+    if together > 1:
+        settings["together"], led, lm = together, sharing(led), sharing(lm)
+    records = Frontier(led, lm, rules, asked, params, folder, together).run(settings)
     output(200).print(table(records).rich())
     if chosen.note:
         output().print(chosen.note, style="dim")

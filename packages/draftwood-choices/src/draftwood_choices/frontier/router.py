@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 @click.option("--prompts", default="built-in", show_default=True, help="As for 'bench'.")
 @click.option("--limit", type=click.IntRange(1), help="Most prompts in all.")
 @click.option("--tau", type=float, default=0.0, show_default=True, help="Nats of advantage.")
+@click.option(
+    "--together",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Texts to write at once, in shared passes.",
+)
 @options.threads
 @options.text_option("max_new_tokens", 256)
 @options.text_option("temperature")
@@ -33,6 +40,7 @@ def router(
     prompts: str,
     limit: int | None,
     tau: float,
+    together: int,
     **decoding: Any,
 ) -> None:
     """Write FILE, a router for 'draftwood collaborate --rule step-router --router FILE'.
@@ -45,9 +53,11 @@ def router(
       draftwood train router gsm8k.json --leader qwen2.5-coder-1.5b --model qwen2.5-coder-0.5b \\
         --prompts gsm8k --limit 200
     """
+    from draftwood.together import results_together
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_choices.collaboration.teaching import RouterTeacher, trained
     from draftwood_choices.collaboration.texts import collaborate
+    from draftwood_choices.frontier.run import sharing
     from draftwood_choices.records import asked_of
 
     options.check_methods([method or names.drafts.method], names.given, drafts=names.drafts)
@@ -57,13 +67,17 @@ def router(
     chosen = load_prompts(prompts, limit=limit).prompts
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} for {file.name}; make it first")
-    led, lm, texts = options.load(ahead, "auto"), options.load(names, method), []
+    led, lm = sharing(options.load(ahead, "auto")), sharing(options.load(names, method))
+    teachers = [RouterTeacher(tau) for _ in chosen]
     with progress() as bar:
-        for prompt in bar.track(chosen, description="texts"):
-            teacher = RouterTeacher(tau)
-            collaborate(asked_of(prompt, lm), led, lm, teacher, exact=False, **decoding).run()
-            texts.append(teacher.seen)
-    found = trained(texts, tau)
+        waiting = iter(bar.track(list(zip(chosen, teachers, strict=True)), description="texts"))
+
+        def write_some() -> None:
+            for prompt, teacher in waiting:
+                collaborate(asked_of(prompt, lm), led, lm, teacher, exact=False, **decoding).run()
+
+        results_together([write_some] * min(together, len(chosen)))
+    found = trained([each.seen for each in teachers], tau)
     found.save(file)
     known = {name: value for name, value in found.about.items() if value is not None}
     told = ", ".join(f"{name} {value:.3g}" for name, value in known.items())

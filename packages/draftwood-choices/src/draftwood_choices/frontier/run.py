@@ -1,12 +1,14 @@
 """Measure points on prompts; records are appended as they are made."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from draftwood.models.shared import shared_passes
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
+from draftwood.together import results_together
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.quality import quality
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
@@ -19,17 +21,24 @@ PROTOCOL = "frontier"
 """Names the files of its records."""
 
 
+def sharing(lm: LanguageModel) -> LanguageModel:
+    """The same model; texts that ``results_together`` writes share its passes where it allows."""
+    models = replace(lm.models, model=shared_passes(lm.model))
+    return LanguageModel.of(models, lm.method.name, measure=False)
+
+
 @dataclass(frozen=True)
 class Frontier:
     """A sweep of a rule's knob on prompts, beside controls and each model alone.
 
     Attributes:
-        leader: the larger model.
+        leader: the larger model; see ``sharing`` for answers that are written at once.
         follower: the smaller one.
         rules: by names of their points.
         prompts: that every point answers.
         params: options of the texts; answer i has the seed of the first plus i.
         folder: of the records.
+        together: answers that are written at once; they share the passes of models that allow it.
     """
 
     leader: LanguageModel
@@ -38,6 +47,7 @@ class Frontier:
     prompts: Sequence[Prompt]
     params: SamplingParams
     folder: Path
+    together: int = 1
 
     def run(self, settings: Mapping[str, Any]) -> list[AnswerRecord]:
         """Measure what is not in the folder yet; gives all records.
@@ -57,7 +67,7 @@ class Frontier:
         controls = dict[str, CollaborationRule]()
         for point in self.rules:
             controls |= controls_of(point, [each for each in records if each.point == point])
-        return records + list(self._measure(controls, records))
+        return records + self._measure(controls, records)
 
     @property
     def _records(self) -> RecordFolder[AnswerRecord]:
@@ -65,14 +75,23 @@ class Frontier:
 
     def _measure(
         self, rules: Mapping[str, CollaborationRule], known: Sequence[AnswerRecord]
-    ) -> Iterator[AnswerRecord]:
-        done = {each.key for each in known}
-        for number, prompt in enumerate(self.prompts):
-            for point, rule in rules.items():
-                if (point, prompt.id) not in done:
-                    record = self._answer(point, rule, prompt, number)
-                    self._records.append(record)
-                    yield record
+    ) -> list[AnswerRecord]:
+        done, found = {each.key for each in known}, list[AnswerRecord]()
+        wanted = [
+            (point, rule, prompt, number)
+            for number, prompt in enumerate(self.prompts)
+            for point, rule in rules.items()
+            if (point, prompt.id) not in done
+        ]
+        waiting = iter(wanted)
+
+        def answer_some() -> None:
+            for each in waiting:
+                found.append(self._answer(*each))
+                self._records.append(found[-1])
+
+        results_together([answer_some] * min(self.together, len(wanted)))
+        return found
 
     def _answer(
         self, point: str, rule: CollaborationRule, prompt: Prompt, number: int

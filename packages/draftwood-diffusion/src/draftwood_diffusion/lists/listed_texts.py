@@ -75,6 +75,16 @@ class ListedTexts:
         Where no text holds them all, a known place is judged by the others, and an open one may
         hold any token: a model knows nothing of texts that cannot be.
         """
+        key = known.tobytes()
+        if key not in self._known:
+            self._known[key] = self._marginals(known)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[bytes, Float[np.ndarray, "places vocab"]]:
+        return {}
+
+    def _marginals(self, known: Int[np.ndarray, " places"]) -> Float[np.ndarray, "places vocab"]:
         agreeing = self.agreeing(known)
         if agreeing.any():
             return self._of(agreeing)

@@ -35,19 +35,14 @@ class Price:
 
 
 def price(unwritten: Unwritten) -> Price:
-    """Price of a method that revises nothing, at temperature 1.
+    """Price of a method at temperature 1.
 
-    Rules see no draws, so a method writes each text in one way only, and the text's probability is
-    the product over its passes: a list of many texts is as easy as each of them.
-
-    Raises:
-        ValueError: for a method that revises, whose texts come about in several ways.
+    Rules see no draws, so a method that revises nothing writes each text in one way only, and the
+    text's probability is the product over its passes: a list of many texts is as easy as each of
+    them. Where tokens change again every draw is followed.
     """
     if unwritten.method.revision.name != "keep":
-        raise ValueError(
-            f"revision {unwritten.method.revision.name!r} writes a text in several ways; take"
-            " 'distribution', which follows all of them"
-        )
+        return _price_of_all(unwritten)
     listed, bits, accuracy, passes = unwritten.listed, 0.0, 0.0, 0.0
     for text, chance in zip(listed.texts.tolist(), listed.chances.tolist(), strict=True):
         log_prob, runs = 0.0, 0
@@ -61,8 +56,21 @@ def price(unwritten: Unwritten) -> Price:
     return Price(max(0.0, bits), accuracy, passes, listed.places - len(unwritten.prompt))
 
 
-def distribution(unwritten: Unwritten, greedy: bool = False) -> dict[tuple[int, ...], float]:
-    """Probability of every text that a method can write, by following every draw.
+@dataclass(frozen=True)
+class Texts:
+    """Every text that a method can write.
+
+    Attributes:
+        chances: probability of each.
+        passes: on average over them.
+    """
+
+    chances: Mapping[tuple[int, ...], float]
+    passes: float
+
+
+def distribution(unwritten: Unwritten, greedy: bool = False) -> Texts:
+    """Every text that a method can write and its probability, by following every draw.
 
     Args:
         greedy: True draws among the likeliest tokens alone, ties by chance; False draws at
@@ -71,7 +79,9 @@ def distribution(unwritten: Unwritten, greedy: bool = False) -> dict[tuple[int, 
     remembers = unwritten.method.rule.remembers > 0
     begun = unwritten.begin(unwritten.prompt)
     ways, found = [(begun, 1.0)], dict[tuple[int, ...], float]()
+    passes = 0.0
     while ways:
+        passes += sum(chance for _, chance in ways)
         coming, known = list[tuple[Point, float]](), dict[object, int]()
         for point, chance in ways:
             for after, part in _draws(point, greedy):
@@ -84,7 +94,7 @@ def distribution(unwritten: Unwritten, greedy: bool = False) -> dict[tuple[int, 
                     known[after.key] = len(coming)
                     coming.append((after, chance * part))
         ways = coming
-    return found
+    return Texts(found, passes)
 
 
 def _draws(point: Point, greedy: bool) -> list[tuple[Point, float]]:
@@ -106,6 +116,13 @@ def _tied(row: Float[np.ndarray, " vocab"]) -> Float[np.ndarray, " vocab"]:
     """Equal chances of the likeliest tokens."""
     likeliest = row >= row.max() * (1.0 - 1e-9)
     return likeliest / likeliest.sum()
+
+
+def _price_of_all(unwritten: Unwritten) -> Price:
+    """The same by way of every text that the method can write."""
+    listed, found = unwritten.listed, distribution(unwritten)
+    bits, right = divergence(listed, found.chances), accuracy(listed, found.chances)
+    return Price(bits, right, found.passes, listed.places - len(unwritten.prompt))
 
 
 def divergence(listed: ListedTexts, found: Mapping[tuple[int, ...], float]) -> float:

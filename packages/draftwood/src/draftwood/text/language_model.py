@@ -16,6 +16,7 @@ from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import ModelInMemory
+from draftwood.loading.layouts import require_token_by_token
 from draftwood.loading.names import DEFAULT_MODEL
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
@@ -226,6 +227,7 @@ class LanguageModel(TextEmbedder, InProcess):
                 schema or grammar that cannot be followed.
         """
         wanted = sampling_params(params, options)
+        require_token_by_token(self.name, self.calibration.folder)
         constraint = self._constraint(wanted)
         ends = frozenset() if wanted.ignore_eos else self.end_tokens | ends
         request = Options(

@@ -4,7 +4,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -99,3 +99,14 @@ class StepRouter(CollaborationRule):
 
     def _rewrites(self, step: StepSeen) -> bool:
         return self.router.probability(features(step)) > self.tau
+
+
+def with_router(rule: CollaborationRule, file: Path) -> StepRouter:
+    """The rule with trained weights.
+
+    Raises:
+        ValueError: for another rule, which reads none, and for a file that is no router.
+    """
+    if not isinstance(rule, StepRouter):
+        raise ValueError(f"--router is for step-router, and rule {rule.name!r} reads none")
+    return replace(rule, router=StepWeights.load(file))

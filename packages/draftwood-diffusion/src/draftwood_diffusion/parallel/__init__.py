@@ -1,0 +1,1 @@
+"""``draftwood bench parallel``: prices of writing in parallel."""

@@ -1,0 +1,178 @@
+"""Masked diffusion as users type it: generate, methods, bench parallel."""
+
+import io
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from command import refused, run
+from draftwood_diffusion import painting
+from draftwood_diffusion.painting import EARLY, LATE, OPEN, colour, frame, pieces
+
+target = import_module("command_models").target  # a fixture of tests that run commands
+MASK = 95  # "~", the last of the model's letters
+SHORT = ("--max-new-tokens", "12", "--raw")
+
+
+@pytest.fixture(scope="module")
+def filling(target: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same weights in a folder that calls itself a masked-diffusion model."""
+    folder = tmp_path_factory.mktemp("diffusion") / "filling"
+    shutil.copytree(target, folder)
+    told = json.loads((folder / "config.json").read_text())
+    told["draftwood_diffusion"] = {"mask_token": MASK, "block_length": 4}
+    (folder / "config.json").write_text(json.dumps(told))
+    return str(folder)
+
+
+def text(model: str, method: str, *more: str) -> dict[str, Any]:
+    asked = ("generate", "hello", "--model", model, "--method", method, *SHORT, *more, "--json")
+    found = run(*asked)
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_a_text_tells_its_passes_and_their_order(filling: str) -> None:
+    one = text(filling, "one-by-one")
+    assert len(one["token_ids"]) == one["passes"] == 12
+    assert one["tokens_per_pass"] == 1.0
+    assert one["stats"]["target_runs"] == 12
+    assert sorted(each["place"] for each in one["order"]) == list(range(12))
+    for each in one["order"]:
+        assert one["token_ids"][each["place"]] == each["token"]
+    looked = text(filling, "freedave,d=2")
+    assert looked["text"] == one["text"]
+    assert looked["passes"] < 12
+    assert looked["rows"] > one["rows"]
+    sampled = ("--temperature", "1", "--seed", "5")
+    assert (
+        text(filling, "random", *sampled)["text"]
+        == (text(filling, "random+freedave", *sampled)["text"])
+    )
+
+
+def test_rules_with_knobs_write_in_fewer_passes(filling: str) -> None:
+    found = text(filling, "threshold,tau=0", "--inexact")
+    assert found["passes"] == 4  # blocks are counted from the prompt's beginning: 3, 4, 4 and 1
+    assert text(filling, "top-k,k=2", "--inexact")["passes"] == 7
+    assert text(filling, "threshold,tau=0", "--inexact", "--block-length", "32")["passes"] == 1
+    assert found["method"] == "threshold,tau=0"
+
+
+def test_answers_are_texts_of_their_seeds(filling: str) -> None:
+    sampled = ("--temperature", "1", "--seed")
+    found = text(filling, "one-by-one", *sampled, "3", "--answers", "2")
+    alone = [text(filling, "one-by-one", *sampled, str(seed)) for seed in (3, 4)]
+    assert [each["text"] for each in found["answers"]] == [each["text"] for each in alone]
+    assert [each["passes"] for each in found["answers"]] == [12, 12]
+
+
+def test_any_model_fills_masks_that_are_named(target: str, filling: str) -> None:
+    named = text(target, "one-by-one", "--mask-token", str(MASK), "--block-length", "4")
+    assert named["text"] == text(filling, "one-by-one")["text"]
+
+
+def test_show_paints_the_text(filling: str) -> None:
+    asked = ("generate", "hello", "--model", filling, "--method", "one-by-one", *SHORT)
+    plain = run(*asked)
+    shown = run(*asked, "--show")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.strip() == plain.stdout.strip()
+    assert "12 tokens in 12 passes, 1.00 a pass, one-by-one" in shown.stderr
+
+
+class Letters:
+    """Tokens are letters; -1 is no letter."""
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(chr(97 + token) for token in tokens)
+
+
+def test_frames_show_what_is_fixed_and_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = [{"pass": 1, "place": 2, "token": 2}, {"pass": 3, "place": 0, "token": 0}]
+    letters: Any = Letters()
+    assert pieces(letters, [order[1], None, order[0]]) == ["a", OPEN, "c"]
+    half = frame(letters, order[:1], 3, 3)
+    assert half.plain == f"{OPEN}{OPEN}c"
+    whole = frame(letters, order, 3, 3)
+    assert whole.plain == f"a{OPEN}c"
+    styles = [str(span.style) for span in whole.spans]
+    assert styles == [f"rgb({LATE[0]},{LATE[1]},{LATE[2]})", "dim", "rgb(64,120,255)"]
+    assert (colour(1, 1), colour(1, 9), colour(9, 9)) == (EARLY, EARLY, LATE)
+    place = io.StringIO()
+    terminal = Console(file=place, force_terminal=True, color_system="truecolor", width=40)
+    monkeypatch.setattr(painting, "output", lambda: terminal)
+    monkeypatch.setattr(painting.time, "sleep", lambda seconds: None)
+    from draftwood.stats import Stats
+    from draftwood.text.stream import Generation
+
+    details = {"passes": 3, "tokens_per_pass": 1.0, "order": order}
+    painting.paint(
+        letters, Generation("abc", [0, 1, 2], "stop", "m", "x", Stats(), details=details)
+    )
+    assert "\x1b[38;2;64;120;255mc" in place.getvalue()
+
+
+def test_what_does_not_go_together_is_refused(target: str, filling: str) -> None:
+    ask = ("generate", "hello", *SHORT, "--model")
+    told = refused(*ask, target, "--method", "one-by-one")
+    assert "has no mask token to fill" in told
+    assert "--mask-token" in told
+    for method in ((), ("--method", "auto"), ("--method", "plain")):
+        told = refused(*ask, filling, *method)
+        assert "does not write token by token: it fills masks" in told
+        assert "--method one-by-one" in told
+    assert "--inexact allows that" in refused(*ask, filling, "--method", "threshold")
+    told = refused(*ask, filling, "--method", "threshold,tau=1.1", "--inexact")
+    assert "threshold's tau must be from 0 to 1, got 1.1" in told
+    told = refused(*ask, filling, "--method", "one-by-one", "--stop", "a")
+    assert "method 'one-by-one' does not take stop, as it writes out of order" in told
+    told = refused(*ask, filling, "--method", "one-by-one", "--tree", "3,2")
+    assert "drafts nothing; leave --tree out" in told
+    told = refused(*ask, filling, "--method", "one-by-one", "--mask-token", "96")
+    assert "mask token 96 is outside the model's 96 tokens" in told
+    told = refused(*ask, filling, "--method", "one-by-one", "--block-length", "999")
+    assert "blocks of 999 tokens are longer than the model's context of 256" in told
+    wrong = ("generate", "hello ~", *SHORT, "--model", filling, "--method", "one-by-one")
+    assert "token 6 of the prompt is the mask token 95" in refused(*wrong)
+    for more in (("--mask-token", "3"), ("--block-length", "3"), ("--show",)):
+        assert f"{more[0]} belongs to methods that fill masks" in refused(*ask, target, *more)
+    distinct = (*ask, target, "--method", "distinct", "--mask-token", "3")
+    assert "method 'distinct' has nothing to set; leave --mask-token out" in refused(*distinct)
+
+
+def test_methods_are_listed_with_sources_and_promises() -> None:
+    found = json.loads(run("methods", "--package", "diffusion", "--json").stdout)
+    told = {each["name"]: each for each in found}
+    assert told["freedave"]["promise"] == "same as one by one"
+    assert told["oracle"]["promise"] == "another aim"
+    assert told["threshold"]["option"].endswith("--method threshold,tau=0.9 --inexact")
+    assert "arXiv:2510.07081" in told["local-leap"]["source"]
+    assert len(found) == 20
+
+
+def test_bench_parallel_prices_methods(tmp_path: Path) -> None:
+    asked = ("bench", "parallel", "--tasks", "shuffle,copy", "--items", "4", "--exercises", "1")
+    methods = ("--methods", "one-by-one;top-k,k=4;one-by-one+edit;random+freedave;end-cut+adablock")
+    told = refused(*asked, *methods)
+    assert "'end-cut' and 'adablock' answer the same question (blocks)" in told
+    methods = ("--methods", "one-by-one;top-k,k=4;one-by-one+edit;random+freedave;adablock")
+    found = json.loads(run(*asked, *methods, "--json").stdout)
+    cells = {(each["task"], each["method"]): each for each in found}
+    assert len(cells) == 10
+    assert cells["shuffle", "top-k,k=4"]["bits"] == pytest.approx(3.4150374992788)
+    assert cells["shuffle", "top-k,k=4"]["tokens_per_pass"] == pytest.approx(4.0)
+    assert cells["copy", "top-k,k=4"]["bits"] == 0.0
+    for method in ("one-by-one", "one-by-one+edit", "random+freedave", "adablock"):
+        assert cells["shuffle", method]["bits"] == pytest.approx(0.0, abs=1e-9)
+    assert cells["copy", "random+freedave"]["passes"] == 2.0
+    shown = run(*asked, *methods)
+    assert shown.exit_code == 0, shown.output
+    (line,) = (each for each in shown.stdout.splitlines() if each.startswith("top-k,k=4"))
+    assert line.split() == ["top-k,k=4", "4.00", "1.71", "0.55", "3.42", "shuffle"]
+    assert "there is no task 'x'" in refused("bench", "parallel", "--tasks", "x")

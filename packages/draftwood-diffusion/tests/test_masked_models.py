@@ -1,0 +1,169 @@
+"""The loop on transformers: bits of blocks, caches beside whole passes, FreeDave's identity."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from draftwood.engine import Options
+from draftwood.models.model import Cpu, RowsInput
+from draftwood.models.native import NativeModel, has_int8
+from draftwood.native import library
+from draftwood.sampling import Sampling
+from draftwood.testing import tiny_llama
+from draftwood_diffusion.block_state import BlockState
+from draftwood_diffusion.lookahead import Lookahead
+from draftwood_diffusion.lookahead.freedave import FreeDave
+from draftwood_diffusion.loop import WrittenText, written
+from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
+from draftwood_diffusion.passes import layout_of
+from draftwood_diffusion.passes.layout import block_causal
+from draftwood_diffusion.proof import Stale, places
+from draftwood_diffusion.unmasking import Unmasking, parse
+
+VOCAB, MASK, LENGTH = 64, 63, 20
+KINDS = [(False, False), (True, False), (False, True), (True, True)]
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+FORMATS = [
+    "float32",
+    pytest.param(
+        "int8",
+        marks=pytest.mark.skipif(not has_int8(Cpu()), reason="this CPU has no fast 8-bit products"),
+    ),
+]
+
+
+@cache
+def native(name: str) -> NativeModel:
+    return NativeModel(tiny_llama(seed=1), products="int8" if name == "int8" else None)
+
+
+def masked(name: str, length: int, kind: tuple[bool, bool] = (False, False)) -> MaskedModel:
+    return MaskedModel(native(name), DiffusionSettings(MASK, length, *kind))
+
+
+def prompt(seed: int) -> list[int]:
+    draw = np.random.default_rng(seed)
+    return draw.integers(MASK, size=1 + seed % 9).tolist()
+
+
+def text(model: MaskedModel, method: Unmasking, seed: int, temperature: float) -> WrittenText:
+    options = Options(Sampling(temperature=temperature), LENGTH, seed=seed)
+    return written(model, prompt(seed), options, method)
+
+
+@cache
+def usual_text(
+    name: str, length: int, kind: tuple[bool, bool], method: str, seed: int
+) -> WrittenText:
+    return text(masked(name, length, kind), parse(method), seed, float(seed % 2))
+
+
+def changed(name: str, method: str, lookahead: Lookahead, seeds: int, lengths: list[int]) -> int:
+    """Texts that a lookahead changes, one for each seed and block length, of all kinds of models
+    in turn, at temperatures 0 and 1.
+    """
+    looked, wrong, saved = replace(parse(method), lookahead=lookahead), 0, 0
+    for seed, length in product(range(seeds), lengths):
+        kind = KINDS[seed // 2 % len(KINDS)]
+        one = usual_text(name, length, kind, method, seed)
+        other = text(masked(name, length, kind), looked, seed, float(seed % 2))
+        wrong += one.tokens != other.tokens or places(one) != places(other)
+        saved += one.runs - other.runs
+    assert saved > 0
+    return wrong
+
+
+@pytest.mark.parametrize("d", [2, 4, 8])
+@pytest.mark.parametrize("name", FORMATS)
+def test_freedave_writes_the_one_by_one_text(name: str, d: int) -> None:
+    assert changed(name, "one-by-one", FreeDave(d), 8, [3, 8]) == 0
+
+
+@pytest.mark.parametrize("method", ["random", "threshold,tau=0.2", "ccd", "local-leap,tau=0.2"])
+def test_lookahead_keeps_the_text_of_every_rule(method: str) -> None:
+    assert changed("float32", method, FreeDave(4), 8, [8]) == 0
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("d", [2, 4, 8])
+@pytest.mark.parametrize("name", FORMATS)
+def test_freedave_keeps_forty_texts_at_all_block_lengths(name: str, d: int) -> None:
+    assert changed(name, "one-by-one", FreeDave(d), 40, [1, 4, 16, 32]) == 0
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_stale_branch_is_caught(name: str) -> None:
+    """Negative control."""
+    assert changed(name, "random", Stale(4), 8, [8]) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_block_has_the_same_bits_alone_and_in_a_tree_of_blocks(
+    name: str, kind: tuple[bool, bool]
+) -> None:
+    model, draw = masked(name, 8, kind), np.random.default_rng(0)
+    given = draw.integers(MASK, size=24).tolist()
+    states = [
+        BlockState(tuple(draw.choice([MASK, *range(MASK)], size=8).tolist()), MASK)
+        for _ in range(5)
+    ]
+
+    def rows(*own: BlockState) -> list[np.ndarray]:
+        layout = layout_of(model, given, 40)
+        while (asked := layout.prompt_rows()) is not None:
+            model.model.forward([asked])
+            layout.take_prompt()
+        (output,) = model.model.forward([layout.rows(own)])
+        found = layout.take(own, output.rows)
+        layout.close()
+        return found
+
+    together = rows(*states)
+    for state, found in zip(states, together, strict=True):
+        assert np.array_equal(rows(state)[0], found)
+    assert not np.array_equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+def test_cached_blocks_write_what_whole_passes_write(name: str, shifted: bool) -> None:
+    """Each place is fixed by the logits of one pass over everything with the mask written out."""
+    model = masked(name, 4, (shifted, False))
+    for seed in range(6):
+        asked = prompt(seed)
+        found = text(model, parse("left-to-right"), seed, 0.0).tokens
+        known = list(asked)
+        while len(known) < len(asked) + LENGTH:
+            end = min((len(known) // 4 + 1) * 4, len(asked) + LENGTH)
+            tokens = known + [MASK] * (end - len(known))
+            session = model.model.start()
+            sees = block_causal(0, end, 4)
+            logits = model.model.forward([RowsInput(session, tokens, range(end), sees)])[0].rows
+            session.close()
+            row = logits[len(known) - shifted].copy()
+            row[MASK] = -np.inf
+            known.append(int(row.argmax()))
+        assert found == known[len(asked) :]
+
+
+def test_bidirectional_texts_are_those_of_whole_passes() -> None:
+    model, asked = masked("float32", 6, (False, True)), prompt(5)
+    found = text(model, parse("one-by-one"), 5, 0.0).tokens
+    known = np.array([*asked, *[MASK] * LENGTH])
+    for start in range(len(asked), len(known), 6):
+        block = np.arange(start, min(start + 6, len(known)))
+        while (open_places := block[known[block] == MASK]).size:
+            session = model.model.start()
+            every = np.ones((len(known), len(known)), bool)
+            given = RowsInput(session, known.tolist(), range(len(known)), every)
+            logits = model.model.forward([given])[0].rows[open_places].astype(np.float64)
+            session.close()
+            logits[:, MASK] = -np.inf
+            probs = np.exp(logits - logits.max(-1, keepdims=True))
+            best = (probs.max(-1) / probs.sum(-1)).argmax()
+            known[open_places[best]] = logits[best].argmax()
+    assert found == known[len(asked) :].tolist()

@@ -1,0 +1,239 @@
+"""The loop on lists: blocks, ends, batches, and what it refuses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from draftwood.engine import Options, run_all
+from draftwood.models.model import ModelInput, ModelOutput, RowsInput
+from draftwood.sampling import Sampling
+from draftwood.testing.models import TableModel
+from draftwood_diffusion.blocks.adablock import AdaBlock
+from draftwood_diffusion.lists.list_model import ListModel, ListSession, list_model
+from draftwood_diffusion.lists.listed_texts import ListedTexts
+from draftwood_diffusion.loop import MaskedText, WrittenText, written
+from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
+from draftwood_diffusion.proof import mixtures, places
+from draftwood_diffusion.rules.rule import UnmaskingRule
+from draftwood_diffusion.unmasking import Unmasking, parse
+from draftwood_diffusion.view import View
+
+KINDS = [(False, False), (True, False), (False, True), (True, True)]
+LONG = ListedTexts.of([(5, 4, 0, 1, 2, 0, 1, 2, 3), (5, 4, 2, 1, 0, 2, 1, 0, 3)], [0.6, 0.4], 7)
+"""Texts of nine places behind two tokens of a prompt."""
+
+
+def text(
+    masked: MaskedModel,
+    method: str | Unmasking,
+    prompt: Sequence[int] = (5, 4),
+    length: int = 7,
+    seed: int = 0,
+    temperature: float = 0.0,
+    ends: frozenset[int] = frozenset(),
+) -> WrittenText:
+    parsed = parse(method) if isinstance(method, str) else method
+    options = Options(Sampling(temperature=temperature), length, ends, seed)
+    return written(masked, prompt, options, parsed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 9])
+def test_a_text_of_the_list_is_written_one_place_a_pass(
+    length: int, kind: tuple[bool, bool]
+) -> None:
+    found = text(list_model(LONG, length, *kind), "one-by-one")
+    assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
+    assert found.runs == 7
+    assert sorted(each.place for each in found.fixings) == list(range(7))
+    assert [each.run for each in found.fixings] == list(range(1, 8))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sure_places_of_a_block_are_fixed_together(kind: tuple[bool, bool]) -> None:
+    # what both texts hold, then a place that tells which text it is, then all the others
+    found = text(list_model(LONG, 9, *kind), "threshold,tau=0.7")
+    assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
+    assert [each.place for each in found.fixings] == [1, 4, 6, 0, 2, 3, 5]
+    assert found.runs == 3
+    assert text(list_model(LONG, 9, *kind), "threshold,tau=0.5").runs == 1
+    assert text(list_model(LONG, 3, *kind), "threshold,tau=0.5").runs == 3
+
+
+def test_a_block_begins_with_the_rest_of_the_prompt() -> None:
+    # two tokens of prompt in blocks of four: two places are filled, then four, then one
+    asked = list[list[int]]()
+
+    @dataclass(frozen=True, eq=False)
+    class Watched(ListModel):
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            (given,) = inputs
+            assert isinstance(given, RowsInput)
+            asked.append(list(given.tokens))
+            return super().forward(inputs)
+
+    masked = MaskedModel(Watched(LONG), DiffusionSettings(LONG.mask, 4))
+    found = text(masked, "top-k,k=9")
+    assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
+    assert asked == [[5, 4, 6, 6], [5, 4, 0, 1, 6, 6, 6, 6], [2, 0, 1, 2, 6]]
+    assert found.rows == 17
+
+
+def test_whole_blocks_of_a_prompt_enter_the_cache_before() -> None:
+    listed = ListedTexts.of([tuple(range(12))])
+    masked = list_model(listed, 2)
+    found = text(masked, "top-k,k=9", prompt=range(7), length=5)
+    assert found.tokens == [7, 8, 9, 10, 11]
+    assert found.runs == 3  # places 6 and 7, 8 and 9, 10 and 11
+
+
+def test_a_text_ends_at_an_end_token_once_all_before_it_is_written() -> None:
+    masked = list_model(LONG, 9)
+    found = text(masked, "one-by-one", ends=frozenset({2}))
+    assert found.tokens == [0, 1, 2]
+    assert [each.place for each in found.fixings] == [1, 4, 6, 0, 2]
+    right_to_left = RightToLeft()
+    late = text(masked, Unmasking(rule=right_to_left), ends=frozenset({2}))
+    assert late.tokens == [0, 1, 2]
+    assert late.runs == 7  # of the text, every place but those behind the end had to be known
+
+
+@dataclass(frozen=True)
+class RightToLeft(UnmaskingRule):
+    """The last open place."""
+
+    name: ClassVar[str] = "right-to-left"
+
+    def choose(self, view: View) -> np.ndarray:
+        return view.open[-1:]
+
+
+@pytest.mark.parametrize("kind", [(False, False), (False, True)])
+def test_end_cut_writes_nothing_behind_an_end(kind: tuple[bool, bool]) -> None:
+    masked = list_model(LONG, 9, *kind)
+    cut = replace(parse("end-cut"), rule=RightToLeft())
+    found = text(masked, cut, ends=frozenset({2}))
+    assert found.tokens == [0, 1, 2]
+    assert [each.place for each in found.fixings] == [6, 5, 4, 3, 2, 1, 0]
+    usual = text(masked, "one-by-one+end-cut", ends=frozenset({3}))
+    assert usual.tokens == [0, 1, 2, 0, 1, 2, 3]
+    short = text(masked, "left-to-right+end-cut", ends=frozenset({1}))
+    assert (short.tokens, short.runs) == ([0, 1], 2)
+    known = text(masked, "top-k,k=2+end-cut", ends=frozenset({0}))
+    assert known.rows < text(masked, "top-k,k=2", ends=frozenset({3})).rows
+
+
+def test_adablock_ends_blocks_at_delimiters() -> None:
+    masked = list_model(LONG, 4, bidirectional=True)
+    lines = replace(parse("threshold,tau=0.5"), blocks=AdaBlock(0.3, frozenset({1})))
+    found = text(masked, lines, length=7)
+    assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
+    assert [(each.run, each.place) for each in found.fixings][:2] == [(1, 0), (1, 1)]
+    assert found.runs == 3  # 0 1, then four places of the model's own length, then the last
+    with pytest.raises(ValueError, match="no token for a line break"):
+        text(masked, "adablock")
+
+
+def test_the_oracle_knows_the_one_by_one_text() -> None:
+    for length in (3, 9):
+        masked = list_model(LONG, length)
+        found = text(masked, "oracle")
+        assert found.tokens == text(masked, "one-by-one").tokens
+        assert found.runs == -(-9 // length)
+    with pytest.raises(ValueError, match="takes temperature 0"):
+        text(masked, "oracle", temperature=1.0)
+
+
+def test_texts_of_a_batch_are_those_of_single_requests() -> None:
+    masked, method = list_model(mixtures(), 2), parse("threshold,tau=0.7+freedave,d=2")
+    options = [Options(Sampling(temperature=1.0), 5, seed=seed) for seed in range(5)]
+    tasks = [MaskedText(masked, [5], each, method) for each in options]
+    for _ in run_all(tasks):
+        pass
+    for task, each in zip(tasks, options, strict=True):
+        alone = written(masked, [5], each, method)
+        assert (task.text.tokens, places(task.text)) == (alone.tokens, places(alone))
+        assert task.finish_reason == "length"
+
+
+def test_cuts_of_sampling_reach_every_place() -> None:
+    masked = list_model(mixtures(), 6)
+    greedy = Options(Sampling(temperature=0.0), 5, seed=3)
+    for cut in (Sampling(temperature=1.0, top_k=1), Sampling(temperature=1.0, top_p=1e-6)):
+        found = written(masked, [5], replace(greedy, sampler=cut), Unmasking())
+        assert found.tokens == written(masked, [5], greedy, Unmasking()).tokens
+
+
+@dataclass(frozen=True)
+class Naming(UnmaskingRule):
+    """Names the same places in every pass."""
+
+    name: ClassVar[str] = "naming"
+    always: tuple[int, ...] = ()
+
+    def choose(self, view: View) -> np.ndarray:
+        return np.array(self.always, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ((), "rule 'naming' fixed no place; a rule names at least one of the 7 open ones"),
+        ((0,), "rule 'naming' fixed place 0, which is not open; it may name"),
+        ((99,), "rule 'naming' fixed place 99, which is not open"),
+        ((-1,), "rule 'naming' fixed place -1, which is not open"),
+    ],
+)
+def test_rules_that_are_wrong_are_caught(named: tuple[int, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        text(list_model(LONG, 9), Unmasking(rule=Naming(named)))
+
+
+def test_texts_that_cannot_be_filled_are_refused() -> None:
+    masked = list_model(LONG, 4)
+    with pytest.raises(ValueError, match="token 1 of the prompt is the mask token 6"):
+        text(masked, "random", prompt=[5, 6])
+    with pytest.raises(ValueError, match="behind a prompt of at least one token, got none"):
+        text(masked, "random", prompt=[])
+    with pytest.raises(ValueError, match="exceed the model's context of 9; shorten the prompt"):
+        text(masked, "random", length=8)
+    with pytest.raises(ValueError, match="blocks of 10 tokens are longer than the model's context"):
+        text(list_model(LONG, 10), "random")
+    with pytest.raises(ValueError, match="mask token 7 is outside the model's 7 tokens"):
+        text(MaskedModel(masked.model, DiffusionSettings(7, 4)), "random")
+    table = MaskedModel(TableModel(np.zeros((4, 4), np.float32)), DiffusionSettings(3, 4))
+    with pytest.raises(ValueError, match="needs a model that lets rows of a pass see later ones"):
+        text(table, "random")
+    with pytest.raises(ValueError, match="at least one token, not 0"):
+        DiffusionSettings(3, 0)
+    with pytest.raises(ValueError, match="a token number from 0 on, not -1"):
+        DiffusionSettings(-1)
+
+
+def test_logits_that_are_no_numbers_are_refused() -> None:
+    masked = list_model(LONG, 9)
+
+    @dataclass(frozen=True, eq=False)
+    class Broken(ListModel):
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            (output,) = super().forward(inputs)
+            output.rows[5] = np.nan
+            return [output]
+
+    with pytest.raises(
+        ValueError, match="token 4 of the text cannot be chosen: the model's logits"
+    ):
+        text(replace(masked, model=Broken(LONG)), "random")
+
+
+def test_sessions_are_given_back() -> None:
+    masked = list_model(LONG, 4)
+    task = MaskedText(masked, [5, 4], Options(Sampling(), 7), Unmasking())
+    for _ in run_all([task]):
+        pass
+    session = task._layout.session
+    assert isinstance(session, ListSession)
+    assert session.length == 0
