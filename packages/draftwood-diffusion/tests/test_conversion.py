@@ -17,6 +17,7 @@ from draftwood_diffusion.training.blocks import blocks_of_8_bits
 from draftwood_diffusion.training.certainty import Certainty
 from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
 from draftwood_diffusion.training.folder import begin_folder, read_source, read_weights
+from draftwood_diffusion.training.lexical_units import LexicalUnits, probabilities
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
 from draftwood_diffusion.training.losses import Predicted, denoising
 from draftwood_diffusion.training.noise import Grid, masked
@@ -111,6 +112,39 @@ def test_certainty_is_asked_where_predictions_are_right() -> None:
     assert not torch.equal(gradient[0], plain[0])
 
 
+def test_placeholders_count_as_far_as_a_unit_goes() -> None:
+    likely = torch.tensor([[1.0, 0.1, 0.95, 0.5, 0.95, 0.2, 0.95, 0.95, 0.95, 0.95, 0.5, 0.95]])
+    tokens, grid, found = torch.arange(12)[None], Grid(12, 0, 6), dict[int, list[float]]()
+    for seed in range(40):
+        batch = LexicalUnits(0.9, 3).masked(
+            tokens, likely, grid, MASK, torch.Generator().manual_seed(seed)
+        )
+        shown = batch.tokens[0, 1]
+        begin = int((shown[6:] == MASK).nonzero()[0, 0]) + 6
+        assert (shown[6:begin] == tokens[0, 6:begin]).all()
+        assert (shown[begin:] == MASK).all()
+        found[begin] = batch.weights[0, 6:].tolist()
+    assert found == {
+        6: [1, 1, 1, 0, 0, 0],  # no longer than three
+        7: [0, 1, 1, 1, 0, 0],
+        8: [0, 0, 1, 1, 0, 0],  # up to what was unlikely
+        9: [0, 0, 0, 1, 0, 0],
+        10: [0, 0, 0, 0, 1, 1],  # the first one counts however unlikely it was
+        11: [0, 0, 0, 0, 0, 1],
+    }
+
+
+def test_texts_are_as_likely_as_transformers_finds_them(tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    decoder = StreamDecoder(DecoderSizes.of(json.loads((tmp_path / "config.json").read_text())))
+    decoder.take({n: torch.tensor(each) for n, each in read_source(tmp_path).weights.items()})
+    tokens = torch.tensor([[1, 4, 5, 6, 7, 3]])
+    with torch.no_grad():
+        shares = model(tokens).logits[0, :-1].softmax(-1)
+    wanted = [1.0, *(float(shares[row, tokens[0, row + 1]]) for row in range(5))]
+    torch.testing.assert_close(probabilities(decoder, tokens)[0], torch.tensor(wanted))
+
+
 def test_texts_of_kept_tokens_are_split_as_before(tmp_path: Path) -> None:
     told = tokenizer_told()
     cut = cut_vocabulary(told, [1, 10])  # <s> and abcd, which ab and cd make
@@ -173,6 +207,9 @@ def test_a_stage_that_was_killed_goes_on_as_if_it_was_not(tmp_path: Path) -> Non
         Conversion(
             *(decoder_of(), rows_of(MASK), settings(MASK, shifted=False), tmp_path / "part", True)
         )
+    units = Conversion(decoder_of(), rows_of(MASK), settings(MASK, units=0.5), tmp_path / "units")
+    units.run()
+    assert units.state.step == 6
     (tmp_path / "part" / "checkpoint.pt").write_bytes(b"torn")
     with pytest.raises(ValueError, match="cannot be read"):
         Conversion(decoder_of(), rows_of(MASK), settings(MASK), tmp_path / "part", True)

@@ -55,6 +55,12 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option("--masked", type=click.FloatRange(0), default=0.3, show_default=True)
 @click.option("--largest-weight", type=ABOVE, default=4.0, show_default=True, help="For 1/t.")
 @click.option("--certainty", is_flag=True, help="Second stage: be sure at once (dParallel).")
+@click.option(
+    "--units",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Placeholders for tokens that MODEL finds so likely (LUD), such as 0.9.",
+)
 @click.option("--learning-rate", type=ABOVE, default=5e-4, show_default=True, help="Of matrices.")
 @click.option("--other-rate", type=ABOVE, default=1e-4, show_default=True, help="Of all else.")
 @click.option("--whole-vocabulary", is_flag=True, help="Keep tokens that its texts do not use.")
@@ -110,7 +116,7 @@ def _settings(mask_token: int, given: dict[str, Any]) -> "ConversionSettings":
     same = ("minutes", "steps", "rows", "blocks", "shifted", "next_token", "masked")
     return ConversionSettings(
         mask_token,
-        **{name: given[name] for name in (*same, "largest_weight", "seed")},
+        **{name: given[name] for name in (*same, "largest_weight", "units", "seed")},
         certainty=Certainty.weight if given["certainty"] else 0.0,
         rates=Rates(given["learning_rate"], given["other_rate"], 10, 0.5),
     )

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from draftwood_diffusion.training.certainty import Certainty
 from draftwood_diffusion.training.decoder import StreamDecoder
+from draftwood_diffusion.training.lexical_units import LexicalUnits, probabilities
 from draftwood_diffusion.training.losses import Objective, denoising, stream_losses
-from draftwood_diffusion.training.noise import Grid, masked
+from draftwood_diffusion.training.noise import Grid, Masked, masked
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
@@ -41,6 +43,7 @@ class ConversionSettings:
         next_token, masked: weights of both losses.
         largest_weight: of a masked place, in the place of 1 / t.
         certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
+        units: probability of tokens that placeholders stand for (LUD); 0 masks at random.
         seed: of the order of texts and of masks.
     """
 
@@ -54,6 +57,7 @@ class ConversionSettings:
     masked: float = 0.3
     largest_weight: float = 4.0
     certainty: float = 0.0
+    units: float = 0.0
     rates: Rates = field(default_factory=lambda: Rates(5e-4, 1e-4, 10, 0.5))
     clip: float = 1.0
     checkpoint_minutes: float = 5.0
@@ -62,6 +66,8 @@ class ConversionSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.units <= 1:
+            raise ValueError(f"units are as likely as a number from 0 to 1 says, not {self.units}")
         for name in ("minutes", "rows", "largest_weight", "clip", "checkpoint_minutes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
@@ -106,6 +112,7 @@ class Conversion:
             )
         self.decoder, self.rows, self.settings = decoder, rows, settings
         self.folder, self.say = folder, say
+        self.before = deepcopy(decoder) if settings.units else decoder
         self.optimisers = Optimisers(decoder, settings.rates)
         self.objective: Objective = denoising
         if settings.certainty:
@@ -168,7 +175,7 @@ class Conversion:
         return figures
 
     def _restore(self, state: Checkpoint) -> None:
-        state.require(self.settings.told(), {})
+        state.require(self.settings.told(), ConversionSettings(0).told())
         self.decoder.load_state_dict(state.head)
         if state.optimisers:
             self.optimisers.load_state_dict(state.optimisers)
@@ -178,9 +185,8 @@ class Conversion:
         state, settings = self.state, self.settings
         texts = self.rows.batch(state.step, settings.rows)
         grid, is_causal, chance = layout(settings, texts.shape[1], state.step)
-        share = HALF if settings.certainty else None
-        batch = masked(texts, grid, settings.mask_token, settings.largest_weight, chance, share)
         with torch.autocast("cpu", torch.bfloat16):
+            batch = self._masked(texts, grid, chance)
             losses = stream_losses(
                 *(self.decoder, batch, grid, is_causal, settings.shifted, self.objective)
             )
@@ -197,6 +203,16 @@ class Conversion:
         state.tokens += texts.numel()
         average(state, self.decoder)
         return {name: float(each.detach()) for name, each in losses.items()}
+
+    def _masked(self, texts: Tensor, grid: Grid, chance: torch.Generator) -> Masked:
+        """Noisy copies of a step."""
+        settings = self.settings
+        if settings.units:
+            likely = probabilities(self.before, texts)
+            units = LexicalUnits(settings.units)
+            return units.masked(texts, likely, grid, settings.mask_token, chance)
+        share = HALF if settings.certainty else None
+        return masked(texts, grid, settings.mask_token, settings.largest_weight, chance, share)
 
     def _show(self, figures: Mapping[str, float]) -> None:
         state = self.state
