@@ -13,7 +13,7 @@ from draftwood.cli.terminal import notes, progress
 @click.option(
     "--patch", type=click.Choice(["2", "4"]), default="2", show_default=True, help="Pixels a side."
 )
-@click.option("--updates", type=click.IntRange(1), default=1500, show_default=True)
+@click.option("--updates", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--apart", is_flag=True, help="The draft learns pictures, not its target's answers.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def continuous(

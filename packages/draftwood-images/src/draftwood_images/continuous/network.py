@@ -33,10 +33,10 @@ class PatchSettings:
 
     patch: int = 2
     edge: int = 4
-    width: int = 96
+    width: int = 64
     layers: int = 4
     heads: int = 4
-    head_width: int = 96
+    head_width: int = 64
     head_layers: int = 3
     steps: int = 20
     last: float = 0.05

@@ -16,6 +16,8 @@ BATCH, NOISES, RATE, WARMUP = 64, 2, 3e-3, 50
 """Pictures of an update, noisy points of a token, greatest step size and when it is reached."""
 GREY, PIXELS = 16, 8
 """Brightest level of scikit-learn's digits, and their edge."""
+BLUR = 0.2
+"""Greatest deviation of noise on the tokens before, as drawn tokens have some."""
 HELD_OUT = 10
 """One picture of so many is not learnt from."""
 
@@ -42,7 +44,7 @@ def lessons(patch: int, updates: int, seed: int) -> dict[str, Lesson]:
         patch: edge of a token's square.
     """
     edge = PIXELS // patch
-    small = PatchSettings(patch, edge, width=48, layers=2, head_width=48, head_layers=2)
+    small = PatchSettings(patch, edge, width=32, layers=2, head_width=32, head_layers=2)
     return {
         "target": Lesson(PatchSettings(patch, edge), updates, seed),
         "draft": Lesson(small, updates, seed + 1),
@@ -145,7 +147,9 @@ def _loss(
     import torch
 
     schedule = Schedule.cosine(settings.steps, settings.last)
-    shifted = torch.nn.functional.pad(tokens, (0, 0, 1, 0))[:, :-1]
+    blurs = BLUR * torch.rand((len(tokens), 1, 1), generator=chance)
+    before = tokens + blurs * torch.randn(tokens.shape, generator=chance)
+    shifted = torch.nn.functional.pad(before, (0, 0, 1, 0))[:, :-1]
     many = tokens.reshape(-1, settings.size).repeat(NOISES, 1)
     steps = torch.randint(settings.steps, (len(many),), generator=chance)
     noise = torch.randn(many.shape, generator=chance)
