@@ -80,11 +80,18 @@ class Normal:
 
 
 def gaussian_pair(
-    size: int, length: int = 4, steps: int = 5, spread: float = 1.0
+    size: int,
+    length: int = 4,
+    steps: int = 5,
+    pull: float = 0.6,
+    deviations: tuple[float, float] = (0.8, 0.4),
+    spread: float = 1.0,
 ) -> tuple[GaussianChains, GaussianChains]:
     """A target and a draft of one or two coordinates, near enough that half of all drafts stand.
 
     Args:
+        pull: of points before; the greater it is, the longer noise lasts.
+        deviations: of the first step and the last one; they fall in a line.
         spread: of the draft's deviations over the target's.
 
     Raises:
@@ -93,10 +100,10 @@ def gaussian_pair(
     if size not in (1, 2):
         raise ValueError(f"there are Gaussians of 1 and 2 coordinates, {size} were asked for")
     turn = np.array([[0.0, -0.3], [0.3, 0.0]])[:size, :size]
-    identity, deviations = np.eye(size), np.linspace(0.8, 0.4, steps)
+    identity, falling = np.eye(size), np.linspace(*deviations, steps)
     start = np.array([0.5, -0.25])[:size]
-    target = GaussianChains(length, start, 0.8 * identity + turn, 0.6 * identity + turn, deviations)
+    target = GaussianChains(length, start, 0.8 * identity + turn, pull * identity + turn, falling)
     draft = GaussianChains(
-        *(length, start - 0.2, 0.65 * identity + turn, target.pull, spread * deviations)
+        *(length, start - 0.2, 0.65 * identity + turn, target.pull, spread * falling)
     )
     return target, draft

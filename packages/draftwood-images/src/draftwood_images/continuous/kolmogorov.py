@@ -69,11 +69,17 @@ def normal_p_value(sample: Float[np.ndarray, "draws size"], wanted: Normal) -> f
     return min(1.0, tests * kolmogorov_tail(normal_distance(sample, wanted), len(sample)))
 
 
+def samples_distance(
+    one: Float[np.ndarray, "draws size"], other: Float[np.ndarray, "others size"]
+) -> float:
+    """Largest distance of two samples of vectors, over all ``directions``."""
+    return max(distance_of_samples(one @ way, other @ way) for way in directions(one.shape[1]))
+
+
 def samples_p_value(
     one: Float[np.ndarray, "draws size"], other: Float[np.ndarray, "others size"]
 ) -> float:
     """P-value of two samples of vectors, likewise."""
-    ways = directions(one.shape[1])
-    most = max(distance_of_samples(one @ way, other @ way) for way in ways)
     draws = len(one) * len(other) / (len(one) + len(other))
-    return min(1.0, len(ways) * kolmogorov_tail(most, draws))
+    tests = len(directions(one.shape[1]))
+    return min(1.0, tests * kolmogorov_tail(samples_distance(one, other), draws))
