@@ -39,8 +39,13 @@ from draftwood_images.continuous.model import ContinuousModel
 from draftwood_images.continuous.patches import PatchModel, load_pair
 from draftwood_images.continuous.rule import ContinuousRule
 
-PLAIN, UNSHARED = "plain", "cspd, noise not shared"
-ARMS: Mapping[str, ContinuousRule] = {PLAIN: Undrafted(), **METHODS, UNSHARED: Cspd(shared=False)}
+PLAIN, QUIET, UNSHARED = "plain", "plain, last step without noise", "cspd, noise not shared"
+ARMS: Mapping[str, ContinuousRule] = {
+    PLAIN: Undrafted(),
+    QUIET: Undrafted(last_noise=False),
+    **METHODS,
+    UNSHARED: Cspd(shared=False),
+}
 AT_ONCE = 100
 """Pictures that are drawn side by side, and kept in a file."""
 LASTS = (0.05, 0.1, 0.2)
@@ -72,6 +77,8 @@ class Row:
         head: passes of the target's diffusion head for each token, one after the other.
         distance: of Kolmogorov-Smirnov.
         p_value: of such a distance.
+        without_noise: distance from what the target draws without noise in the last step; None for
+            arms that draw this noise.
         pictures: drawn.
     """
 
@@ -82,6 +89,7 @@ class Row:
     head: Estimate
     distance: float
     p_value: float
+    without_noise: float | None
     pictures: int
 
 
@@ -117,7 +125,7 @@ def drawn(folder: Path, setting: str, arm: str, pair: Pair, pictures: int) -> Dr
     """Draw pictures of an arm, as far as the folder has none yet."""
     parts = []
     # the target alone has seeds of its own, or pictures would be drawn of the same noise
-    first = 1_000_000 if arm == PLAIN else 0
+    first = 1_000_000 if arm in (PLAIN, QUIET) else 0
     for begin in range(0, pictures, AT_ONCE):
         end = min(begin + AT_ONCE, pictures)
         file = folder / mark(pair) / f"{setting}; {arm}; {begin} to {end}.npz"
@@ -172,26 +180,34 @@ def rows(folder: Path, digits: Path | None, pictures: Mapping[str, int]) -> Iter
         arms = {arm: rule for arm, rule in ARMS.items() if takes(rule, pair)}
         made = {arm: drawn(folder, setting, arm, pair, count) for arm in arms}
         for arm, own in made.items():
-            yield _row(setting, arm, pair[0], own, made[PLAIN])
+            yield _row(setting, arm, pair[0], own, made)
 
 
-def _row(setting: str, arm: str, target: ContinuousModel, own: Drawn, plain: Drawn) -> Row:
-    counts, flat = own.counts, own.tokens.reshape(len(own.tokens), -1)
+def _row(
+    setting: str, arm: str, target: ContinuousModel, own: Drawn, made: Mapping[str, Drawn]
+) -> Row:
+    counts = own.counts
     tested = bool(counts["tested"].sum())
-    if isinstance(target, GaussianChains):
-        known = target.distribution()
-        far = normal_distance(flat, known), normal_p_value(flat, known)
-    else:
-        other = plain.tokens.reshape(len(plain.tokens), -1)
-        far = samples_distance(flat, other), samples_p_value(flat, other)
+    quiet = None if ARMS[arm].last_noise else _distance(target, own, made[QUIET], False)[0]
     return Row(
         setting,
         arm,
         ratio(counts["kept"], counts["tested"]) if tested else None,
         ratio(target.length, counts["passes"]),
-        ratio(counts["head_passes"], np.full(len(flat), target.length)),
-        *(*far, len(flat)),
+        ratio(counts["head_passes"], np.full(len(own.tokens), target.length)),
+        *(*_distance(target, own, made[PLAIN], True), quiet, len(own.tokens)),
     )
+
+
+def _distance(
+    target: ContinuousModel, own: Drawn, alone: Drawn, last_noise: bool
+) -> tuple[float, float]:
+    """Distance from the target's distribution where it is known, else from its pictures."""
+    flat, other = (each.tokens.reshape(len(each.tokens), -1) for each in (own, alone))
+    if isinstance(target, GaussianChains):
+        known = target.distribution(last_noise)
+        return normal_distance(flat, known), normal_p_value(flat, known)
+    return samples_distance(flat, other), samples_p_value(flat, other)
 
 
 def sharing(folder: Path, digits: Path | None, pictures: Mapping[str, int]) -> dict[str, Estimate]:
@@ -203,7 +219,8 @@ def sharing(folder: Path, digits: Path | None, pictures: Mapping[str, int]) -> d
         for arm in ("cspd", UNSHARED):
             counts = drawn(folder, setting, arm, pair, count).counts
             sides.append(side(counts["kept"], counts["tested"]))
-        found[setting] = over(sides[0], sides[1])
+        with np.errstate(invalid="ignore"):  # of pictures drawn again of which nothing was kept
+            found[setting] = over(sides[0], sides[1])
     return found
 
 
@@ -218,6 +235,7 @@ def shown(row: Row) -> dict[str, str]:
         "head passes a token": str(row.head),
         "KS": f"{row.distance:.4f}",
         "p": p_value,
+        "KS, no last noise": "" if row.without_noise is None else f"{row.without_noise:.4f}",
     }
 
 
@@ -226,7 +244,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of pictures and counts")
     parser.add_argument("--digits", type=Path, help="folder of draftwood train continuous")
     parser.add_argument("--pictures", type=int, default=1000, help="of digits, by method")
-    parser.add_argument("--gaussians", type=int, default=5000, help="of Gaussians, by method")
+    parser.add_argument("--gaussians", type=int, default=2000, help="of Gaussians, by method")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     counts = {"digits": given.pictures, "Gaussians": given.gaussians}

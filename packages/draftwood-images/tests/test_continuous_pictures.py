@@ -37,13 +37,13 @@ def stripes(count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def target() -> PatchModel:
-    return training.train(training.Lesson(SMALL, 250), tokens_of(stripes(500), 2))
+    return training.train(training.Lesson(SMALL, 120), tokens_of(stripes(500), 2))
 
 
 @pytest.fixture(scope="module")
 def draft(target: PatchModel) -> PatchModel:
     small = replace(SMALL, width=16, heads=2, head_width=16)
-    lesson = training.Lesson(small, 250, seed=1)
+    lesson = training.Lesson(small, 120, seed=1)
     return training.train(lesson, tokens_of(stripes(500), 2), teacher=target)
 
 
@@ -172,6 +172,7 @@ def test_the_trainer_needs_pictures(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.proof
 def test_digits_are_learnt_by_command(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="needs draftwood-images[train]")
     options = ("--digits", "--patch", "4", "--updates", "60")

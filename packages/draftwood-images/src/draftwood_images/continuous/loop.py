@@ -141,7 +141,7 @@ class ContinuousDrawing:
         own = states[np.arange(len(going)), kept]
         token = finished(self.target, own, points, begun, noise[:, -1, 1:])
         self.note(going, kept, block, steps - begun)
-        self.commit(going, drafts, kept, token)
+        self.commit(going, kept, token)
 
     def drafted(
         self, going: Int[np.ndarray, " going"], noise: Float[np.ndarray, "going block points size"]
@@ -193,7 +193,6 @@ class ContinuousDrawing:
     def commit(
         self,
         going: Int[np.ndarray, " going"],
-        drafts: ContinuousDrafts,
         kept: Int[np.ndarray, " going"],
         token: Float[np.ndarray, "going size"],
     ) -> None:

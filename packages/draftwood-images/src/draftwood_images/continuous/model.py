@@ -1,11 +1,12 @@
 """Models whose tokens are vectors, each of them the end of a denoising chain."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
 
+@runtime_checkable
 class ContinuousModel(Protocol):
     """A model that draws vectors one after the other.
 

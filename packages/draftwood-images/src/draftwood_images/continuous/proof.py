@@ -49,12 +49,10 @@ class WithoutResidual(Cspd):
 class KeepingDrawing(ContinuousDrawing):
     """A wrong loop: tokens drafted behind one that failed stay."""
 
-    def commit(
-        self, going: np.ndarray, drafts: object, kept: np.ndarray, token: np.ndarray
-    ) -> None:
-        done = self.done[going]
-        super().commit(going, drafts, kept, token)  # type: ignore[arg-type]
-        self.done[going] = np.maximum(done + self.block, self.done[going])
+    def commit(self, going: np.ndarray, kept: np.ndarray, token: np.ndarray) -> None:
+        end = self.done[going] + self.block
+        super().commit(going, kept, token)
+        self.done[going] = np.maximum(end, self.done[going])
 
 
 def sample(size: int, rule: ContinuousRule, draws: int = DRAWS) -> Float[np.ndarray, "draws all"]:

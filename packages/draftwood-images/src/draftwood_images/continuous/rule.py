@@ -22,8 +22,8 @@ class ContinuousDrafts:
         deviations: of each step.
     """
 
-    noise: Float[np.ndarray, "pictures tokens steps+1 size"]
-    points: Float[np.ndarray, "pictures tokens steps+1 size"]
+    noise: Float[np.ndarray, "pictures tokens points size"]
+    points: Float[np.ndarray, "pictures tokens points size"]
     means: Float[np.ndarray, "pictures tokens steps size"]
     deviations: Float[np.ndarray, " steps"]
 
@@ -108,7 +108,7 @@ def reflected_points(
     noise: Float[np.ndarray, "rows size"],
     target_means: Float[np.ndarray, "rows size"],
     draft_means: Float[np.ndarray, "rows size"],
-    deviations: Float[np.ndarray, "rows one"],
+    deviations: Float[np.ndarray, "#rows 1"],
 ) -> Float[np.ndarray, "rows size"]:
     """Points around the target's means, with noise reflected along the way between both means."""
     ways = target_means - draft_means

@@ -9,7 +9,7 @@ from draftwood_images.continuous.model import ContinuousModel
 def last_means(
     target: ContinuousModel,
     states: Float[np.ndarray, "pictures tokens features"],
-    noise: Float[np.ndarray, "pictures tokens steps+1 size"],
+    noise: Float[np.ndarray, "pictures tokens points size"],
 ) -> Float[np.ndarray, "pictures tokens size"]:
     """Means of the last step of the target's own chains, by given noise of starts and steps."""
     pictures, tokens, _, size = noise.shape
