@@ -151,6 +151,9 @@ def test_a_sheet_is_drawn_by_command(target: PatchModel, draft: PatchModel, tmp_
     assert failed.returncode == 1
     assert "draftwood train continuous" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
+    nowhere = ["--output", str(tmp_path / "none" / "sheet.png")]
+    failed = subprocess.run([*command, *nowhere], capture_output=True, text=True, check=False)
+    assert failed.stderr == f"Error: there is no folder {tmp_path / 'none'}; make it first\n"
 
 
 def test_broken_files_are_told_in_one_line(target: PatchModel, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("sheet.png"))
     given = parser.parse_args()
     try:
+        if not given.output.parent.is_dir():
+            raise ValueError(f"there is no folder {given.output.parent}; make it first")
         target, draft = load_pair(given.folder)
         seeds = range(given.seed, given.seed + max(1, given.count))
         drawn = draw(target, draft, method_named(given.method), seeds, given.block)
