@@ -6,7 +6,8 @@
 Gaussians have a known distribution, and pictures are compared with it by Kolmogorov-Smirnov: the
 largest distance over all coordinates and some projections. Digits are compared with as many that
 the target drew alone. Intervals come from drawing pictures again. FOLDER keeps pictures and counts,
-so that a run that was stopped goes on there; `--json` prints all figures for programs.
+so that a run that was stopped goes on there; `--json` prints all figures for programs, and
+`results/continuous.json` holds them.
 """
 
 import argparse
