@@ -234,6 +234,6 @@ def test_sessions_are_given_back() -> None:
     task = MaskedText(masked, [5, 4], Options(Sampling(), 7), Unmasking())
     for _ in run_all([task]):
         pass
-    session = task._layout.session
+    session = task._passes.session
     assert isinstance(session, ListSession)
     assert session.length == 0

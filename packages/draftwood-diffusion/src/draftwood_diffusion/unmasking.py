@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from draftwood.engine.method import Promise
-from draftwood_diffusion.blocks import BLOCKS, Blocks
+from draftwood_diffusion.blocks import BLOCKS, BlockEnds
 from draftwood_diffusion.blocks.fixed import FixedBlocks
 from draftwood_diffusion.knobs import Part, made
-from draftwood_diffusion.lookahead import LOOKAHEADS, Lookahead
-from draftwood_diffusion.lookahead.none import NoLookahead
+from draftwood_diffusion.lookahead import LOOKAHEADS, StepsAhead
+from draftwood_diffusion.lookahead.none import OneState
 from draftwood_diffusion.revision import REVISIONS, Revision
 from draftwood_diffusion.revision.none import KeepAll
 from draftwood_diffusion.rules import RULES
@@ -31,8 +31,8 @@ class Unmasking:
     """
 
     rule: UnmaskingRule = field(default_factory=ByConfidence)
-    blocks: Blocks = field(default_factory=FixedBlocks)
-    lookahead: Lookahead = field(default_factory=NoLookahead)
+    blocks: BlockEnds = field(default_factory=FixedBlocks)
+    lookahead: StepsAhead = field(default_factory=OneState)
     revision: Revision = field(default_factory=KeepAll)
 
     @property
@@ -76,7 +76,12 @@ def parse(text: str) -> Unmasking:
 
 def question_of(part: Part) -> str:
     """The question that a part answers, as a field of ``Unmasking``."""
-    kinds = {"rule": UnmaskingRule, "blocks": Blocks, "lookahead": Lookahead, "revision": Revision}
+    kinds = {
+        "rule": UnmaskingRule,
+        "blocks": BlockEnds,
+        "lookahead": StepsAhead,
+        "revision": Revision,
+    }
     return next(name for name, kind in kinds.items() if isinstance(part, kind))
 
 

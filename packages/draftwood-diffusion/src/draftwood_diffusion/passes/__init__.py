@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.passes.at_once import AtOnce
+from draftwood_diffusion.passes.base import Passes
 from draftwood_diffusion.passes.in_blocks import InBlocks
-from draftwood_diffusion.passes.layout import Layout
 
 
-def layout_of(masked: MaskedModel, prompt: Sequence[int], total: int) -> Layout:
-    """The layout that fits a model.
+def passes_of(masked: MaskedModel, prompt: Sequence[int], total: int) -> Passes:
+    """Passes that fit a model.
 
     Args:
         masked: the model.

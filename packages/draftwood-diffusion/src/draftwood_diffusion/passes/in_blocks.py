@@ -8,10 +8,10 @@ from jaxtyping import Float
 from draftwood.models.model import CHUNK, RowsInput
 from draftwood_diffusion.block_state import BlockState
 from draftwood_diffusion.masked_model import MaskedModel
-from draftwood_diffusion.passes.layout import Layout, apart, block_causal, positions_of, predicting
+from draftwood_diffusion.passes.base import Passes, apart, block_causal, positions_of, predicting
 
 
-class InBlocks(Layout):
+class InBlocks(Passes):
     """Block diffusion with a cache (Arriola et al. 2025, arXiv:2503.09573).
 
     Whole blocks of the prompt are read as the model was trained to read them, each seeing itself
