@@ -75,7 +75,7 @@ def test_a_block_begins_with_the_rest_of_the_prompt() -> None:
             asked.append(list(given.tokens))
             return super().forward(inputs)
 
-    masked = MaskedModel(Watched(LONG), DiffusionSettings(LONG.mask, 4))
+    masked = MaskedModel(Watched(np.zeros((1, LONG.vocab)), LONG), DiffusionSettings(LONG.mask, 4))
     found = text(masked, "top-k,k=9")
     assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
     assert asked == [[5, 4, 6, 6], [5, 4, 0, 1, 6, 6, 6, 6], [2, 0, 1, 2, 6]]
@@ -226,7 +226,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(
         ValueError, match="token 4 of the text cannot be chosen: the model's logits"
     ):
-        text(replace(masked, model=Broken(LONG)), "random")
+        text(replace(masked, model=Broken(np.zeros((1, LONG.vocab)), LONG)), "random")
 
 
 def test_sessions_are_given_back() -> None:

@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from draftwood.models.model import PromptInput, RowsInput
 from draftwood_diffusion.checks import CHECKS
 from draftwood_diffusion.lists.list_model import list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
@@ -132,10 +133,15 @@ def test_a_list_knows_what_follows() -> None:
 
 
 def test_a_list_model_insists_on_rows_in_order() -> None:
-    session = list_model(mixtures(), 2).model.start()
+    model = list_model(mixtures(), 2).model
+    session = model.start()
     with pytest.raises(ValueError, match="give a RowsInput"):
-        session.extend([1])
-    assert session.length == 0
+        model.forward([PromptInput(session, [1])])
+    model.forward([RowsInput(session, [5, 1], [0, 1], np.ones((2, 2), bool))])
+    with pytest.raises(ValueError, match="row 1 has position 1 and would be kept at 0"):
+        session.commit([1])
+    session.commit([0, 1])
+    assert session.length == 2
 
 
 def test_exercises_are_right() -> None:

@@ -10,7 +10,7 @@ from draftwood import engine
 from draftwood.engine import Options, run_all
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import ModelInput, ModelOutput
-from draftwood.models.requirements import require_rows
+from draftwood.models.requirements import require_ability
 from draftwood.sampling import Sampling
 from draftwood_diffusion.block_state import BlockState, Seen
 from draftwood_diffusion.blocks import BlockPlace
@@ -204,7 +204,7 @@ def require_fillable(
         ValueError: with what is wrong and how to mend it.
     """
     model, mask, limit = masked.model, masked.settings.mask_token, masked.model.context_length
-    require_rows(model)
+    require_ability(model, "rows", "filling masks")
     if mask >= model.vocab_size:
         raise ValueError(
             f"the mask token {mask} is outside the model's {model.vocab_size} tokens; give its own"
