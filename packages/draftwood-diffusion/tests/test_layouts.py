@@ -98,7 +98,12 @@ def settings_of_others(kind: str) -> Callable[[Any], dict[str, Any]]:
     def settings(model: Any) -> dict[str, Any]:
         told = json.loads(model.config.to_json_string())
         told = {name: each for name, each in told.items() if name != "rope_parameters"}
-        return {**told, "model_type": kind, "rope_theta": 5000.0, "auto_map": {"AutoModel": "code.X"}}
+        return {
+            **told,
+            "model_type": kind,
+            "rope_theta": 5000.0,
+            "auto_map": {"AutoModel": "code.X"},
+        }
 
     return settings
 

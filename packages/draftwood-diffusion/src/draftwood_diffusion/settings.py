@@ -68,8 +68,8 @@ def require_settings(
         if mask_token is None:
             raise ValueError(
                 f"{name} writes from left to right and has no mask token to fill; take a"
-                " masked-diffusion model such as stories-diffusion, convert it with 'draftwood train"
-                " diffusion', or name its mask with --mask-token"
+                " masked-diffusion model such as stories-diffusion, convert it with 'draftwood"
+                " train diffusion', or name its mask with --mask-token"
             )
         found = DiffusionSettings(mask_token)
     given = {

@@ -1,4 +1,4 @@
-"""Layouts of published masked-diffusion models: decoders of known shape under names of their own."""
+"""Layouts of published masked-diffusion models: known decoders under other names."""
 
 from collections.abc import Mapping
 from typing import Any

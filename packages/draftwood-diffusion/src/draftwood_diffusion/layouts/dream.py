@@ -1,4 +1,4 @@
-"""Dream (Ye et al. 2025, arXiv:2508.15487): a Qwen2 whose rows see all and predict the next place."""
+"""Dream (Ye et al. 2025, arXiv:2508.15487): a Qwen2 whose rows see all, shifted."""
 
 from draftwood_diffusion.layouts.layout import FolderLayout
 

@@ -1,4 +1,4 @@
-"""Fast-dLLM v2 (Wu et al. 2025, arXiv:2509.26328): a Qwen2 that fills blocks, predicted a row before."""
+"""Fast-dLLM v2 (Wu et al. 2025, arXiv:2509.26328): a Qwen2 that fills blocks, shifted."""
 
 from draftwood_diffusion.layouts.layout import FolderLayout
 

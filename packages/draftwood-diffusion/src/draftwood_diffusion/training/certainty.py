@@ -14,7 +14,9 @@ class Certainty:
     """Cross-entropy, and the entropy of sharpened predictions that are right already.
 
     Chen et al. 2025, arXiv:2509.26488. Wrong predictions are left as unsure as they are: an
-    entropy over all places would make the model sure of its mistakes.
+    entropy over all places would make the model sure of its mistakes. Half of a block is masked,
+    and the other half in a second copy. Later blocks are hidden from a block in every row of a
+    batch, as no row sees them; the published code masks them in the last row alone.
 
     Attributes:
         weight: of the entropy.

@@ -44,14 +44,18 @@ class DecoderSizes:
         kind = config.get("model_type")
         if kind not in ("llama", "qwen2", "qwen3"):
             raise ValueError(
-                f"conversion trains models of type llama, qwen2 or qwen3, not {kind}; convert one of"
-                " these"
+                f"conversion trains models of type llama, qwen2 or qwen3, not {kind}; convert one"
+                " of these"
             )
         heads = config["num_attention_heads"]
         rope = config.get("rope_parameters") or {}
         return cls(
-            *(config[name] for name in ("vocab_size", "hidden_size", "intermediate_size")),
-            *(config["num_hidden_layers"], heads, config.get("num_key_value_heads") or heads),
+            vocab_size=config["vocab_size"],
+            hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"],
+            num_hidden_layers=config["num_hidden_layers"],
+            num_attention_heads=heads,
+            num_key_value_heads=config.get("num_key_value_heads") or heads,
             head_dim=config.get("head_dim") or config["hidden_size"] // heads,
             rms_norm_eps=config.get("rms_norm_eps", 1e-6),
             rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
@@ -86,7 +90,7 @@ class Sight:
 
 
 class StreamAttention(nn.Module):
-    """Attention of the clean text to itself, and of each noisy copy to the clean text and itself."""
+    """Attention of the clean text to itself, of each noisy copy to the clean text and itself."""
 
     def __init__(self, sizes: DecoderSizes) -> None:
         super().__init__()
@@ -176,7 +180,7 @@ class GatedNetwork(nn.Module):
 
 
 class StreamLayer(nn.Module):
-    """Decoder layer as Llama's (Touvron et al. 2023, arXiv:2302.13971), over clean and noisy rows."""
+    """Decoder layer as Llama's (Touvron et al. 2023, arXiv:2302.13971), for all rows."""
 
     def __init__(self, sizes: DecoderSizes) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.shapes import tensor_shapes
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import write_arrays
-from draftwood.storage.weights import save_settings
+from draftwood.storage.weights import read_settings, save_settings
+from draftwood_diffusion.training.blocks import BLOCKS, floats_of_blocks
 from draftwood_diffusion.training.vocabulary import TOKENIZER, CutVocabulary
 
 WEIGHTS = "model.safetensors"
@@ -28,21 +30,63 @@ def begin_folder(source: Path, vocabulary: CutVocabulary, folder: Path) -> None:
     Raises:
         ValueError: as ``read_folder``.
     """
-    read = read_folder(source, "float32")
+    read = read_source(source)
     now = {before: number for number, before in enumerate(vocabulary.kept)}
     told = _renumbered(read.told, now)
     told |= {"vocab_size": vocabulary.size, "dtype": "float32"}
-    names = tensor_shapes(ModelConfiguration(read.told))
-    weights = {name: np.asarray(read.tensors(name), np.float32) for name in names}
+    weights = dict(read.weights)
     weights |= {name: vocabulary.rows(weights[name]) for name in BY_TOKEN if name in weights}
 
     def build(partial: Path) -> None:
-        generation = _renumbered(read.generation or {}, now)
+        generation = _renumbered(read.generation, now)
         save_settings(partial, {CONFIG: told, GENERATION: generation})
         write_arrays(partial / WEIGHTS, weights)
         text = json.dumps(vocabulary.tokenizer, ensure_ascii=False)
         (partial / TOKENIZER).write_text(text, encoding="utf-8")
         for name in BESIDE:
+            if (source / name).is_file():
+                (partial / name).write_bytes((source / name).read_bytes())
+
+    replace_folder(folder, build)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceModel:
+    """A model to convert: its config.json and generation_config.json, and weights in float32."""
+
+    told: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    weights: Mapping[str, np.ndarray]
+
+
+def read_source(folder: Path) -> SourceModel:
+    """Read a folder of floats, or of a converted model in 8 bits.
+
+    Raises:
+        ValueError: as ``read_folder``.
+    """
+    if (folder / BLOCKS).is_file():
+        told, generation = (read_settings(folder / name) for name in (CONFIG, GENERATION))
+        return SourceModel(told, generation, floats_of_blocks(folder))
+    read = read_folder(folder, "float32")
+    names = tensor_shapes(ModelConfiguration(read.told))
+    weights = {name: np.asarray(read.tensors(name), np.float32) for name in names}
+    return SourceModel(read.told, read.generation or {}, weights)
+
+
+def begin_again(source: Path, folder: Path) -> None:
+    """Write a converted model in float32, with the vocabulary that it has.
+
+    Raises:
+        ValueError: as ``read_folder``.
+    """
+    read = read_source(source)
+
+    def build(partial: Path) -> None:
+        told = {**read.told, "dtype": "float32"}
+        save_settings(partial, {CONFIG: told, GENERATION: read.generation})
+        write_arrays(partial / WEIGHTS, read.weights)
+        for name in (TOKENIZER, *BESIDE):
             if (source / name).is_file():
                 (partial / name).write_bytes((source / name).read_bytes())
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from draftwood_diffusion.training.certainty import Certainty
 from draftwood_diffusion.training.decoder import StreamDecoder
+from draftwood_diffusion.training.lexical_units import LexicalUnits, probabilities
 from draftwood_diffusion.training.losses import Objective, denoising, stream_losses
-from draftwood_diffusion.training.noise import Grid, masked
+from draftwood_diffusion.training.noise import Grid, Masked, masked
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
@@ -24,6 +26,8 @@ BLOCKS = (4, 8, 16)
 """Lengths of blocks, in turn."""
 JUDGED_SEED = 7
 UNCLIPPED = math.inf
+HALF = 0.5
+"""Places of a block that dParallel masks; the others are masked in the second copy."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +35,21 @@ class ConversionSettings:
     """Length, batches, losses and rates of a stage.
 
     Attributes:
-        minutes: of the stage.
+        minutes: of the stage, unless ``steps`` says its length.
+        steps: in the place of minutes.
         rows: of a batch.
         blocks: lengths of blocks, in turn.
         shifted: whether the row before a place predicts it.
         next_token, masked: weights of both losses.
         largest_weight: of a masked place, in the place of 1 / t.
         certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
+        units: probability of tokens that placeholders stand for (LUD); 0 masks at random.
         seed: of the order of texts and of masks.
     """
 
     mask_token: int
-    minutes: float
+    minutes: float = 60.0
+    steps: int | None = None
     rows: int = 8
     blocks: tuple[int, ...] = BLOCKS
     shifted: bool = True
@@ -50,7 +57,8 @@ class ConversionSettings:
     masked: float = 0.3
     largest_weight: float = 4.0
     certainty: float = 0.0
-    rates: Rates = field(default_factory=lambda: Rates(2e-3, 1e-3, 20, 0.5))
+    units: float = 0.0
+    rates: Rates = field(default_factory=lambda: Rates(5e-4, 1e-4, 10, 0.5))
     clip: float = 1.0
     checkpoint_minutes: float = 5.0
     judge_minutes: float = 10.0
@@ -58,9 +66,13 @@ class ConversionSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.units <= 1:
+            raise ValueError(f"units are as likely as a number from 0 to 1 says, not {self.units}")
         for name in ("minutes", "rows", "largest_weight", "clip", "checkpoint_minutes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"a stage has at least one step, not {self.steps}")
         if not self.blocks or min(self.blocks) < 1:
             raise ValueError(f"blocks have at least one token, got lengths {list(self.blocks)}")
 
@@ -95,11 +107,12 @@ class Conversion:
         places = rows.train.shape[1]
         if 2 * max(settings.blocks) > places:
             raise ValueError(
-                f"a block of {max(settings.blocks)} needs rows of {2 * max(settings.blocks)} tokens,"
-                f" the rows have {places}; name shorter --blocks"
+                f"a block of {max(settings.blocks)} needs rows of {2 * max(settings.blocks)}"
+                f" tokens, the rows have {places}; name shorter --blocks"
             )
         self.decoder, self.rows, self.settings = decoder, rows, settings
         self.folder, self.say = folder, say
+        self.before = deepcopy(decoder) if settings.units else decoder
         self.optimisers = Optimisers(decoder, settings.rates)
         self.objective: Objective = denoising
         if settings.certainty:
@@ -138,6 +151,8 @@ class Conversion:
     @property
     def progress(self) -> float:
         """Share of the stage that is done."""
+        if self.settings.steps is not None:
+            return min(1.0, self.state.step / self.settings.steps)
         return min(1.0, self.state.seconds / (60 * self.settings.minutes))
 
     def save(self) -> None:
@@ -160,7 +175,7 @@ class Conversion:
         return figures
 
     def _restore(self, state: Checkpoint) -> None:
-        state.require(self.settings.told(), {})
+        state.require(self.settings.told(), ConversionSettings(0).told())
         self.decoder.load_state_dict(state.head)
         if state.optimisers:
             self.optimisers.load_state_dict(state.optimisers)
@@ -170,16 +185,16 @@ class Conversion:
         state, settings = self.state, self.settings
         texts = self.rows.batch(state.step, settings.rows)
         grid, is_causal, chance = layout(settings, texts.shape[1], state.step)
-        batch = masked(texts, grid, settings.mask_token, settings.largest_weight, chance)
         with torch.autocast("cpu", torch.bfloat16):
+            batch = self._masked(texts, grid, chance)
             losses = stream_losses(
                 *(self.decoder, batch, grid, is_causal, settings.shifted, self.objective)
             )
         loss = settings.next_token * losses["next"] + settings.masked * losses["masked"]
         if not math.isfinite(float(loss.detach())):
             raise ValueError(
-                f"the loss is {float(loss.detach())} at step {state.step + 1}, so training ends; the"
-                f" last good checkpoint is in {self.folder}: go on from it with a lower rate"
+                f"the loss is {float(loss.detach())} at step {state.step + 1}, so training ends;"
+                f" the last good checkpoint is in {self.folder}: go on from it with a lower rate"
             )
         loss.backward()
         self.optimisers.clip(settings.clip)
@@ -189,9 +204,19 @@ class Conversion:
         average(state, self.decoder)
         return {name: float(each.detach()) for name, each in losses.items()}
 
+    def _masked(self, texts: Tensor, grid: Grid, chance: torch.Generator) -> Masked:
+        """Noisy copies of a step."""
+        settings = self.settings
+        if settings.units:
+            likely = probabilities(self.before, texts)
+            units = LexicalUnits(settings.units)
+            return units.masked(texts, likely, grid, settings.mask_token, chance)
+        share = HALF if settings.certainty else None
+        return masked(texts, grid, settings.mask_token, settings.largest_weight, chance, share)
+
     def _show(self, figures: Mapping[str, float]) -> None:
         state = self.state
-        left = self.settings.minutes - state.seconds / 60
+        left = state.seconds / 60 * (1 - self.progress) / max(self.progress, 1e-9)
         told = ", ".join(f"{name} {each:.3f}" for name, each in figures.items())
         rate = state.tokens / max(state.seconds, 1e-9)
         self.say(f"step {state.step}, {told}, {rate:,.0f} tokens/s, {left:.0f} min left")

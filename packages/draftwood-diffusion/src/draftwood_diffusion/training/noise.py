@@ -27,8 +27,10 @@ class Grid:
 
     def blocks(self) -> Int[Tensor, " places"]:
         """Number of each place's block; -1 in the beginning."""
-        return (torch.arange(self.places) - self.start).div(self.length, rounding_mode="floor").clamp(
-            min=-1
+        return (
+            (torch.arange(self.places) - self.start)
+            .div(self.length, rounding_mode="floor")
+            .clamp(min=-1)
         )
 
     def maskable(self) -> Bool[Tensor, " places"]:
@@ -72,11 +74,15 @@ def masked(
     mask_token: int,
     largest_weight: float,
     chance: torch.Generator,
+    share: float | None = None,
 ) -> Masked:
-    """Mask a number of places in each block, drawn evenly from 0 to all, and the others in the copy.
+    """Mask some places of each block, a number drawn evenly, and the others in the copy.
 
     A place among m masked ones of n weighs n / m, but at most ``largest_weight``: the 1 / t of
     masked diffusion with t = m / n.
+
+    Args:
+        share: of each block's places that are masked in the first copy; None draws a number.
     """
     texts, places = tokens.shape
     blocks = grid.blocks()
@@ -85,6 +91,8 @@ def masked(
     numbers = (blocks + 1).expand(texts, -1)
     sizes = torch.zeros(texts, count).scatter_add_(1, numbers, torch.ones(texts, places))
     drawn = (torch.rand(texts, count, generator=chance) * (sizes + 1)).floor()
+    if share is not None:
+        drawn = (share * sizes).round()
     ranks = _ranks(scores, grid)
     first = (ranks < drawn.gather(1, numbers)) & grid.maskable()
     second = ~first & grid.maskable()

@@ -1,8 +1,9 @@
 """Cut a vocabulary down to the tokens in use, and add the mask token."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,9 @@ def _cut(told: Mapping[str, Any], kept: Sequence[int]) -> CutVocabulary:
         if all(part in vocab for part in (*_pair(pair), "".join(_pair(pair))))
     ]
     added = [
-        {**each, "id": now[each["id"]]} for each in told.get("added_tokens") or () if each["id"] in now
+        {**each, "id": now[each["id"]]}
+        for each in told.get("added_tokens") or ()
+        if each["id"] in now
     ]
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     added.append({"id": len(kept), "content": MASK, **flags, "special": True})
@@ -147,9 +150,8 @@ def _made_on_the_way(
     return seen
 
 
-_pairs: Callable[[list[str]], Iterable[tuple[str, str]]] = lambda parts: zip(  # noqa: E731
-    parts, parts[1:], strict=False
-)
+def _pairs(parts: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return pairwise(parts)
 
 
 def read_tokenizer(folder: Path) -> dict[str, Any]:

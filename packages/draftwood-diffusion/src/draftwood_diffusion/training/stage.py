@@ -1,0 +1,154 @@
+"""A stage of a conversion: own texts, a vocabulary, training, and a folder that loads natively."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from draftwood.loading import hub
+from draftwood.storage.weights import read_settings
+from draftwood.text.language_model import load
+from draftwood_diffusion.masked_model import DiffusionSettings
+from draftwood_diffusion.settings import settings_of
+from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
+from draftwood_diffusion.training.export import write_converted
+from draftwood_diffusion.training.folder import begin_again, begin_folder, read_weights
+from draftwood_diffusion.training.loop import Conversion, ConversionSettings
+from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
+from draftwood_diffusion.training.rows import TextRows
+from draftwood_diffusion.training.vocabulary import (
+    cut_vocabulary,
+    read_tokenizer,
+    whole_vocabulary,
+)
+from draftwood_train.checkpoints import NAME
+
+Say = Callable[[str], None]
+FIRST_TEXTS = 250_000
+"""Tokens of texts that tell which tokens are in use."""
+USED = 2
+"""Times that a token stands in these texts to be kept."""
+HELD_OUT = 64
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage converts, and into what.
+
+    Attributes:
+        model: a next-token model, or one that a stage has converted.
+        output: folder of the converted model; all else lies in OUTPUT.training.
+        tokens: of own texts.
+        places: of a row.
+        whole: whether all tokens are kept, in the place of those in use.
+        block_length: that the converted model has where nobody says another.
+        in_8_bits: as ``write_converted`` takes it.
+        resume: whether to go on where a stage was stopped.
+    """
+
+    model: str
+    output: Path
+    tokens: int = 500_000
+    places: int = 256
+    whole: bool = False
+    block_length: int = 16
+    in_8_bits: bool = False
+    resume: bool = False
+    seed: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Folder of texts, of the model before training, and of checkpoints."""
+        return self.output.with_name(f"{self.output.name}.training")
+
+    def run(self, settings: Callable[[int], ConversionSettings], say: Say) -> Conversion:
+        """Convert, and write the converted model.
+
+        Args:
+            settings: of the training, by the mask token.
+
+        Raises:
+            ValueError: for a model that cannot be converted, and a stage that was begun before.
+        """
+        self._require_free()
+        begun = self._begun(say)
+        self._texts(begun, self.tokens, "texts", say)
+        told = read_settings(begun / "config.json")
+        chosen = settings(self._mask_token(begun))
+        decoder = StreamDecoder(DecoderSizes.of(told))
+        decoder.take({name: torch.from_numpy(each) for name, each in read_weights(begun).items()})
+        shards = OwnTexts(self.folder / "texts", self.model, self.places, self.seed).held
+        rows = TextRows.of(shards, self.places, HELD_OUT, seed=self.seed)
+        goes_on = self.resume and (self.folder / NAME).is_file()
+        conversion = Conversion(decoder, rows, chosen, self.folder, goes_on, say)
+        say(f"this stage trains for {_length(chosen)} on {rows.train.numel():,} own tokens")
+        conversion.run()
+        self._write(begun, conversion)
+        return conversion
+
+    def _require_free(self) -> None:
+        if not self.resume and (self.folder / NAME).is_file():
+            raise ValueError(
+                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
+            )
+
+    def _begun(self, say: Say) -> Path:
+        """The model before training, with the mask among its tokens."""
+        folder, source = self.folder / "begun", hub.folder_of(self.model)
+        if folder.is_dir():
+            return folder
+        DecoderSizes.of(read_settings(source / "config.json"))
+        if settings_of(source) is not None:
+            begin_again(source, folder)
+            return folder
+        told = read_tokenizer(source)
+        if self.whole:
+            size = int(read_settings(source / "config.json")["vocab_size"])
+            begin_folder(source, whole_vocabulary(told, size), folder)
+            return folder
+        texts = self._texts(Path(self.model), min(self.tokens, FIRST_TEXTS), "first-texts", say)
+        counts = Counter[int]()
+        for shard in texts.held:
+            counts.update(read_shard(shard)[0].tolist())
+        used = [token for token, count in counts.items() if count >= USED]
+        vocabulary = cut_vocabulary(told, used)
+        say(f"{len(used)} tokens are in use, {vocabulary.size} are kept with what spells them")
+        begin_folder(source, vocabulary, folder)
+        return folder
+
+    def _texts(self, model: Path, tokens: int, name: str, say: Say) -> OwnTexts:
+        """Own texts of a model, as far as they are missing."""
+        texts = OwnTexts(self.folder / name, self.model, self.places, self.seed)
+        if sum(len(read_shard(each)[0]) for each in texts.held) < tokens:
+            lm = load(str(model), method="plain")
+            for count in texts.write(lm, tokens):
+                say(f"{count:,} of {tokens:,} tokens of {name.replace('-', ' ')}")
+        return texts
+
+    def _mask_token(self, begun: Path) -> int:
+        """Mask token of the model before training, which is its last where none is told."""
+        known = settings_of(begun)
+        size = int(read_settings(begun / "config.json")["vocab_size"])
+        return size - 1 if known is None else known.mask_token
+
+    def _write(self, begun: Path, conversion: Conversion) -> None:
+        chosen = conversion.settings
+        settings = DiffusionSettings(chosen.mask_token, self.block_length, chosen.shifted)
+        source = f"{self.model}, converted by draftwood train diffusion"
+        write_converted(begun, _arrays(conversion), settings, self.output, source, self.in_8_bits)
+
+
+def _arrays(conversion: Conversion) -> dict[str, np.ndarray]:
+    """The averaged weights by Transformers' names."""
+    decoder, state = conversion.decoder, conversion.state
+    decoder.load_state_dict(state.averaged or state.head)
+    return {name: each.detach().float().numpy() for name, each in decoder.named().items()}
+
+
+def _length(settings: ConversionSettings) -> str:
+    if settings.steps is not None:
+        return f"{settings.steps} steps"
+    return f"{settings.minutes / 60:.2f} h"
