@@ -167,3 +167,18 @@ def test_bidirectional_texts_are_those_of_whole_passes() -> None:
             best = (probs.max(-1) / probs.sum(-1)).argmax()
             known[open_places[best]] = logits[best].argmax()
     assert found == known[len(asked) :].tolist()
+
+
+@pytest.mark.parametrize("reuse", ["prefix-cache", "dual-cache"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_caches_are_stale_within_a_block_and_exact_in_its_first_pass(name: str, reuse: str) -> None:
+    model, same = masked(name, 6, (False, True)), 0
+    for seed in range(6):
+        plain = text(model, parse("one-by-one"), seed, 0.0)
+        kept = text(model, parse(f"one-by-one+{reuse}"), seed, 0.0)
+        looked = text(model, parse(f"one-by-one+freedave+{reuse}"), seed, 0.0)
+        assert (looked.tokens, places(looked)) == (kept.tokens, places(kept))
+        assert places(kept)[0] == places(plain)[0]
+        assert kept.rows < plain.rows
+        same += kept.tokens == plain.tokens
+    assert same < 6  # they are approximations

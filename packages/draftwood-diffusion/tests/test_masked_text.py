@@ -159,6 +159,25 @@ def test_texts_of_a_batch_are_those_of_single_requests() -> None:
         assert task.finish_reason == "length"
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("reuse", ["prefix-cache", "dual-cache"])
+def test_kept_places_are_seen_where_they_stand(reuse: str, shifted: bool) -> None:
+    """A list's rows know tokens alone, so that nothing kept is stale."""
+    for length in (2, 3, 5):
+        masked = list_model(mixtures(), length, shifted, bidirectional=True)
+        for method in ("one-by-one", "random+freedave,d=3", "top-k,k=2", "threshold,tau=0.6"):
+            for seed in range(2):
+                plain = text(masked, method, [5], 5, seed, 1.0)
+                kept = text(masked, f"{method}+{reuse}", [5], 5, seed, 1.0)
+                assert (kept.tokens, places(kept)) == (plain.tokens, places(plain))
+                assert kept.rows <= plain.rows
+    cut = list_model(LONG, 9, shifted, bidirectional=True)
+    found = text(cut, f"left-to-right+end-cut+{reuse}", ends=frozenset({1}))
+    assert (found.tokens, found.runs) == ([0, 1], 2)
+    with pytest.raises(ValueError, match="keeps finished blocks, which is exact: leave it out"):
+        text(list_model(LONG, 4), f"one-by-one+{reuse}")
+
+
 def test_cuts_of_sampling_reach_every_place() -> None:
     masked = list_model(mixtures(), 6)
     greedy = Options(Sampling(temperature=0.0), 5, seed=3)

@@ -139,7 +139,7 @@ def _show(lm: "LanguageModel", generation: "Generation") -> None:
     paint(lm.tokenizer, generation)
 
 
-DEFAULTS = ("fixed", "step", "keep")
+DEFAULTS = ("fixed", "step", "keep", "exact")
 """Parts that a method has where it names no others of their kind."""
 METHODS = SimpleNamespace(
     **{

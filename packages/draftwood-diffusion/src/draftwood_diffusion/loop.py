@@ -87,7 +87,7 @@ class MaskedText(KeepsCache):
         mask = masked.settings.mask_token
         self.race = Race(options.sampler, options.seed, mask, options.max_new_tokens)
         self._reference = None if reference is None else [*prompt, *reference]
-        self._passes = passes_of(masked, prompt, self.total)
+        self._passes = passes_of(masked, prompt, self.total, method.reuse)
         self._stepping: Stepping | None = None  # of the block under way
         self._states = list[BlockState]()
         self._is_first = True  # pass of the block
@@ -228,6 +228,11 @@ def require_fillable(
         raise ValueError(
             f"blocks of {masked.settings.block_length} tokens are longer than the model's context"
             f" of {limit}; give --block-length at most {limit}"
+        )
+    if method.reuse.keeps_prefix and not masked.settings.bidirectional:
+        raise ValueError(
+            f"{method.reuse.name!r} approximates passes of models that see everything; this one"
+            " keeps finished blocks, which is exact: leave it out"
         )
     if method.rule.knows_text and not options.sampler.greedy:
         raise ValueError(
