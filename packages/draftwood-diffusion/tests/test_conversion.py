@@ -10,6 +10,7 @@ from transformers import LlamaForCausalLM
 
 import draftwood
 from conversions import tokenizer_told, write_model
+from draftwood.text.prompts import encode_text
 from draftwood.tokenizer import open_tokenizer
 from draftwood_diffusion.masked_model import DiffusionSettings
 from draftwood_diffusion.settings import settings_of
@@ -156,9 +157,9 @@ def test_texts_of_kept_tokens_are_split_as_before(tmp_path: Path) -> None:
         (tmp_path / name / "tokenizer.json").write_text(json.dumps(content))
         (tmp_path / name / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
     before, after = (open_tokenizer(tmp_path / name) for name in ("before", "after"))
-    first = before.encode("abcdabe")
-    assert after.encode("abcdabe") == cut.numbers(np.array(first)).tolist()
-    assert after.encode("ea") == [1, 7, 3] != before.encode("ea")  # that token is gone
+    first = encode_text(before, "abcdabe")
+    assert encode_text(after, "abcdabe") == cut.numbers(np.array(first)).tolist()
+    assert encode_text(after, "ea") == [1, 7, 3] != encode_text(before, "ea")  # that token is gone
     with pytest.raises(ValueError, match="the vocabulary left out"):
         cut.numbers(np.array([11]))
     assert whole_vocabulary(told, 12).size == 13

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from draftwood.loading.native_folders import CONFIG, GENERATION
 from draftwood.loading.tensors import cast
 from draftwood.storage.atomic import replace_folder, write_manifest
 from draftwood.storage.safetensors import write_arrays
@@ -12,7 +11,7 @@ from draftwood.storage.weights import read_settings, save_settings
 from draftwood_diffusion.masked_model import DiffusionSettings
 from draftwood_diffusion.settings import as_told
 from draftwood_diffusion.training.blocks import FORMAT, Weights, write_blocks
-from draftwood_diffusion.training.folder import BESIDE, WEIGHTS
+from draftwood_diffusion.training.folder import BESIDE, CONFIG, GENERATION, WEIGHTS
 from draftwood_diffusion.training.vocabulary import TOKENIZER
 
 

@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.loading.native_folders import CONFIG, GENERATION, read_folder
-from draftwood.loading.tensors import mapped
-from draftwood.models.configuration import ModelConfiguration
-from draftwood.models.shapes import tensor_shapes
+from draftwood.loading.tensors import cast, mapped
 from draftwood.storage.atomic import replace_folder
 from draftwood.storage.safetensors import write_arrays
-from draftwood.storage.weights import read_settings, save_settings
+from draftwood.storage.weights import read_settings, save_settings, settings_or_none
 from draftwood_diffusion.training.blocks import BLOCKS, floats_of_blocks
 from draftwood_diffusion.training.vocabulary import TOKENIZER, CutVocabulary
 
-WEIGHTS = "model.safetensors"
+CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
 BESIDE = ("tokenizer_config.json",)
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 BY_TOKEN = ("model.embed_tokens.weight", "lm_head.weight")
@@ -28,7 +25,7 @@ def begin_folder(source: Path, vocabulary: CutVocabulary, folder: Path) -> None:
     """Write the model of a folder with another vocabulary, in float32.
 
     Raises:
-        ValueError: as ``read_folder``.
+        ValueError: as ``read_source``.
     """
     read = read_source(source)
     now = {before: number for number, before in enumerate(vocabulary.kept)}
@@ -63,22 +60,27 @@ def read_source(folder: Path) -> SourceModel:
     """Read a folder of floats, or of a converted model in 8 bits.
 
     Raises:
-        ValueError: as ``read_folder``.
+        ValueError: for a folder without such weights.
     """
     if (folder / BLOCKS).is_file():
         told, generation = (read_settings(folder / name) for name in (CONFIG, GENERATION))
         return SourceModel(told, generation, floats_of_blocks(folder))
-    read = read_folder(folder, "float32")
-    names = tensor_shapes(ModelConfiguration(read.told))
-    weights = {name: np.asarray(read.tensors(name), np.float32) for name in names}
-    return SourceModel(read.told, read.generation or {}, weights)
+    told = read_settings(folder / CONFIG)
+    weights = {name: cast(each, "float32") for name, each in mapped(folder).items()}
+    if not weights:
+        raise ValueError(
+            f"{folder} has no weights in safetensors, which conversion reads; save the model so"
+        )
+    if told.get("tie_word_embeddings"):
+        weights.pop("lm_head.weight", None)
+    return SourceModel(told, settings_or_none(folder / GENERATION) or {}, weights)
 
 
 def begin_again(source: Path, folder: Path) -> None:
     """Write a converted model in float32, with the vocabulary that it has.
 
     Raises:
-        ValueError: as ``read_folder``.
+        ValueError: as ``read_source``.
     """
     read = read_source(source)
 
