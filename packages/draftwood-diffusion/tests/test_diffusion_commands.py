@@ -153,7 +153,7 @@ def test_methods_are_listed_with_sources_and_promises() -> None:
     assert told["oracle"]["promise"] == "another aim"
     assert told["threshold"]["option"].endswith("--method threshold,tau=0.9 --inexact")
     assert "arXiv:2510.07081" in told["local-leap"]["source"]
-    assert len(found) == 20
+    assert len(found) == 22
 
 
 def test_bench_parallel_prices_methods(tmp_path: Path) -> None:

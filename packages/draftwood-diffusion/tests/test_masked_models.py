@@ -14,12 +14,12 @@ from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
 from draftwood_diffusion.block_state import BlockState
-from draftwood_diffusion.lookahead import Lookahead
+from draftwood_diffusion.lookahead import StepsAhead
 from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.loop import WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
-from draftwood_diffusion.passes import layout_of
-from draftwood_diffusion.passes.layout import block_causal
+from draftwood_diffusion.passes import passes_of
+from draftwood_diffusion.passes.base import block_causal
 from draftwood_diffusion.proof import Stale, places
 from draftwood_diffusion.unmasking import Unmasking, parse
 
@@ -61,7 +61,7 @@ def usual_text(
     return text(masked(name, length, kind), parse(method), seed, float(seed % 2))
 
 
-def changed(name: str, method: str, lookahead: Lookahead, seeds: int, lengths: list[int]) -> int:
+def changed(name: str, method: str, lookahead: StepsAhead, seeds: int, lengths: list[int]) -> int:
     """Texts that a lookahead changes, one for each seed and block length, of all kinds of models
     in turn, at temperatures 0 and 1.
     """
@@ -113,13 +113,13 @@ def test_a_block_has_the_same_bits_alone_and_in_a_tree_of_blocks(
     ]
 
     def rows(*own: BlockState) -> list[np.ndarray]:
-        layout = layout_of(model, given, 40)
-        while (asked := layout.prompt_rows()) is not None:
+        passes = passes_of(model, given, 40)
+        while (asked := passes.prompt_rows()) is not None:
             model.model.forward([asked])
-            layout.take_prompt()
-        (output,) = model.model.forward([layout.rows(own)])
-        found = layout.take(own, output.rows)
-        layout.close()
+            passes.take_prompt()
+        (output,) = model.model.forward([passes.rows(own)])
+        found = passes.take(own, output.rows)
+        passes.close()
         return found
 
     together = rows(*states)
@@ -167,3 +167,18 @@ def test_bidirectional_texts_are_those_of_whole_passes() -> None:
             best = (probs.max(-1) / probs.sum(-1)).argmax()
             known[open_places[best]] = logits[best].argmax()
     assert found == known[len(asked) :].tolist()
+
+
+@pytest.mark.parametrize("reuse", ["prefix-cache", "dual-cache"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_caches_are_stale_within_a_block_and_exact_in_its_first_pass(name: str, reuse: str) -> None:
+    model, same = masked(name, 6, (False, True)), 0
+    for seed in range(6):
+        plain = text(model, parse("one-by-one"), seed, 0.0)
+        kept = text(model, parse(f"one-by-one+{reuse}"), seed, 0.0)
+        looked = text(model, parse(f"one-by-one+freedave+{reuse}"), seed, 0.0)
+        assert (looked.tokens, places(looked)) == (kept.tokens, places(kept))
+        assert places(kept)[0] == places(plain)[0]
+        assert kept.rows < plain.rows
+        same += kept.tokens == plain.tokens
+    assert same < 6  # they are approximations

@@ -75,7 +75,7 @@ def test_a_block_begins_with_the_rest_of_the_prompt() -> None:
             asked.append(list(given.tokens))
             return super().forward(inputs)
 
-    masked = MaskedModel(Watched(LONG), DiffusionSettings(LONG.mask, 4))
+    masked = MaskedModel(Watched(np.zeros((1, LONG.vocab)), LONG), DiffusionSettings(LONG.mask, 4))
     found = text(masked, "top-k,k=9")
     assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
     assert asked == [[5, 4, 6, 6], [5, 4, 0, 1, 6, 6, 6, 6], [2, 0, 1, 2, 6]]
@@ -159,6 +159,25 @@ def test_texts_of_a_batch_are_those_of_single_requests() -> None:
         assert task.finish_reason == "length"
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("reuse", ["prefix-cache", "dual-cache"])
+def test_kept_places_are_seen_where_they_stand(reuse: str, shifted: bool) -> None:
+    """A list's rows know tokens alone, so that nothing kept is stale."""
+    for length in (2, 3, 5):
+        masked = list_model(mixtures(), length, shifted, bidirectional=True)
+        for method in ("one-by-one", "random+freedave,d=3", "top-k,k=2", "threshold,tau=0.6"):
+            for seed in range(2):
+                plain = text(masked, method, [5], 5, seed, 1.0)
+                kept = text(masked, f"{method}+{reuse}", [5], 5, seed, 1.0)
+                assert (kept.tokens, places(kept)) == (plain.tokens, places(plain))
+                assert kept.rows <= plain.rows
+    cut = list_model(LONG, 9, shifted, bidirectional=True)
+    found = text(cut, f"left-to-right+end-cut+{reuse}", ends=frozenset({1}))
+    assert (found.tokens, found.runs) == ([0, 1], 2)
+    with pytest.raises(ValueError, match="keeps finished blocks, which is exact: leave it out"):
+        text(list_model(LONG, 4), f"one-by-one+{reuse}")
+
+
 def test_cuts_of_sampling_reach_every_place() -> None:
     masked = list_model(mixtures(), 6)
     greedy = Options(Sampling(temperature=0.0), 5, seed=3)
@@ -226,7 +245,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(
         ValueError, match="token 4 of the text cannot be chosen: the model's logits"
     ):
-        text(replace(masked, model=Broken(LONG)), "random")
+        text(replace(masked, model=Broken(np.zeros((1, LONG.vocab)), LONG)), "random")
 
 
 def test_sessions_are_given_back() -> None:
@@ -234,6 +253,6 @@ def test_sessions_are_given_back() -> None:
     task = MaskedText(masked, [5, 4], Options(Sampling(), 7), Unmasking())
     for _ in run_all([task]):
         pass
-    session = task._layout.session
+    session = task._passes.session
     assert isinstance(session, ListSession)
     assert session.length == 0

@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from draftwood.models.model import PromptInput, RowsInput
 from draftwood_diffusion.checks import CHECKS
 from draftwood_diffusion.lists.list_model import list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
@@ -40,7 +41,7 @@ def cost(listed: ListedTexts, method: str, n: int) -> tuple[float, float]:
     return found.bits, found.accuracy
 
 
-@pytest.mark.parametrize("n", [2, 4, 6])
+@pytest.mark.parametrize("n", [2, 4])
 def test_prices_of_shuffling_are_the_closed_forms(n: int) -> None:
     at_once = n * math.log2(n) - math.log2(math.factorial(n))
     assert cost(orders(n), f"top-k,k={n}", n) == pytest.approx((at_once, math.factorial(n) / n**n))
@@ -132,10 +133,15 @@ def test_a_list_knows_what_follows() -> None:
 
 
 def test_a_list_model_insists_on_rows_in_order() -> None:
-    session = list_model(mixtures(), 2).model.start()
+    model = list_model(mixtures(), 2).model
+    session = model.start()
     with pytest.raises(ValueError, match="give a RowsInput"):
-        session.extend([1])
-    assert session.length == 0
+        model.forward([PromptInput(session, [1])])
+    model.forward([RowsInput(session, [5, 1], [0, 1], np.ones((2, 2), bool))])
+    with pytest.raises(ValueError, match="row 1 has position 1 and would be kept at 0"):
+        session.commit([1])
+    session.commit([0, 1])
+    assert session.length == 2
 
 
 def test_exercises_are_right() -> None:
@@ -162,6 +168,7 @@ def test_exercises_are_right() -> None:
         exercises("copy", 10, 1, 0)
 
 
+@pytest.mark.proof
 def test_every_lookahead_that_is_checked_saves_passes() -> None:
     """Or its identity would say nothing."""
     for base in LOOKED_AHEAD:

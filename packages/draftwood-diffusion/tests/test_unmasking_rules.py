@@ -132,7 +132,7 @@ def test_the_oracle_fixes_what_the_text_will_hold() -> None:
 
 @pytest.fixture
 def network(tmp_path: Path) -> str:
-    """Of blocks of six: a place stays if the one before it is sure (the first always does not)."""
+    """A network for blocks of six: a place stays if the one before it is sure."""
     first, second = np.eye(6), np.zeros((6, 6))
     second[np.arange(5), np.arange(1, 6)] = 100.0
     found = {"first": first, "first_bias": np.full(6, -0.9), "second": second}

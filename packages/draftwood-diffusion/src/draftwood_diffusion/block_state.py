@@ -37,7 +37,7 @@ class BlockState:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a pass says of a block.
+    """Content of a pass for one block.
 
     Attributes:
         probs: [places vocab], the model's distributions before temperature.

@@ -12,8 +12,8 @@ from draftwood_diffusion.knobs import Part
 from draftwood_diffusion.unmasking import PARTS, Unmasking, alone, parse
 
 if TYPE_CHECKING:
+    from draftwood import Generation
     from draftwood.text.language_model import LanguageModel
-    from draftwood.text.stream import Generation
     from draftwood_diffusion.loop import WrittenText
 
 TAKEN = frozenset(
@@ -92,8 +92,8 @@ def _generation(
     lm: "LanguageModel", name: str, found: "WrittenText", seconds: float
 ) -> "Generation":
     """A text in the form of others, with its passes and the order of its tokens."""
+    from draftwood import Generation
     from draftwood.stats import Stats
-    from draftwood.text.stream import Generation
 
     tokens = found.tokens
     stats = Stats(tokens=len(tokens))
@@ -139,7 +139,7 @@ def _show(lm: "LanguageModel", generation: "Generation") -> None:
     paint(lm.tokenizer, generation)
 
 
-DEFAULTS = ("fixed", "step", "keep")
+DEFAULTS = ("fixed", "step", "keep", "exact")
 """Parts that a method has where it names no others of their kind."""
 METHODS = SimpleNamespace(
     **{

@@ -10,12 +10,12 @@ from draftwood import engine
 from draftwood.engine import Options, run_all
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import ModelInput, ModelOutput
-from draftwood.models.requirements import require_rows
+from draftwood.models.requirements import require_ability
 from draftwood.sampling import Sampling
 from draftwood_diffusion.block_state import BlockState, Seen
 from draftwood_diffusion.blocks import BlockPlace
 from draftwood_diffusion.masked_model import MaskedModel
-from draftwood_diffusion.passes import layout_of
+from draftwood_diffusion.passes import passes_of
 from draftwood_diffusion.race import Race
 from draftwood_diffusion.stepping import Stepping
 from draftwood_diffusion.unmasking import Unmasking
@@ -87,7 +87,7 @@ class MaskedText(KeepsCache):
         mask = masked.settings.mask_token
         self.race = Race(options.sampler, options.seed, mask, options.max_new_tokens)
         self._reference = None if reference is None else [*prompt, *reference]
-        self._layout = layout_of(masked, prompt, self.total)
+        self._passes = passes_of(masked, prompt, self.total, method.reuse)
         self._stepping: Stepping | None = None  # of the block under way
         self._states = list[BlockState]()
         self._is_first = True  # pass of the block
@@ -104,18 +104,18 @@ class MaskedText(KeepsCache):
 
     def plan(self, budget: engine.StepBudget) -> Sequence[ModelInput]:
         del budget
-        asked = self._layout.prompt_rows()
+        asked = self._passes.prompt_rows()
         self._reads_prompt = asked is not None
         if asked is None:
             if self._stepping is None:
                 self._begin_block()
-            asked = self._layout.rows(self._states)
+            asked = self._passes.rows(self._states)
         return [asked]
 
     def _begin_block(self) -> None:
         """Masks of the next block, behind what the prompt has of it."""
-        layout, prompt = self._layout, len(self.prompt)
-        start, given = layout.start, layout.given
+        passes, prompt = self._passes, len(self.prompt)
+        start, given = passes.start, passes.given
         end = self.method.blocks.end(self._place())
         places = np.arange(start, end) - prompt
         order = np.where(places < 0, 0.0, self.race.order[np.maximum(places, 0)])
@@ -134,20 +134,20 @@ class MaskedText(KeepsCache):
         return np.array([*known, *[-1] * (end - start - len(known))])
 
     def _place(self) -> BlockPlace:
-        layout = self._layout
+        passes = self._passes
         length = self.masked.settings.block_length
-        return BlockPlace(layout.start, len(self.prompt), self.total, layout.grid, length)
+        return BlockPlace(passes.start, len(self.prompt), self.total, passes.grid, length)
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Fix what the pass allows; reports nothing before the end."""
         del seconds
         if self._reads_prompt:
-            self._layout.take_prompt()
+            self._passes.take_prompt()
             return []
         (output,) = outputs
         self.text.runs, self.text.rows = self.text.runs + 1, self.text.rows + len(output.rows)
-        first = self._layout.start - len(self.prompt)
-        found = self._layout.take(self._states, output.rows)
+        first = self._passes.start - len(self.prompt)
+        found = self._passes.take(self._states, output.rows)
         seen = [self.race.read(each, first) for each in found]
         if self._is_first:
             self._end_block_early(seen[0])
@@ -187,12 +187,12 @@ class MaskedText(KeepsCache):
         end, given = self._stepping.first_end(state), self._stepping.given
         places = len(state.tokens) if end is None else end + 1
         self.text.tokens += state.tokens[given:places]
-        self._layout.finish(state.tokens)
+        self._passes.finish(state.tokens)
         self._stepping = None
-        self._over = end is not None or self._layout.start >= self.total
+        self._over = end is not None or self._passes.start >= self.total
 
     def close(self) -> None:
-        self._layout.close()
+        self._passes.close()
 
 
 def require_fillable(
@@ -204,7 +204,7 @@ def require_fillable(
         ValueError: with what is wrong and how to mend it.
     """
     model, mask, limit = masked.model, masked.settings.mask_token, masked.model.context_length
-    require_rows(model)
+    require_ability(model, "rows", "filling masks")
     if mask >= model.vocab_size:
         raise ValueError(
             f"the mask token {mask} is outside the model's {model.vocab_size} tokens; give its own"
@@ -228,6 +228,11 @@ def require_fillable(
         raise ValueError(
             f"blocks of {masked.settings.block_length} tokens are longer than the model's context"
             f" of {limit}; give --block-length at most {limit}"
+        )
+    if method.reuse.keeps_prefix and not masked.settings.bidirectional:
+        raise ValueError(
+            f"{method.reuse.name!r} approximates passes of models that see everything; this one"
+            " keeps finished blocks, which is exact: leave it out"
         )
     if method.rule.knows_text and not options.sampler.greedy:
         raise ValueError(

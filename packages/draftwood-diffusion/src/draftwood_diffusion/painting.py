@@ -9,7 +9,7 @@ from draftwood.tokenizer.protocol import AnyTokenizer
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from draftwood.text.stream import Generation
+    from draftwood import Generation
 
 OPEN = "░"
 EARLY, LATE = (64, 120, 255), (255, 120, 40)

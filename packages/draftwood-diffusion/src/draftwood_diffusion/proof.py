@@ -17,7 +17,7 @@ from draftwood_diffusion.block_state import Advance, BlockState, Seen
 from draftwood_diffusion.lists.list_model import list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
 from draftwood_diffusion.lists.price import price, unwritten
-from draftwood_diffusion.lookahead import Lookahead
+from draftwood_diffusion.lookahead import StepsAhead
 from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.loop import WrittenText, written
 from draftwood_diffusion.masked_model import MaskedModel
@@ -97,7 +97,7 @@ class Comparison:
         )
 
 
-def compared(base: str, lookahead: Lookahead) -> Comparison:
+def compared(base: str, lookahead: StepsAhead) -> Comparison:
     """Write texts of every kind of model and block length with a lookahead and without."""
     usual, found = parse(base), Comparison()
     looked = replace(usual, lookahead=lookahead)

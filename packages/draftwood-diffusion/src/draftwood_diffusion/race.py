@@ -3,10 +3,12 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from draftwood.native.rows import softmax, topk
+from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.sampling import Sampling, has_numbers, undrawable
+from draftwood.sampling import Sampling
 from draftwood_diffusion.block_state import Seen
+
+AS_THEY_ARE = Sampling(temperature=1.0)
 
 
 class Race:
@@ -42,10 +44,13 @@ class Race:
         """
         scores = logits.copy()
         scores[:, self.mask] = -np.inf
-        (broken,) = np.nonzero(~has_numbers(scores)[:, 0])
+        (broken,) = np.nonzero(~np.isfinite(scores.max(-1)))
         if len(broken):
-            raise undrawable(scores[broken[0]], int(first + broken[0] + 1))
-        return Seen(softmax(scores, 1.0), self._drawn(scores, first))
+            raise ValueError(
+                f"token {first + broken[0] + 1} of the text cannot be chosen: the model's logits"
+                " hold no numbers; its weights are damaged"
+            )
+        return Seen(AS_THEY_ARE.probs(scores), self._drawn(scores, first))
 
     def _drawn(
         self, scores: Float[np.ndarray, "places vocab"], first: int

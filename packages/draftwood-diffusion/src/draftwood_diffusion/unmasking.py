@@ -4,36 +4,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from draftwood.engine.method import Promise
-from draftwood_diffusion.blocks import BLOCKS, Blocks
+from draftwood_diffusion.blocks import BLOCKS, BlockEnds
 from draftwood_diffusion.blocks.fixed import FixedBlocks
 from draftwood_diffusion.knobs import Part, made
-from draftwood_diffusion.lookahead import LOOKAHEADS, Lookahead
-from draftwood_diffusion.lookahead.none import NoLookahead
+from draftwood_diffusion.lookahead import LOOKAHEADS, StepsAhead
+from draftwood_diffusion.lookahead.none import OneState
+from draftwood_diffusion.reuse import REUSES, Reuse
+from draftwood_diffusion.reuse.none import NoReuse
 from draftwood_diffusion.revision import REVISIONS, Revision
 from draftwood_diffusion.revision.none import KeepAll
 from draftwood_diffusion.rules import RULES
 from draftwood_diffusion.rules.one_by_one import ByConfidence
 from draftwood_diffusion.rules.rule import UnmaskingRule
 
-PARTS: Mapping[str, type[Part]] = {**RULES, **BLOCKS, **LOOKAHEADS, **REVISIONS}
+PARTS: Mapping[str, type[Part]] = {**RULES, **BLOCKS, **LOOKAHEADS, **REVISIONS, **REUSES}
 """Every part by its name."""
 
 
 @dataclass(frozen=True)
 class Unmasking:
-    """A rule, blocks, a lookahead and a revision.
+    """A rule, blocks, a lookahead, a revision, and what passes keep.
 
     Attributes:
         rule: says which places are fixed now.
         blocks: say how far a block reaches.
         lookahead: says how many steps are checked ahead.
         revision: says what may change again.
+        reuse: says what approximate passes keep.
     """
 
     rule: UnmaskingRule = field(default_factory=ByConfidence)
-    blocks: Blocks = field(default_factory=FixedBlocks)
-    lookahead: Lookahead = field(default_factory=NoLookahead)
+    blocks: BlockEnds = field(default_factory=FixedBlocks)
+    lookahead: StepsAhead = field(default_factory=OneState)
     revision: Revision = field(default_factory=KeepAll)
+    reuse: Reuse = field(default_factory=NoReuse)
 
     @property
     def promise(self) -> Promise:
@@ -43,6 +47,7 @@ class Unmasking:
         if self.rule.knows_text:
             return "another aim"
         usual = type(self.blocks) is FixedBlocks and type(self.revision) is KeepAll
+        usual = usual and not self.reuse.keeps_prefix
         return "same as one by one" if self.rule.is_one_by_one and usual else "trades quality"
 
 
@@ -76,7 +81,13 @@ def parse(text: str) -> Unmasking:
 
 def question_of(part: Part) -> str:
     """The question that a part answers, as a field of ``Unmasking``."""
-    kinds = {"rule": UnmaskingRule, "blocks": Blocks, "lookahead": Lookahead, "revision": Revision}
+    kinds = {
+        "rule": UnmaskingRule,
+        "blocks": BlockEnds,
+        "lookahead": StepsAhead,
+        "revision": Revision,
+        "reuse": Reuse,
+    }
     return next(name for name, kind in kinds.items() if isinstance(part, kind))
 
 

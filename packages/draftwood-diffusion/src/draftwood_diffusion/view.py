@@ -57,7 +57,7 @@ class View:
 
     @cached_property
     def entropy(self) -> Float[np.ndarray, " places"]:
-        """Of the whole distribution, in nats."""
+        """Entropy of each distribution, in nats."""
         with np.errstate(divide="ignore", invalid="ignore"):
             parts = self.probs * np.log(self.probs)
         return -np.nan_to_num(parts).sum(-1)

@@ -3,12 +3,12 @@
 from draftwood_diffusion.blocks.adablock import AdaBlock
 from draftwood_diffusion.blocks.end_cut import EndCut
 from draftwood_diffusion.blocks.fixed import FixedBlocks
-from draftwood_diffusion.blocks.reach import BlockPlace, Blocks
-from draftwood_diffusion.blocks.whole import WholeText
+from draftwood_diffusion.blocks.reach import BlockEnds, BlockPlace
+from draftwood_diffusion.blocks.whole import OneBlock
 
-BLOCKS: dict[str, type[Blocks]] = {
-    each.name: each for each in (FixedBlocks, WholeText, AdaBlock, EndCut)
+BLOCKS: dict[str, type[BlockEnds]] = {
+    each.name: each for each in (FixedBlocks, OneBlock, AdaBlock, EndCut)
 }
 """Blocks by name, the default first."""
 
-__all__ = ["BLOCKS", "BlockPlace", "Blocks"]
+__all__ = ["BLOCKS", "BlockEnds", "BlockPlace"]

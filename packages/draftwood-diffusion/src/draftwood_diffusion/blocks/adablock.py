@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from draftwood_diffusion.blocks.reach import BlockPlace, Blocks
+from draftwood_diffusion.blocks.reach import BlockEnds, BlockPlace
 from draftwood_diffusion.knobs import knob
 from draftwood_diffusion.view import View
 
 
 @dataclass(frozen=True)
-class AdaBlock(Blocks):
+class AdaBlock(BlockEnds):
     """AdaBlock-dLLM (2025, arXiv:2509.26432): a block's first pass looks for a delimiter.
 
     It is looked for in the first quarter of the text's length, as far as places are left. Where the

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_diffusion.blocks.reach import BlockPlace, Blocks
+from draftwood_diffusion.blocks.reach import BlockEnds, BlockPlace
 
 
 @dataclass(frozen=True)
-class FixedBlocks(Blocks):
+class FixedBlocks(BlockEnds):
     """Blocks of equal length (block diffusion, Arriola et al. 2025, arXiv:2503.09573)."""
 
     name: ClassVar[str] = "fixed"

@@ -33,7 +33,7 @@ class BlockPlace:
 
 
 @dataclass(frozen=True)
-class Blocks(Part):
+class BlockEnds(Part):
     """Says where blocks end. Blocks of the model's own length are the default.
 
     Attributes:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_diffusion.blocks.reach import BlockPlace, Blocks
+from draftwood_diffusion.blocks.reach import BlockEnds, BlockPlace
 
 
 @dataclass(frozen=True)
-class WholeText(Blocks):
+class OneBlock(BlockEnds):
     """All places of the text at once, as masked diffusion began (LLaDA, Nie et al. 2025,
     arXiv:2502.09992).
     """

@@ -100,7 +100,6 @@ class ListedTexts:
     def _of(self, chosen: Bool[np.ndarray, " texts"]) -> Float[np.ndarray, "places vocab"]:
         """Distributions among some texts."""
         texts, weights = self.texts[chosen], self.weights[chosen]
-        found = np.zeros((self.places, self.vocab))
-        for place in range(self.places):
-            np.add.at(found[place], texts[:, place], weights)
-        return found / weights.sum()
+        cells = (texts + np.arange(self.places) * self.vocab).ravel()
+        sums = np.bincount(cells, weights.repeat(self.places), self.places * self.vocab)
+        return sums.reshape(self.places, self.vocab) / weights.sum()

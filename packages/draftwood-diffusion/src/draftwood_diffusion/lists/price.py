@@ -15,7 +15,7 @@ from draftwood_diffusion.unmasking import Unmasking
 
 @dataclass(frozen=True)
 class Price:
-    """What a method costs on a list.
+    """Cost of a method on a list.
 
     Attributes:
         bits: divergence of the list's distribution from the method's, sum of p log2(p / q).
@@ -57,7 +57,7 @@ def price(unwritten: Unwritten) -> Price:
 
 
 @dataclass(frozen=True)
-class Texts:
+class EveryText:
     """Every text that a method can write.
 
     Attributes:
@@ -69,7 +69,7 @@ class Texts:
     passes: float
 
 
-def distribution(unwritten: Unwritten, greedy: bool = False) -> Texts:
+def distribution(unwritten: Unwritten, greedy: bool = False) -> EveryText:
     """Every text that a method can write and its probability, by following every draw.
 
     Args:
@@ -94,7 +94,7 @@ def distribution(unwritten: Unwritten, greedy: bool = False) -> Texts:
                     known[after.key] = len(coming)
                     coming.append((after, chance * part))
         ways = coming
-    return Texts(found, passes)
+    return EveryText(found, passes)
 
 
 def _draws(point: Point, greedy: bool) -> list[tuple[Point, float]]:

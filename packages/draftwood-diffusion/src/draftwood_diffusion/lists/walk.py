@@ -74,7 +74,7 @@ class Point:
         return len(self.written) == self.of.listed.places
 
     def seen(self, drawn: Int[np.ndarray, " places"] | None = None) -> Seen:
-        """What an exact model says of the block; draws are those given."""
+        """Ask an exact model about the block; draws are those given."""
         listed, start = self.of.listed, len(self.written)
         known = np.full(listed.places, listed.mask)
         known[:start] = self.written

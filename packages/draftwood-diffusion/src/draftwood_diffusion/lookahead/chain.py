@@ -9,7 +9,7 @@ from draftwood_diffusion.knobs import Part
 
 
 @dataclass(frozen=True)
-class Lookahead(Part):
+class StepsAhead(Part):
     """Says which states are run beside the next one; the text stays the same."""
 
     @abstractmethod

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from draftwood_diffusion.block_state import Advance, BlockState, Seen
 from draftwood_diffusion.knobs import knob
-from draftwood_diffusion.lookahead.chain import Lookahead
+from draftwood_diffusion.lookahead.chain import StepsAhead
 
 
 @dataclass(frozen=True)
-class FreeDave(Lookahead):
+class FreeDave(StepsAhead):
     """FreeDave (2025, arXiv:2510.00294): the state that is certain, and those that would follow it
     if the newest predictions stayed, run together as a tree of blocks. A draft that is what its
     forerunner leads to is as certain as that.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftwood_diffusion.block_state import Advance, BlockState, Seen
-from draftwood_diffusion.lookahead.chain import Lookahead
+from draftwood_diffusion.lookahead.chain import StepsAhead
 
 
 @dataclass(frozen=True)
-class NoLookahead(Lookahead):
+class OneState(StepsAhead):
     """The next state alone is run (LLaDA, Nie et al. 2025, arXiv:2502.09992)."""
 
     name: ClassVar[str] = "step"

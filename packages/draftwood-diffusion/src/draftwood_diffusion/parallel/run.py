@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Parallel:
-    """What is measured.
+    """Measurement of methods on tasks.
 
     Attributes:
         tasks, methods: names, and methods as users type them.

@@ -4,17 +4,24 @@ from collections.abc import Sequence
 
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.passes.at_once import AtOnce
+from draftwood_diffusion.passes.base import Passes
 from draftwood_diffusion.passes.in_blocks import InBlocks
-from draftwood_diffusion.passes.layout import Layout
+from draftwood_diffusion.passes.reusing import Reusing
+from draftwood_diffusion.reuse import Reuse
 
 
-def layout_of(masked: MaskedModel, prompt: Sequence[int], total: int) -> Layout:
-    """The layout that fits a model.
+def passes_of(
+    masked: MaskedModel, prompt: Sequence[int], total: int, reuse: Reuse | None = None
+) -> Passes:
+    """Passes that fit a model.
 
     Args:
         masked: the model.
         prompt: tokens of a text.
         total: places of prompt and text.
+        reuse: what approximate passes keep; None for exact ones.
     """
+    if reuse is not None and reuse.keeps_prefix:
+        return Reusing(masked, prompt, total, reuse)
     kind = AtOnce if masked.settings.bidirectional else InBlocks
     return kind(masked, prompt, total)

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from draftwood.models.model import RowsInput
 from draftwood_diffusion.block_state import BlockState
 from draftwood_diffusion.masked_model import MaskedModel
-from draftwood_diffusion.passes.layout import Layout, apart, positions_of, predicting
+from draftwood_diffusion.passes.base import Passes, apart, positions_of, predicting
 
 
-class AtOnce(Layout):
+class AtOnce(Passes):
     """Fully bidirectional passes (LLaDA, Nie et al. 2025, arXiv:2502.09992): prompt, text, and
     masks to the text's greatest length. Nothing is kept from pass to pass.
     """

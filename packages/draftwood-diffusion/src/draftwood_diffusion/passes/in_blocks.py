@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.models.model import CHUNK, RowsInput
+from draftwood.models.model import RowsInput
 from draftwood_diffusion.block_state import BlockState
 from draftwood_diffusion.masked_model import MaskedModel
-from draftwood_diffusion.passes.layout import Layout, apart, block_causal, positions_of, predicting
+from draftwood_diffusion.passes.base import Passes, apart, block_causal, positions_of, predicting
+
+PROMPT_ROWS = 512  # in one pass
 
 
-class InBlocks(Layout):
+class InBlocks(Passes):
     """Block diffusion with a cache (Arriola et al. 2025, arXiv:2503.09573).
 
     Whole blocks of the prompt are read as the model was trained to read them, each seeing itself
@@ -33,7 +35,7 @@ class InBlocks(Layout):
         if not self._unread:
             return None
         size, past = self.settings.block_length, self.session.length
-        self._asked = min(len(self._unread), max(1, CHUNK // size) * size)
+        self._asked = min(len(self._unread), max(1, PROMPT_ROWS // size) * size)
         places = positions_of(past, self._asked)
         sees = block_causal(past, past + self._asked, size)
         return RowsInput(self.session, self._unread[: self._asked], places, sees, "none")

@@ -1,4 +1,4 @@
-"""What is written stays."""
+"""Written tokens stay."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,5 +1,6 @@
 """A small network says which predictions will stay."""
 
+import io
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from draftwood.storage.atomic import write_file
 from draftwood_diffusion.knobs import knob
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.view import View
@@ -49,6 +51,20 @@ class Filter:
             raise ValueError(f"the layers of filter {file!r} do not fit together: {shapes}")
         return found
 
+    def save(self, file: Path) -> None:
+        """Write an ``.npz`` file."""
+        stored = io.BytesIO()
+        np.savez(stored, **vars(self))
+        write_file(file, lambda partial: partial.write_bytes(stored.getvalue()))
+
+    def logits(
+        self, confidence: Float[np.ndarray, "rows places"]
+    ) -> Float[np.ndarray, "rows places"]:
+        """Log-odds of each place of whole blocks."""
+        return np.maximum(confidence @ self.first + self.first_bias, 0.0) @ self.second + (
+            self.second_bias
+        )
+
     def probability(self, confidence: Float[np.ndarray, " places"]) -> Float[np.ndarray, " places"]:
         """Probability that each place's prediction stays.
 
@@ -63,9 +79,13 @@ class Filter:
                 f" --block-length {size}, or train one for such blocks"
             )
         given = np.concatenate([confidence, np.ones(size - count)])
-        hidden = np.maximum(given @ self.first + self.first_bias, 0.0)
         with np.errstate(over="ignore"):
-            return 1.0 / (1.0 + np.exp(-(hidden @ self.second + self.second_bias)[:count]))
+            return 1.0 / (1.0 + np.exp(-self.logits(given[None])[0, :count]))
+
+
+def known_confidence(view: View) -> Float[np.ndarray, " places"]:
+    """Confidence of a block's places, 1 where a token is written."""
+    return np.where(view.is_open, view.confidence, 1.0)
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,5 @@ class Learned(UnmaskingRule):
         return Filter.read(self.file)
 
     def choose(self, view: View) -> Int[np.ndarray, " chosen"]:
-        confidence = np.where(view.is_open, view.confidence, 1.0)
-        stays = self.network.probability(confidence) > self.above
+        stays = self.network.probability(known_confidence(view)) > self.above
         return view.with_best(view.is_open & stays, view.confidence)

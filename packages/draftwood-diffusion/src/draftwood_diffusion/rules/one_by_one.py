@@ -26,7 +26,7 @@ class OneByOne(UnmaskingRule):
 
     @abstractmethod
     def score(self, view: View) -> Float[np.ndarray, " places"]:
-        """Of each place."""
+        """Score each place."""
 
     def choose(self, view: View) -> Int[np.ndarray, " 1"]:
         return np.array([view.best(self.score(view))])

@@ -1,4 +1,4 @@
-"""So many of the most confident places a pass."""
+"""A given number of the most confident places a pass."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options, processes
+from draftwood.cli.filling import Filling, filling_options
 from draftwood.cli.painter import writer
 from draftwood.cli.terminal import depths, notes, say_summary, summary
 from draftwood.cli.text_files import with_files
@@ -48,21 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--show-tree", is_flag=True, help="Draw on stderr the draft tree of which most was accepted."
 )
-@click.option(
-    "--mask-token",
-    type=click.IntRange(0),
-    metavar="TOKEN",
-    help="Of a masked-diffusion model whose settings do not name it.",
-)
-@click.option(
-    "--block-length",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Tokens that a masked-diffusion model fills together.  [default: the model's]",
-)
-@click.option(
-    "--show", is_flag=True, help="Colour a masked-diffusion text by the pass that fixed each token."
-)
+@filling_options
 @options.tp
 @options.colour
 @options.as_json
@@ -78,9 +65,7 @@ def generate(
     answers: int,
     show_stats: bool,
     show_tree: bool,
-    mask_token: int | None,
-    block_length: int | None,
-    show: bool,
+    filling: Filling,
     colour: bool,
     as_json: bool,
     **decoding: Any,
@@ -103,43 +88,33 @@ def generate(
       draftwood generate "Describe Ada Lovelace." --json-schema person.json
     """
     decoding["exact"] = not inexact
-    given = {"--mask-token": mask_token, "--block-length": block_length}
-    settings = {name: value for name, value in given.items() if value is not None}
-    if (together := answers_method(method, settings)) is not None:
-        own = {"--tree": tree, "--overlap": overlap, "--show-tree": show_tree}
-        own["--show"] = show and together.show is None
-        lm, result = _together(together, names, own, (prompt, file, system), answers, decoding)
-        if show and together.show is not None and not as_json:
-            return together.show(lm, result)
-        return _print_answers(result, lm, None, as_json, show_stats)
-    if spare := [*settings, *(["--show"] if show else [])]:
-        raise ValueError(
-            f"{spare[0]} belongs to methods that fill masks, which 'draftwood methods --package"
-            " diffusion' lists; name one with --method, or leave it out"
-        )
+    if (together := answers_method(method, filling.settings)) is not None:
+        show = filling.show and together.show is None
+        own = {"--tree": tree, "--overlap": overlap, "--show-tree": show_tree, "--show": show}
+        lm, made = _together(together, names, own, (prompt, file, system), answers, decoding)
+        if filling.show and together.show is not None and not as_json:
+            return together.show(lm, made)
+        return _print_answers(made, lm, None, as_json, show_stats)
+    filling.require_none()
     drafts = names.drafts
-    if tree is not None:
-        method = method or drafts.method
+    method = method if tree is None else method or drafts.method
     options.check_methods([method or drafts.method], names.given, inexact, overlap, drafts, tree)
     if answers > 1 and show_tree:
         raise ValueError("--show-tree draws a tree of one text; leave --answers out")
     names.require()
     sampling_params(None, decoding)  # refused before anything is loaded
     written = given_prompt(prompt, file)
-    if system is not None and decoding["raw"]:
-        raise ValueError("--system belongs to a chat; leave --raw out, or write it into the prompt")
+    _require_chat(system, decoding["raw"])
     processes.run_over(names.tp, names.model, names.dtype, names.device)
-    if written is None and processes.leads():
-        written = read_prompt()
+    written = read_prompt() if written is None and processes.leads() else written
     lm = options.load(names, method, overlap, measure=False, tree=tree)
     asked = options.messages(lm, written or "", system)
     if answers > 1:
-        result = lm.generate(asked, n=answers, **decoding)
-        _print_answers(result, lm, decoding["seed"], as_json, show_stats)
+        several = lm.generate(asked, n=answers, **decoding)
+        _print_answers(several, lm, decoding["seed"], as_json, show_stats)
         if show_stats:
             _print_instructions(lm)
-        lm.calibration.keep("draftwood generate")
-        return
+        return lm.calibration.keep("draftwood generate")
     place = writer(colour and not _is_form(decoding))
     stream, since = lm.stream(asked, **decoding), time.perf_counter()
     try:
@@ -188,6 +163,11 @@ def _together(
     written = read_prompt() if written is None else written
     lm = options.load(names, "plain", measure=False)
     return lm, method.answer(lm, options.messages(lm, written, system), count, params)
+
+
+def _require_chat(system: str | None, raw: bool) -> None:
+    if system is not None and raw:
+        raise ValueError("--system belongs to a chat; leave --raw out, or write it into the prompt")
 
 
 def given_prompt(prompt: str | None, file: str | None) -> str | None:

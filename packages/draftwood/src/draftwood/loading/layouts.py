@@ -50,6 +50,6 @@ def require_token_by_token(name: str, folder: Path | None) -> None:
 
 @cache
 def _other_way(folder: Path) -> str | None:
-    """What packages tell of a folder; asked once, as many texts are."""
+    """Ask packages about a folder; once, as many texts are written."""
     told = (entry.load()(folder) for entry in entry_points(WRITERS))
     return next((each for each in told if each is not None), None)

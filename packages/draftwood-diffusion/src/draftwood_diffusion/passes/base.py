@@ -11,7 +11,7 @@ from draftwood_diffusion.block_state import BlockState
 from draftwood_diffusion.masked_model import MaskedModel
 
 
-class Layout(ABC):
+class Passes(ABC):
     """Rows of one text on one model.
 
     Args:

@@ -1,0 +1,1 @@
+"""Filters for the rule ``learned``: what they learn from, and how."""
