@@ -80,7 +80,7 @@ def measure(
     path = folder / "stories.jsonl"
     known = {(each["model"], each["way"], each["story"]) for each in json_lines.read(path)}
     judge = draftwood.load(JUDGE, method="plain")
-    ways = [(SOURCE, "plain"), (model, "plain"), *((model, rule) for rule in rules)]
+    ways = [(SOURCE, "plain"), *((model, rule) for rule in rules)]
     for name, way in ways:
         lm = draftwood.load(name, method="plain")
         write = from_left if way == "plain" else filled(way)

@@ -37,7 +37,7 @@ HELD_OUT = 64
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage converts, and into what.
+    """Source of a stage, and the folder that it fills.
 
     Attributes:
         model: a next-token model, or one that a stage has converted.

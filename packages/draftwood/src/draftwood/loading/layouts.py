@@ -18,7 +18,7 @@ end of a sentence with the cure, or None.
 """
 
 
-class Layout(Protocol):
+class KnownLayout(Protocol):
     """A layout of model folders."""
 
     def told(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ class Layout(Protocol):
         ...
 
 
-def layout_of(config: Mapping[str, Any]) -> Layout | None:
+def layout_of(config: Mapping[str, Any]) -> KnownLayout | None:
     """The layout that a config.json names by its ``model_type``; None for a known decoder's own."""
     kind = str(config.get("model_type"))
     found = next((entry for entry in entry_points(GROUP) if entry.name == kind), None)
