@@ -1,0 +1,6 @@
+"""Checks of this package, which ``draftwood check`` runs."""
+
+from draftwood_images.continuous import proof as of_continuous
+
+CHECKS = {**of_continuous.CHECKS}
+"""By what each checks."""
