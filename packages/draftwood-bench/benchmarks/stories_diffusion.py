@@ -20,6 +20,7 @@ from benchmarks.common import json_lines
 from draftwood.engine import Options, run_all
 from draftwood.sampling import Sampling
 from draftwood.text.language_model import LanguageModel
+from draftwood.text.prompts import encode_text
 from draftwood_bench.records.statistics import difference
 from draftwood_bench.run.describe import commit
 from draftwood_bench.run.quality import log_likelihood
@@ -28,8 +29,7 @@ from draftwood_diffusion.opening import masked_model
 from draftwood_diffusion.unmasking import parse
 
 SOURCE, JUDGE = "stories-15m", "tinyllama-1.1b"
-AT_ONCE, LONGEST = 25, 160
-"""Stories in one pass, and most tokens of each."""
+AT_ONCE = 25  # stories in one pass
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,25 @@ class Story:
     passes: int
 
 
-def from_left(lm: LanguageModel, seeds: Sequence[int]) -> list[Story]:
+def from_left(lm: LanguageModel, seeds: Sequence[int], longest: int) -> list[Story]:
     """Stories token by token."""
-    prompts = [lm.encode("", raw=True)] * len(seeds)
+    prompts = [encode_text(lm.tokenizer, "")] * len(seeds)
     made = [
-        lm.generate(prompt, max_new_tokens=LONGEST, temperature=1.0, seed=seed)
+        lm.generate(prompt, max_new_tokens=longest, temperature=1.0, seed=seed)
         for prompt, seed in zip(prompts, seeds, strict=True)
     ]
     return [Story(_shown(lm, each.token_ids), len(each.token_ids)) for each in made]
 
 
-def filled(rule: str) -> Callable[[LanguageModel, Sequence[int]], list[Story]]:
+def filled(rule: str) -> Callable[[LanguageModel, Sequence[int], int], list[Story]]:
     """Stories whose masks are filled by a method."""
 
-    def write(lm: LanguageModel, seeds: Sequence[int]) -> list[Story]:
-        masked, prompt, method = masked_model(lm, {}), lm.encode("", raw=True), parse(rule)
+    def write(lm: LanguageModel, seeds: Sequence[int], longest: int) -> list[Story]:
+        masked, prompt, method = masked_model(lm, {}), encode_text(lm.tokenizer, ""), parse(rule)
         ends = lm.end_tokens
         tasks = [
             MaskedText(
-                masked, prompt, Options(Sampling(1.0), LONGEST, stop_tokens=ends, seed=seed), method
+                masked, prompt, Options(Sampling(1.0), longest, stop_tokens=ends, seed=seed), method
             )
             for seed in seeds
         ]
@@ -70,11 +70,12 @@ def filled(rule: str) -> Callable[[LanguageModel, Sequence[int]], list[Story]]:
 
 
 def _shown(lm: LanguageModel, tokens: Sequence[int]) -> list[int]:
-    kept = [token for token in tokens if token not in lm.end_tokens]
-    return kept
+    return [token for token in tokens if token not in lm.end_tokens]
 
 
-def measure(folder: Path, model: str, rules: Sequence[str], texts: int) -> list[dict[str, Any]]:
+def measure(
+    folder: Path, model: str, rules: Sequence[str], texts: int, longest: int
+) -> list[dict[str, Any]]:
     """Write and judge the stories that a stopped run left, and read the whole record."""
     path = folder / "stories.jsonl"
     known = {(each["model"], each["way"], each["story"]) for each in json_lines.read(path)}
@@ -86,7 +87,7 @@ def measure(folder: Path, model: str, rules: Sequence[str], texts: int) -> list[
         missing = [number for number in range(texts) if (name, way, number) not in known]
         for first in range(0, len(missing), AT_ONCE):
             seeds = missing[first : first + AT_ONCE]
-            for number, story in zip(seeds, write(lm, seeds), strict=True):
+            for number, story in zip(seeds, write(lm, seeds, longest), strict=True):
                 text = str(lm.tokenizer.decode(story.tokens, skip_special_tokens=True))
                 told = {"model": name, "way": way, "story": number, "passes": story.passes}
                 told |= judged(judge, text) | {"tokens": len(story.tokens), "text": text}
@@ -96,7 +97,7 @@ def measure(folder: Path, model: str, rules: Sequence[str], texts: int) -> list[
 
 def judged(judge: LanguageModel, text: str) -> dict[str, float]:
     """Nats a token by the larger model, and the share of pairs of tokens that are different."""
-    begin, *tokens = judge.encode(text, raw=True)
+    begin, *tokens = encode_text(judge.tokenizer, text)
     pairs = list(pairwise(tokens))
     nats = -log_likelihood(judge.model, [begin], tokens)
     return {"nats": nats, "distinct_2": len(set(pairs)) / max(1, len(pairs))}
@@ -126,8 +127,9 @@ def main() -> None:
     parser.add_argument("--model", default="stories-diffusion")
     parser.add_argument("--rules", nargs="+", default=["left-to-right", "one-by-one", "threshold"])
     parser.add_argument("--texts", type=int, default=200)
+    parser.add_argument("--longest", type=int, default=160, help="tokens of a story")
     given = parser.parse_args()
-    print(table(measure(given.folder, given.model, given.rules, given.texts)))
+    print(table(measure(given.folder, given.model, given.rules, given.texts, given.longest)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,11 @@ from draftwood_diffusion.training.noise import Grid, masked
 from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.stage import Stage
-from draftwood_diffusion.training.vocabulary import cut_vocabulary, whole_vocabulary
+from draftwood_diffusion.training.vocabulary import (
+    cut_vocabulary,
+    numbers_between,
+    whole_vocabulary,
+)
 
 MASK = 31
 
@@ -163,6 +167,7 @@ def test_texts_of_kept_tokens_are_split_as_before(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the vocabulary left out"):
         cut.numbers(np.array([11]))
     assert whole_vocabulary(told, 12).size == 13
+    assert numbers_between(told, cut.tokenizer).tolist() == [*range(11), -1]
     with pytest.raises(ValueError, match=r"not Unigram; keep all tokens with --whole-vocabulary"):
         cut_vocabulary({**told, "model": {"type": "Unigram"}}, [])
 
@@ -241,10 +246,18 @@ def test_a_stage_writes_a_model_that_loads_and_goes_on(tmp_path: Path) -> None:
     assert len(lm.encode("abcd", True)) == 2
     with pytest.raises(ValueError, match="holds a training that was begun; go on with --resume"):
         stage.run(settings, said.append)
+    again = Stage(str(model), tmp_path / "out", 3000, 16, block_length=4, blend=0, resume=True)
+    again.run(settings, said.append)
+    for name, each in read_weights(tmp_path / "out.training" / "begun").items():
+        np.testing.assert_allclose(read_source(tmp_path / "out").weights[name], each, rtol=1e-2)
+    stage = Stage(str(model), tmp_path / "out", 3000, 16, None, False, 4, True, resume=True)
+    stage.run(settings, said.append)
     # the second stage begins with what the first one wrote, in 8 bits
-    second = Stage(str(tmp_path / "out"), tmp_path / "sure", 3000, 16, block_length=4)
+    second = Stage(str(tmp_path / "out"), tmp_path / "sure", 3000, 16, str(model), block_length=4)
     second.run(lambda mask: settings(mask, certainty=2.0), said.append)
     assert settings_of(tmp_path / "sure") == found
+    texts = read_shard(tmp_path / "sure.training" / "texts" / "shard-00000.npz")[0]
+    assert texts.max() == 11  # by the writer's numbers
     begun = read_weights(tmp_path / "sure.training" / "begun")
     held = draftwood.load(str(tmp_path / "out"), dtype="float32", method="plain").model
     first = np.asarray(held.embeddings_and_head.embed([3]))[0]  # type: ignore[attr-defined]

@@ -34,6 +34,7 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.argument("model")
 @click.argument("output_folder", metavar="OUTPUT", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--tokens", default="500k", show_default=True, callback=_count, help="Of own texts.")
+@click.option("--writer", metavar="MODEL", help="Who writes the texts.  [default: MODEL itself]")
 @click.option("--minutes", type=ABOVE, default=60.0, show_default=True, help="Of training.")
 @click.option("--steps", type=SOME, help="Of training, in the place of minutes.")
 @click.option("--rows", type=SOME, default=8, show_default=True, help="Of a batch.")
@@ -64,6 +65,13 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option("--learning-rate", type=ABOVE, default=5e-4, show_default=True, help="Of matrices.")
 @click.option("--other-rate", type=ABOVE, default=1e-4, show_default=True, help="Of all else.")
 @click.option("--whole-vocabulary", is_flag=True, help="Keep tokens that its texts do not use.")
+@click.option(
+    "--blend",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="How far to go from MODEL's weights to the trained ones.",
+)
 @click.option("--int8", is_flag=True, help="Write the weights in 8 bits.  [default: bfloat16]")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--resume", is_flag=True, help="Go on where a stage was stopped.")
@@ -75,7 +83,7 @@ def diffusion(model: str, output_folder: Path, as_json: bool, **given: Any) -> N
 
     MODEL writes its training texts itself. Texts and checkpoints lie in OUTPUT.training; a stage
     that was stopped, by whatever, goes on with the same command and --resume. Give OUTPUT as MODEL
-    of another stage, for instance with --certainty.
+    of another stage, for instance with --certainty, and the first MODEL as --writer.
 
     \b
     Example:
@@ -91,9 +99,11 @@ def diffusion(model: str, output_folder: Path, as_json: bool, **given: Any) -> N
         output_folder,
         tokens=given["tokens"],
         places=given["places"],
+        writer=given["writer"],
         whole=given["whole_vocabulary"],
         block_length=given["blocks"][-1],
         in_8_bits=given["int8"],
+        blend=given["blend"],
         resume=given["resume"],
         seed=given["seed"],
     )

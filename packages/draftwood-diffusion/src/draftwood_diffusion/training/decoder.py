@@ -110,11 +110,11 @@ class StreamAttention(nn.Module):
         turns: tuple[Tensor, Tensor],
         sight: Sight,
     ) -> Float[Tensor, "texts streams places dim"]:
-        query, key = self._heads(self.q_proj(rows)), self._heads(self.k_proj(rows))
-        value = self._heads(self.v_proj(rows))
+        query, key = self.heads(self.q_proj(rows)), self.heads(self.k_proj(rows))
+        value = self.heads(self.v_proj(rows))
         if self.sizes.has_head_norms:
             query, key = self.q_norm(query), self.k_norm(key)
-        query, key = _rotated(query, *turns), _rotated(key, *turns)
+        query, key = rotated(query, *turns), rotated(key, *turns)
         copies = rows.shape[1] - 1
         mixed = [_in_parts(query[:, :1], [(key[:, :1], value[:, :1])], sight.clean)]
         if copies:
@@ -123,7 +123,8 @@ class StreamAttention(nn.Module):
             mixed.append(_in_parts(query[:, 1:], [(clean[0], clean[1]), own], sight.noisy))
         return self.o_proj(torch.cat(mixed, dim=1).transpose(2, 3).flatten(3))
 
-    def _heads(self, rows: Tensor) -> Float[Tensor, "texts streams heads places head_dim"]:
+    def heads(self, rows: Tensor) -> Float[Tensor, "texts streams heads places head_dim"]:
+        """Rows by heads."""
         return rows.unflatten(-1, (-1, self.sizes.head_dim)).transpose(2, 3)
 
 
@@ -161,7 +162,8 @@ def _mixed(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
     return found.unflatten(0, query.shape[:2])
 
 
-def _rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+def rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Queries or keys turned by their positions."""
     first, second = heads.chunk(2, dim=-1)
     return heads * cosines + torch.cat([-second, first], dim=-1) * sines
 
@@ -217,7 +219,7 @@ class StreamDecoder(nn.Module):
         rows = functional.embedding(tokens, self.embedding)
         if torch.is_autocast_enabled("cpu"):
             rows = rows.to(torch.get_autocast_dtype("cpu"))
-        turns = self._turns(tokens.shape[-1], rows)
+        turns = self.turns(torch.arange(tokens.shape[-1]), rows)
         for layer in self.layers:
             rows = layer(rows, turns, sight)
         return self.norm(rows)
@@ -226,12 +228,11 @@ class StreamDecoder(nn.Module):
         head = self.embedding if self.sizes.tie_word_embeddings else self.lm_head
         return functional.linear(states, head)
 
-    def _turns(self, places: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    def turns(self, positions: Int[Tensor, "... places"], like: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the rotary embedding (Su et al. 2021, arXiv:2104.09864)."""
         dim = self.sizes.head_dim
         powers = torch.arange(0, dim, 2, device=like.device, dtype=torch.float32) / dim
-        steps = torch.arange(places, device=like.device, dtype=torch.float32)
-        angles = steps[:, None] / self.sizes.rope_theta**powers
+        angles = positions.to(like.device).float()[..., None] / self.sizes.rope_theta**powers
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 

@@ -10,7 +10,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from draftwood_diffusion.training.own_texts import read_shard
-from draftwood_diffusion.training.vocabulary import CutVocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,27 +26,28 @@ class TextRows:
         shards: Sequence[Path],
         places: int,
         held_out: int,
-        vocabulary: CutVocabulary | None = None,
+        numbers: Int[np.ndarray, " vocab"] | None = None,
         seed: int = 0,
     ) -> "TextRows":
         """Fill rows with the texts of shards; each row begins with the beginning of a text.
 
         Args:
             held_out: rows that are judged by; they are made of the last texts.
-            vocabulary: to number the tokens by; None leaves the numbers as they are.
+            numbers: of the writer's tokens in the vocabulary that is trained, -1 for one that it
+                lacks, whose rows are left out; None where they have one vocabulary.
 
         Raises:
             ValueError: for fewer texts than that takes.
         """
         rows = [row for path in shards for row in _filled(path, places)]
+        if numbers is not None:
+            rows = [row for row in (numbers[each] for each in rows) if row.min() >= 0]
         if len(rows) <= held_out:
             raise ValueError(
                 f"a conversion needs more than {held_out} rows of {places} tokens, the own texts"
                 f" fill {len(rows)}; write more of them, with --tokens"
             )
-        table = np.stack(rows)
-        numbers = table if vocabulary is None else vocabulary.numbers(table)
-        whole = torch.from_numpy(numbers.astype(np.int64))
+        whole = torch.from_numpy(np.stack(rows).astype(np.int64))
         return cls(whole[:-held_out], whole[-held_out:], seed)
 
     def batch(self, number: int, size: int) -> Int[Tensor, "size places"]:

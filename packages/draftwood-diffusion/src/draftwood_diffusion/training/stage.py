@@ -21,6 +21,7 @@ from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.vocabulary import (
     cut_vocabulary,
+    numbers_between,
     read_tokenizer,
     whole_vocabulary,
 )
@@ -43,9 +44,12 @@ class Stage:
         output: folder of the converted model; all else lies in OUTPUT.training.
         tokens: of own texts.
         places: of a row.
+        writer: model that writes the texts; None for the one that is converted.
         whole: whether all tokens are kept, in the place of those in use.
         block_length: that the converted model has where nobody says another.
         in_8_bits: as ``write_converted`` takes it.
+        blend: part of the way from the weights before to the trained ones that is gone (Wortsman
+            et al. 2021, arXiv:2109.01903): less than 1 keeps more of the next-token model.
         resume: whether to go on where a stage was stopped.
     """
 
@@ -53,9 +57,11 @@ class Stage:
     output: Path
     tokens: int = 500_000
     places: int = 256
+    writer: str | None = None
     whole: bool = False
     block_length: int = 16
     in_8_bits: bool = False
+    blend: float = 1.0
     resume: bool = False
     seed: int = 0
 
@@ -75,19 +81,27 @@ class Stage:
         """
         self._require_free()
         begun = self._begun(say)
-        self._texts(begun, self.tokens, "texts", say)
         told = read_settings(begun / "config.json")
         chosen = settings(self._mask_token(begun))
         decoder = StreamDecoder(DecoderSizes.of(told))
         decoder.take({name: torch.from_numpy(each) for name, each in read_weights(begun).items()})
-        shards = OwnTexts(self.folder / "texts", self.model, self.places, self.seed).held
-        rows = TextRows.of(shards, self.places, HELD_OUT, seed=self.seed)
+        rows = self._rows(begun, say)
         goes_on = self.resume and (self.folder / NAME).is_file()
         conversion = Conversion(decoder, rows, chosen, self.folder, goes_on, say)
         say(f"this stage trains for {_length(chosen)} on {rows.train.numel():,} own tokens")
         conversion.run()
         self._write(begun, conversion)
         return conversion
+
+    def _rows(self, begun: Path, say: Say) -> TextRows:
+        """Rows to train on, of texts that are written as far as they are missing."""
+        if self.writer is None:
+            texts, numbers = self._texts(begun, self.tokens, "texts", say), None
+        else:
+            texts = self._texts(Path(self.writer), self.tokens, "texts", say)
+            theirs = read_tokenizer(hub.folder_of(self.writer))
+            numbers = numbers_between(theirs, read_tokenizer(begun))
+        return TextRows.of(texts.held, self.places, HELD_OUT, numbers, self.seed)
 
     def _require_free(self) -> None:
         if not self.resume and (self.folder / NAME).is_file():
@@ -121,7 +135,8 @@ class Stage:
 
     def _texts(self, model: Path, tokens: int, name: str, say: Say) -> OwnTexts:
         """Own texts of a model, as far as they are missing."""
-        texts = OwnTexts(self.folder / name, self.model, self.places, self.seed)
+        writer = self.writer or self.model
+        texts = OwnTexts(self.folder / name, writer, self.places, self.seed)
         if sum(len(read_shard(each)[0]) for each in texts.held) < tokens:
             lm = load(str(model), method="plain")
             for count in texts.write(lm, tokens):
@@ -138,7 +153,12 @@ class Stage:
         chosen = conversion.settings
         settings = DiffusionSettings(chosen.mask_token, self.block_length, chosen.shifted)
         source = f"{self.model}, converted by draftwood train diffusion"
-        write_converted(begun, _arrays(conversion), settings, self.output, source, self.in_8_bits)
+        before = read_weights(begun)
+        weights = {
+            name: before[name] + np.float32(self.blend) * (each - before[name])
+            for name, each in _arrays(conversion).items()
+        }
+        write_converted(begun, weights, settings, self.output, source, self.in_8_bits)
 
 
 def _arrays(conversion: Conversion) -> dict[str, np.ndarray]:

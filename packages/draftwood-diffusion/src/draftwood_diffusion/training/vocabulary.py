@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 TOKENIZER = "tokenizer.json"
 MASK = "<mask>"
@@ -152,6 +153,22 @@ def _made_on_the_way(
 
 def _pairs(parts: Sequence[str]) -> Iterable[tuple[str, str]]:
     return pairwise(parts)
+
+
+def numbers_between(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any]
+) -> Int[np.ndarray, " vocab"]:
+    """Numbers of their tokens in our vocabulary, by what they spell; -1 for those that it lacks."""
+    first, second = (_numbers_of(each) for each in (theirs, ours))
+    found = np.full(max(first.values()) + 1, -1, np.int64)
+    for piece, number in first.items():
+        found[number] = second.get(piece, -1)
+    return found
+
+
+def _numbers_of(told: Mapping[str, Any]) -> dict[str, int]:
+    added = {each["content"]: each["id"] for each in told.get("added_tokens") or ()}
+    return {**told["model"]["vocab"], **added}
 
 
 def read_tokenizer(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.loading.names import BUILTIN_NAMES, DTYPES
+from draftwood.loading.names import BUILTIN_NAMES, DTYPES, shipped_models
 from draftwood.native.formats import CACHES, INTEGERS
 
 if TYPE_CHECKING:
@@ -26,11 +26,16 @@ def model_names(context: click.Context, parameter: click.Parameter, begun: str) 
     return _beginning(begun, BUILTIN_NAMES)
 
 
+def loadable_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Built-in models, and those that come with installed packages."""
+    return _beginning(begun, (*BUILTIN_NAMES, *shipped_models()))
+
+
 def models(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> "list[str] | list[CompletionItem]":
-    """Built-in models, or files where none begins so."""
-    return model_names(context, parameter, begun) or files(context, parameter, begun)
+    """Models with a name, or files where none begins so."""
+    return loadable_names(context, parameter, begun) or files(context, parameter, begun)
 
 
 def draft_models(

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftwood.loading.names import BUILTIN_NAMES, is_hub_id, unknown
+from draftwood.loading.names import BUILTIN_NAMES, is_hub_id, shipped_models, unknown
 from draftwood.loading.packages import builtins
-from draftwood.storage.atomic import remove_folder
+from draftwood.storage.atomic import MANIFEST, remove_folder
 from draftwood.storage.home import home
+from draftwood.storage.weights import settings_or_none
 
 HUB = "Hugging Face"
 REGISTRIES = {"on the hub": HUB, "PyPI": "PyPI", "npm": "npm"}
@@ -45,8 +46,16 @@ class NamedModel:
 
 
 def named_models() -> list[NamedModel]:
-    """The built-in models, and those of the hub that are in Hugging Face's cache."""
-    return [*map(_builtin, BUILTIN_NAMES), *_of_the_hub()]
+    """The built-in models, those of packages, and those of the hub in Hugging Face's cache."""
+    return [*map(_builtin, BUILTIN_NAMES), *_of_packages(), *_of_the_hub()]
+
+
+def _of_packages() -> Iterator[NamedModel]:
+    """Models that come with installed packages."""
+    for name, folder in sorted(shipped_models().items()):
+        told = settings_or_none(folder / MANIFEST) or {}
+        origin = str(told.get("source", "an installed package"))
+        yield NamedModel(name, (), bytes_in(folder), origin, None, (folder,))
 
 
 def _builtin(name: str) -> NamedModel:
@@ -108,6 +117,8 @@ def removable(name: str) -> list[Path]:
                 f"{name} lies in Hugging Face's cache, which other programs use too; remove it"
                 f" with: hf cache rm model/{name}"
             )
+        if name in shipped_models():
+            raise ValueError(f"{name} comes with a package; uninstall that to remove it")
         raise unknown(name)
     there = [each for each in builtins()[name].folders if each.is_dir()]
     if not there:

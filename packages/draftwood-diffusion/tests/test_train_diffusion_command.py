@@ -1,0 +1,45 @@
+"""`draftwood train diffusion` from its options to a folder, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from conversions import write_model
+from draftwood_diffusion.settings import settings_of
+from draftwood_diffusion.training.command import diffusion
+
+SHORT = ("--tokens", "2k", "--places", "16", "--steps", "2", "--rows", "2", "--threads", "1")
+
+
+def run(*options: object) -> str:
+    result = CliRunner().invoke(diffusion, [str(each) for each in options])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def test_a_model_is_converted_and_told(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    options = (*SHORT, "--blocks", "2,8", "--unshifted", "--whole-vocabulary")
+    told = json.loads(run(tmp_path / "model", tmp_path / "out", *options, "--json"))
+    assert told["folder"] == str(tmp_path / "out")
+    assert {"next", "block 2", "block 8", "step"} <= told["held_out"].keys()
+    found = settings_of(tmp_path / "out")
+    assert found is not None
+    assert (found.mask_token, found.block_length, found.shifted) == (12, 8, False)
+
+
+def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    model, out = tmp_path / "model", tmp_path / "out"
+    assert "lengths of blocks look like 4,8,16, not '4,x'" in run(model, out, "--blocks", "4,x")
+    with pytest.raises(ValueError, match="a block of 16 needs rows of 32 tokens, the rows have 16"):
+        run(model, out, *SHORT)
+    with pytest.raises((ValueError, FileNotFoundError), match="nowhere"):
+        run(tmp_path / "nowhere", out, *SHORT)
+    told = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**told, "model_type": "gpt2"}))
+    with pytest.raises(ValueError, match="llama, qwen2 or qwen3, not gpt2; convert one of these"):
+        run(model, tmp_path / "other", *SHORT)
