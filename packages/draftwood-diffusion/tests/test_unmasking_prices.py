@@ -97,8 +97,8 @@ def test_prices_by_text_are_those_of_every_draw(method: str, length: int) -> Non
 
 def test_one_place_a_pass_costs_nothing_and_more_do() -> None:
     for name in ("one-by-one", "by-margin", "by-entropy", "left-to-right", "random"):
-        for length in (1, 3, 5):
-            assert price(unwritten(mixtures(), (5,), parse(name), length)).bits < 1e-9, name
+        for length in (1, 2, 4):
+            assert price(unwritten(mixtures(4), (5,), parse(name), length)).bits < 1e-9, name
     assert price(unwritten(mixtures(), (5,), parse("top-k,k=2"), 5)).bits > 0.1
 
 

@@ -1,5 +1,6 @@
 """Methods that write several answers at once: found by entry points, and refused what is theirs."""
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -59,3 +60,33 @@ def test_it_refuses_what_does_not_go_with_it() -> None:
     lossy.require(True, frozenset({"datastore"}), ())
     with pytest.raises(ValueError, match="drafts nothing; leave --overlap out"):
         COUNTED.require(True, frozenset(), {"--tree", "--overlap"})
+
+
+def test_knobs_and_settings_reach_methods_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, Mapping[str, int]]]()
+
+    def adjust(text: str, settings: Mapping[str, int]) -> AnswersMethod:
+        asked.append((text, settings))
+        return COUNTED
+
+    knobs = method(adjust=adjust)
+    monkeypatch.setattr(
+        answers,
+        "entry_points",
+        lambda group: [EntryPoint("counted", f"{__name__}:ADJUSTED", "draftwood.answers")],
+    )
+    monkeypatch.setitem(globals(), "ADJUSTED", knobs)
+    assert answers_method("counted,n=3+more", {"--mask-token": 4}) is COUNTED
+    assert answers_method(" counted + more") is COUNTED
+    assert asked == [("counted,n=3+more", {"--mask-token": 4}), (" counted + more", {})]
+    assert answers_method("count") is None
+    with pytest.raises(ValueError, match="'counted' has nothing to set; leave ,n=3 out"):
+        COUNTED.adjusted("counted,n=3", {})
+    with pytest.raises(ValueError, match="nothing to set; leave --mask-token out"):
+        COUNTED.adjusted("counted", {"--mask-token": 4})
+
+
+def test_details_of_a_method_are_told_as_json() -> None:
+    made = Generation("a", [1], "stop", "m", "counted", Stats(), details={"passes": 3})
+    assert made.as_json()["passes"] == 3
+    assert "passes" not in Generation("a", [1], "stop", "m", "counted", Stats()).as_json()
