@@ -1,13 +1,14 @@
 """Order-agnostic last layer: rows predict places on both sides, and mend errors."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood_diffusion.training.decoder import StreamDecoder, rotated
+from draftwood_diffusion.training.decoder import StreamDecoder, StreamLayer, rotated
 from draftwood_diffusion.training.noise import Grid
 
 
@@ -41,7 +42,7 @@ class OrderAgnostic:
         sight = Grid(len(order), 0, 1).sight(True)
         rows = functional.embedding(tokens, decoder.embedding)[:, None]
         turns = decoder.turns(order, rows)
-        *layers, last = decoder.layers
+        *layers, last = cast("list[StreamLayer]", list(decoder.layers))
         for layer in layers:
             rows = layer(rows, turns, sight)
         attention, normed = last.self_attn, last.input_layernorm(rows)
