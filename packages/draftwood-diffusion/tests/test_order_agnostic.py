@@ -9,7 +9,7 @@ from draftwood_diffusion.training.noise import Grid
 from draftwood_diffusion.training.order_agnostic import OrderAgnostic, corrupted
 
 ITEMS, TIMES, PLACES = 9, 3, 12
-SEPARATOR, STEPS = ITEMS, 400
+SEPARATOR, STEPS = ITEMS, 300
 
 
 def model_of() -> OrderAgnostic:
