@@ -1,6 +1,7 @@
 """Model that draws pictures token by token: a decoder, its token ids and its codec."""
 
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class PictureSettings:
                 raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
         spans = [(self.first_code, self.codes), (self.first_word, len(self.words))]
         spans = sorted([*spans, (self.begin, 1), (self.unconditional, 1)])
-        behind = zip(spans, spans[1:], strict=False)
+        behind = pairwise(spans)
         if spans[0][0] < 0 or any(at + size > after for (at, size), (after, _) in behind):
             raise ValueError("words, codes and marks share token ids; give each its own")
 
