@@ -13,6 +13,8 @@ from PIL import Image
 
 HELD_OUT = 0.1
 """Share of the bases that is held out."""
+CLASSES = 20
+"""Bases below which a set has classes of pictures rather than names."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,18 @@ class PictureSet:
 
     @cached_property
     def is_held_out(self) -> Bool[np.ndarray, " pictures"]:
-        """True for the pictures whose base is held out, which a hash of its name decides."""
-        return np.array([_place(base) < HELD_OUT for base in self.bases], bool)
+        """True for the pictures whose base is held out, which a hash of its name decides.
+
+        Few bases are classes: their pictures are held out one by one.
+        """
+        alone = len(set(self.bases)) < CLASSES
+        keys = [f"{base} {at}" if alone else base for at, base in enumerate(self.bases)]
+        held = np.array([_place(key) < HELD_OUT for key in keys], bool)
+        if not held.any() or held.all():
+            held[:] = [base == self.bases[-1] for base in self.bases]
+        if held.all():
+            raise ValueError("the pictures have one name; give them some, to hold one out")
+        return held
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
