@@ -35,7 +35,7 @@ class CodecLesson:
         self._batch = batch
         held = pictures.is_held_out
         self._train = torch.from_numpy(pictures.pixels[~held])
-        self._weights = rare_bases([pictures.bases[i] for i in np.flatnonzero(~held)])
+        self._weights = rare_bases([pictures.bases[int(at)] for at in np.flatnonzero(~held)])
         self._judged = {
             "held-out": _some(torch.from_numpy(pictures.pixels[held])),
             "train": _some(self._train),

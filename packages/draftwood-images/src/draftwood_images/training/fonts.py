@@ -69,7 +69,7 @@ def _sequences(font: "TTFont") -> dict[Sequence, str]:
     codes: dict[str, list[Sequence]] = {}
     for sequence, glyph in characters.items():
         codes.setdefault(glyph, []).append(sequence)
-    found = dict(characters)
+    found: dict[Sequence, str] = {**characters}
     lookups = font["GSUB"].table.LookupList.Lookup if "GSUB" in font else []
     for table in (each for lookup in lookups for each in lookup.SubTable):
         table = getattr(table, "ExtSubTable", table)

@@ -28,9 +28,14 @@ class Lesson(Protocol):
         facts: what a resumed training must share with its beginning.
     """
 
-    name: str
-    module: nn.Module
-    facts: Mapping[str, Any]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
 
     def loss(self, progress: float) -> Tensor:
         """Loss on the next batch, which PyTorch's random numbers choose."""

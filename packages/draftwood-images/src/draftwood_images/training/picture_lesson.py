@@ -80,7 +80,7 @@ class PictureLesson:
         held = pictures.is_held_out
         self._pixels, self._words = torch.from_numpy(pictures.pixels), pictures.words
         self._train, self._held = np.flatnonzero(~held), np.flatnonzero(held)
-        self._weights = rare_bases([pictures.bases[i] for i in self._train])
+        self._weights = rare_bases([pictures.bases[int(at)] for at in self._train])
 
     def loss(self, progress: float) -> Tensor:
         """Mean nats per code on the next batch."""
