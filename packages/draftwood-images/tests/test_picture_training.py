@@ -116,8 +116,9 @@ def test_a_full_disk_ends_training_with_one_line(
             training.run(silent)
     assert "\n" not in str(refused.value)
     assert [each.name for each in tmp_path.glob("*model*")] == ["model.training"]
-    replace(training, resume=True).run(silent)
+    figures = training.store_best()
     assert load_picture_model(tmp_path / "model").settings.words
+    assert figures["transformer"]["step"] == 1
 
 
 def test_a_loss_that_is_no_number_ends_training(folder: Path, tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_an_autoencoder_learns_flat_pictures(folder: Path, tmp_path: Path) -> No
     state = LessonRun(lesson, Schedule(None, 150), tmp_path, False, silent).run()
 
     assert state.history[-1]["train dB"] > before + 6
-    assert state.history[-1]["codes in use"] > 8
+    assert state.history[-1]["codes in use"] > 4
 
 
 def test_decibels_of_a_known_error() -> None:

@@ -44,6 +44,7 @@ SOME = click.IntRange(1)
 )
 @click.option("--classifier", is_flag=True, help="Train a classifier beside it, as judge.")
 @click.option("--resume", is_flag=True, help="Go on after the newest checkpoints.")
+@click.option("--export-only", is_flag=True, help="Write OUTPUT of the checkpoints as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @options.threads
 def images(
@@ -61,6 +62,7 @@ def images(
     licence: Path | None,
     classifier: bool,
     resume: bool,
+    export_only: bool,
     as_json: bool,
 ) -> None:
     """Train an autoencoder and a transformer over words and codes, and write OUTPUT.
@@ -93,7 +95,7 @@ def images(
         shlex.join(["draftwood", *sys.argv[1:]]),
     )
     say = (lambda line: None) if as_json else (lambda line: notes().print(line, soft_wrap=True))
-    figures = training.run(say)
+    figures = training.store_best() if export_only else training.run(say)
     if classifier:
         figures["classifier"] = dict(training.classify(say).figures)
     if as_json:
