@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.storage.atomic import write_file
 from draftwood_images.training.autoencoder import Autoencoder, as_input, gathered
 from draftwood_images.training.codec_lesson import rare_bases
 from draftwood_images.training.named import PictureSet
@@ -27,7 +29,7 @@ class RecognitionNetwork(nn.Module):
 
     def __init__(self, size: int, classes: int) -> None:
         super().__init__()
-        self.square = 4 if size % 16 == 0 else 1
+        self.size, self.square = size, (4 if size % 16 == 0 else 1)
         self.first = nn.Conv2d(3 * self.square**2, WIDTH, 3, padding=1)
         self.second = nn.Conv2d(WIDTH, 2 * WIDTH, 3, stride=2, padding=1)
         self.third = nn.Conv2d(2 * WIDTH, 2 * WIDTH, 3, padding=1)
@@ -61,6 +63,35 @@ class Classifier:
     bases: tuple[str, ...]
     base_of: Mapping[str, str]
     figures: Mapping[str, float]
+
+    def write(self, file: Path) -> None:
+        """Write the classifier to a file.
+
+        Raises:
+            OSError: where the disk refuses.
+        """
+        weights = self.network.state_dict()
+        told = {"weights": weights, "size": self.network.size, "bases": self.bases}
+        told |= {"base_of": dict(self.base_of), "figures": dict(self.figures)}
+        write_file(file, lambda partial: torch.save(told, partial))
+
+    @classmethod
+    def read(cls, file: Path) -> "Classifier":
+        """Read a classifier.
+
+        Raises:
+            ValueError: for what is none.
+        """
+        try:
+            told = torch.load(file, weights_only=True)
+            network = RecognitionNetwork(told["size"], len(told["bases"]))
+            network.load_state_dict(told["weights"])
+        except Exception as error:
+            raise ValueError(
+                f"{file} holds no classifier ({type(error).__name__}); train one with 'draftwood"
+                " train images --classifier'"
+            ) from None
+        return cls(network.eval(), tuple(told["bases"]), told["base_of"], told["figures"])
 
     def recognised(
         self, pixels: UInt8[np.ndarray, "pictures size size 3"], names: Sequence[str], top: int = 5

@@ -23,7 +23,10 @@ CODEC_SHARE = 1 / 6
 """Share of the minutes that the autoencoder has."""
 CODEC_RATES = Rates(adamw=2e-3, warm_up=50, decay=0.5)
 PICTURE_RATES = Rates(muon=4e-3, adamw=2e-3, warm_up=100, decay=0.6)
-CLASSIFIER_MINUTES = 5.0
+CLASSIFIER_RATES = Rates(muon=3e-3, adamw=2e-3, warm_up=50, decay=0.5)
+CLASSIFIER_STEPS = 1500
+CLASSIFIER = "classifier.pt"
+"""File of the classifier, beside the checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +114,15 @@ class PictureTraining:
         self._store(transformer, autoencoder, figures)
         return figures
 
-    def classify(self, say: Say, minutes: float = CLASSIFIER_MINUTES) -> Classifier:
+    def classify(self, say: Say) -> Classifier:
         """Train a classifier of the pictures, or go on; it lies beside the checkpoints."""
-        autoencoder = None if self.patch == 1 else self._stored_codec()[0]
+        autoencoder, _ = self._stored_codec()
         lesson = ClassifierLesson(self.pictures, Codes(autoencoder, self.codes), autoencoder)
-        rates = Rates(muon=3e-3, adamw=2e-3, warm_up=50, decay=0.5)
-        length = None if self.steps else minutes
-        own = Schedule(length, self.steps, rates, seed=self.seed, judge_seconds=60)
+        own = Schedule(None, self.steps or CLASSIFIER_STEPS, CLASSIFIER_RATES, seed=self.seed)
         LessonRun(lesson, own, self.folder, True, say).run()
-        return lesson.classifier()
+        found = lesson.classifier()
+        found.write(self.folder / CLASSIFIER)
+        return found
 
     def _codec(self, say: Say) -> tuple[Autoencoder | None, dict[str, dict[str, float]]]:
         if self.patch == 1:
