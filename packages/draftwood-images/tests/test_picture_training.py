@@ -126,7 +126,7 @@ def test_a_loss_that_is_no_number_ends_training(folder: Path, tmp_path: Path) ->
     pictures = scaled(read_pictures(folder), 8)
     lesson = CodecLesson(pictures, AutoencoderSizes(4, 2, 8), batch=2)
     with torch.no_grad():
-        lesson.module.decoder.last.bias.fill_(float("nan"))
+        lesson.module.decoder.last.weight.fill_(float("nan"))
 
     with pytest.raises(ValueError, match="loss of the autoencoder is nan at step 1"):
         LessonRun(lesson, Schedule(None, 2), tmp_path, False, silent).run()

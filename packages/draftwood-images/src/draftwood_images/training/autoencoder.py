@@ -14,7 +14,7 @@ from draftwood_images.codec import FACTOR, LearnedCodec
 WARM_UP = 0.04
 """Share of a training in which vectors are not yet rounded to codes."""
 DECAY = 0.99
-"""Of the running means that a code follows (van den Oord et al. 2017, appendix A.1)."""
+"""Weight of the past in the means that a code follows (van den Oord et al. 2017, appendix A.1)."""
 REVIVED_UNTIL = 0.7
 """Share of a training after which codes that nothing uses stay where they are."""
 COMMITMENT = 0.25
@@ -63,7 +63,7 @@ class ResidualBlock(nn.Module):
         return x + self.narrow(functional.relu(inner))
 
 
-class Encoder(nn.Module):
+class SquareEncoder(nn.Module):
     """Squares of pixels to vectors."""
 
     def __init__(self, sizes: AutoencoderSizes) -> None:
@@ -78,7 +78,7 @@ class Encoder(nn.Module):
         return self.last(functional.relu(x))
 
 
-class Decoder(nn.Module):
+class SquareDecoder(nn.Module):
     """Vectors to pixels."""
 
     def __init__(self, sizes: AutoencoderSizes) -> None:
@@ -111,7 +111,7 @@ class Autoencoder(nn.Module):
     def __init__(self, sizes: AutoencoderSizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.encoder, self.decoder = Encoder(sizes), Decoder(sizes)
+        self.encoder, self.decoder = SquareEncoder(sizes), SquareDecoder(sizes)
         self.register_buffer("vectors", torch.zeros(sizes.codes, sizes.vector))
         self.register_buffer("counts", torch.zeros(sizes.codes))
         self.register_buffer("sums", torch.zeros(sizes.codes, sizes.vector))

@@ -24,7 +24,7 @@ CODEC_SHARE = 1 / 6
 CODEC_RATES = Rates(adamw=2e-3, warm_up=50, decay=0.5)
 PICTURE_RATES = Rates(muon=4e-3, adamw=2e-3, warm_up=100, decay=0.6)
 CLASSIFIER_RATES = Rates(muon=3e-3, adamw=2e-3, warm_up=50, decay=0.5)
-CLASSIFIER_STEPS = 1500
+CLASSIFIER_STEPS = 900
 CLASSIFIER = "classifier.pt"
 """File of the classifier, beside the checkpoints."""
 
@@ -118,7 +118,8 @@ class PictureTraining:
         """Train a classifier of the pictures, or go on; it lies beside the checkpoints."""
         autoencoder, _ = self._stored_codec()
         lesson = ClassifierLesson(self.pictures, Codes(autoencoder, self.codes), autoencoder)
-        own = Schedule(None, self.steps or CLASSIFIER_STEPS, CLASSIFIER_RATES, seed=self.seed)
+        steps = self.steps or CLASSIFIER_STEPS
+        own = Schedule(None, steps, CLASSIFIER_RATES, judge_seconds=0, seed=self.seed)
         LessonRun(lesson, own, self.folder, True, say).run()
         found = lesson.classifier()
         found.write(self.folder / CLASSIFIER)
