@@ -29,6 +29,7 @@ from draftwood_images.training.picture_lesson import (
     settings_for,
 )
 from draftwood_images.training.run import PictureTraining
+from draftwood_train.checkpoints import NAME, Checkpoint
 from small_pictures import write_png
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -98,10 +99,14 @@ def test_what_was_begun_is_not_overwritten(folder: Path, tmp_path: Path) -> None
 def test_a_transformer_of_other_codes_is_not_resumed(folder: Path, tmp_path: Path) -> None:
     training = small(folder, tmp_path / "model", steps=2)
     training.run(silent)
-    (tmp_path / "model.training" / "autoencoder" / "checkpoint.pt").unlink()
+    small(folder, tmp_path / "other", steps=3).run(silent)
+    codec = tmp_path / "model.training" / "autoencoder"
+    replace(training, resume=True, steps=3).run(silent)
+    assert Checkpoint.read(codec).step == 2, "steps that are added are the transformer's"
 
+    (tmp_path / "other.training" / "autoencoder" / NAME).replace(codec / NAME)
     with pytest.raises(ValueError, match="the training to resume had codec"):
-        replace(training, resume=True, steps=3).run(silent)
+        replace(training, resume=True, steps=4).run(silent)
 
 
 def test_a_full_disk_ends_training_with_one_line(
@@ -249,6 +254,4 @@ def test_digits_are_learnt_within_two_minutes(tmp_path: Path) -> None:
 
 
 def _best_weights(training: PictureTraining) -> dict[str, torch.Tensor]:
-    from draftwood_train.checkpoints import Checkpoint
-
     return Checkpoint.read(training.folder / PictureLesson.name).best_head

@@ -34,8 +34,12 @@ def read_font(file: Path) -> list[NamedPicture]:
     Raises:
         ValueError: for what is no font, or has no coloured bitmaps.
     """
-    from fontTools.ttLib import TTFont, TTLibError
-
+    try:
+        from fontTools.ttLib import TTFont, TTLibError
+    except ImportError:
+        raise ImportError(
+            "reading a font needs fontTools: pip install 'draftwood-images[train]'"
+        ) from None
     try:
         font = TTFont(file)
     except (TTLibError, OSError) as error:

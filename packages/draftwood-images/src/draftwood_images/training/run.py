@@ -16,7 +16,7 @@ from draftwood_images.training.loop import LessonRun, Say, Schedule
 from draftwood_images.training.named import PictureSet, read_pictures, scaled
 from draftwood_images.training.picture_lesson import Codes, PictureLesson, settings_for
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
-from draftwood_train.checkpoints import Checkpoint
+from draftwood_train.checkpoints import NAME, Checkpoint
 from draftwood_train.optimisers import Rates
 
 CODEC_SHARE = 1 / 6
@@ -98,7 +98,9 @@ class PictureTraining:
             ValueError: for pictures that cannot be learnt from, and checkpoints of others.
             OSError: where the disk refuses.
         """
-        autoencoder, figures = self._codec(say)
+        begun = self.resume and (self.folder / PictureLesson.name / NAME).is_file()
+        # a transformer that was begun knows these codes alone, however many minutes are added
+        autoencoder, figures = self._stored_codec() if begun else self._codec(say)
         lesson = self._lesson(autoencoder)
         state = self._learn(lesson, 1 - CODEC_SHARE, PICTURE_RATES, say)
         self._store(lesson.module, autoencoder, figures | {"transformer": _best(state)})
