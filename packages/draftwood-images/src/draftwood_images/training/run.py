@@ -1,7 +1,7 @@
 """Train a model of pictures: the codec, then the transformer."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -138,6 +138,7 @@ class PictureTraining:
         if self.patch == 1:
             return None, {}
         state = Checkpoint.read(self.folder / CodecLesson.name)
+        state.require({**state.settings, **asdict(self._codec_sizes)}, {})
         autoencoder = Autoencoder(self._codec_sizes)
         autoencoder.load_state_dict(state.best_head)
         return autoencoder, {"autoencoder": _best(state)}
