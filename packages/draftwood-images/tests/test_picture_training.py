@@ -18,7 +18,7 @@ from draftwood_images.folder import load_picture_model
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes, as_input, psnr
 from draftwood_images.training.classifier import Classifier
 from draftwood_images.training.codec_lesson import CodecLesson
-from draftwood_images.training.loop import LessonRun, Schedule
+from draftwood_images.training.loop import LessonRun, LessonSchedule
 from draftwood_images.training.named import read_pictures, scaled
 from draftwood_images.training.picture_lesson import (
     MIRRORED,
@@ -134,7 +134,7 @@ def test_a_loss_that_is_no_number_ends_training(folder: Path, tmp_path: Path) ->
         lesson.module.decoder.last.weight.fill_(float("nan"))
 
     with pytest.raises(ValueError, match="loss of the autoencoder is nan at step 1"):
-        LessonRun(lesson, Schedule(None, 2), tmp_path, False, silent).run()
+        LessonRun(lesson, LessonSchedule(None, 2), tmp_path, False, silent).run()
 
 
 def test_held_out_pictures_are_never_shown(folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_an_autoencoder_learns_flat_pictures(folder: Path, tmp_path: Path) -> No
     lesson = CodecLesson(pictures, AutoencoderSizes(4, 2, 64, width=32, fine_width=16), batch=8)
     with torch.no_grad():
         before = lesson.judge()["train dB"]
-    state = LessonRun(lesson, Schedule(None, 150), tmp_path, False, silent).run()
+    state = LessonRun(lesson, LessonSchedule(None, 150), tmp_path, False, silent).run()
 
     assert state.history[-1]["train dB"] > before + 6
     assert state.history[-1]["codes in use"] > 4
@@ -209,7 +209,7 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no font or folder"):
         small(tmp_path / "nothing", tmp_path / "model").run(silent)
     with pytest.raises(ValueError, match="give one of them"):
-        Schedule(None)
+        LessonSchedule(None)
 
 
 def test_tokens_are_words_then_the_mark_then_codes(folder: Path) -> None:

@@ -117,7 +117,7 @@ class Classifier:
 
 
 class ClassifierLesson:
-    """Lesson of a classifier: all pictures, as they are and as the codec paints them.
+    """PictureTask of a classifier: all pictures, as they are and as the codec paints them.
 
     Every picture is learnt from, since drawn ones are to be recognised by it; it is judged on what
     the codec paints of them, which is shifted by no more than in training.

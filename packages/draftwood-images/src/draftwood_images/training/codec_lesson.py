@@ -1,4 +1,4 @@
-"""Lesson of an autoencoder: pictures of a set, shifted and mirrored."""
+"""PictureTask of an autoencoder: pictures of a set, shifted and mirrored."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ SHIFT = 3
 
 
 class CodecLesson:
-    """Lesson of an autoencoder.
+    """PictureTask of an autoencoder.
 
     Args:
         batch: pictures.

@@ -19,7 +19,7 @@ SHOWN = 20.0
 """Seconds between two lines about the progress."""
 
 
-class Lesson(Protocol):
+class PictureTask(Protocol):
     """A network with what it learns.
 
     Attributes:
@@ -47,7 +47,7 @@ class Lesson(Protocol):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LessonSchedule:
     """Length and rates of a lesson.
 
     Attributes:
@@ -76,7 +76,7 @@ class Schedule:
                 f"a lesson lasts more than 0, got {self.minutes} minutes and {self.steps} steps"
             )
 
-    def told(self, lesson: Lesson) -> dict[str, Any]:
+    def told(self, lesson: PictureTask) -> dict[str, Any]:
         """Settings that a resumed lesson must share with its beginning."""
         own = {"seed": self.seed, "rates": asdict(self.rates), "average": self.average}
         return {**own, **lesson.facts}
@@ -94,7 +94,7 @@ class LessonRun:
     """
 
     def __init__(
-        self, lesson: Lesson, schedule: Schedule, folder: Path, resume: bool, say: Say
+        self, lesson: PictureTask, schedule: LessonSchedule, folder: Path, resume: bool, say: Say
     ) -> None:
         self.lesson, self.schedule, self.say = lesson, schedule, say
         self.folder = folder / lesson.name

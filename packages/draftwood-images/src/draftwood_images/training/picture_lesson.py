@@ -1,4 +1,4 @@
-"""Lesson of a transformer: pictures of a set as words and codes, also shifted and mirrored."""
+"""PictureTask of a transformer: pictures of a set as words and codes, also shifted and mirrored."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ class Codes:
 
 
 class PictureLesson:
-    """Lesson of a transformer.
+    """PictureTask of a transformer.
 
     Args:
         batch: pictures.

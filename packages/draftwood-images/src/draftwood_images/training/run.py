@@ -12,7 +12,7 @@ from draftwood_images.training.classifier import Classifier, ClassifierLesson
 from draftwood_images.training.codec_lesson import CodecLesson
 from draftwood_images.training.export import TrainedPictures, card
 from draftwood_images.training.fonts import read_font
-from draftwood_images.training.loop import LessonRun, Say, Schedule
+from draftwood_images.training.loop import LessonRun, Say, LessonSchedule
 from draftwood_images.training.named import PictureSet, read_pictures, scaled
 from draftwood_images.training.picture_lesson import Codes, PictureLesson, settings_for
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
@@ -121,7 +121,7 @@ class PictureTraining:
         autoencoder, _ = self._stored_codec()
         lesson = ClassifierLesson(self.pictures, Codes(autoencoder, self.codes), autoencoder)
         steps = self.steps or CLASSIFIER_STEPS
-        own = Schedule(None, steps, CLASSIFIER_RATES, judge_seconds=0, seed=self.seed)
+        own = LessonSchedule(None, steps, CLASSIFIER_RATES, judge_seconds=0, seed=self.seed)
         LessonRun(lesson, own, self.folder, True, say).run()
         found = lesson.classifier()
         found.write(self.folder / CLASSIFIER)
@@ -174,7 +174,7 @@ class PictureTraining:
     ) -> Checkpoint:
         minutes = None if self.minutes is None else share * self.minutes
         average = 0.02 if isinstance(lesson, CodecLesson) else 0.05
-        own = Schedule(minutes, self.steps, rates, average=average, seed=self.seed)
+        own = LessonSchedule(minutes, self.steps, rates, average=average, seed=self.seed)
         return LessonRun(lesson, own, self.folder, self.resume, say).run()
 
     def _store(
