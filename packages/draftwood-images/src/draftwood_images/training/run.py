@@ -12,7 +12,7 @@ from draftwood_images.training.classifier import Classifier, ClassifierLesson
 from draftwood_images.training.codec_lesson import CodecLesson
 from draftwood_images.training.export import TrainedPictures, card
 from draftwood_images.training.fonts import read_font
-from draftwood_images.training.loop import LessonRun, Say, LessonSchedule
+from draftwood_images.training.loop import LessonRun, LessonSchedule, Say
 from draftwood_images.training.named import PictureSet, read_pictures, scaled
 from draftwood_images.training.picture_lesson import Codes, PictureLesson, settings_for
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
