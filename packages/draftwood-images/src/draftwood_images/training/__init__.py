@@ -1,0 +1,1 @@
+"""Training of models of pictures: pictures by name, autoencoder, transformer, classifier."""
