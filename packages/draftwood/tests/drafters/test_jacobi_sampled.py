@@ -3,7 +3,6 @@ store or keep guesses do not.
 """
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,11 +23,11 @@ from draftwood.drafters import (
 from draftwood.drafters.drafter import DraftSession
 from draftwood.drafters.jacobi_sampled import LONGEST, JacobiSession, PayingWindow, Row, StartRow
 from draftwood.engine import Options, generate
-from draftwood.models.model import ModelOutput
 from draftwood.rng import Rng
-from draftwood.sampling import Context, LazyProbs, Sampling
-from draftwood.testing import TableModel, distance, outcomes, sampled_law
-from draftwood.tree import DraftTree, Draw
+from draftwood.sampling import Context, Sampling
+from draftwood.testing import TableModel
+from draftwood.testing.windows import WindowCase
+from draftwood.tree import Draw
 from draftwood.verifiers import Match, Rejection, Verifier
 
 PROMPT, VOCAB, TOKENS = [2, 0, 1], 3, 3
@@ -48,71 +47,9 @@ class LeftRow:
 STARTS: list[StartRow] = [StartUniform(), StartFromLeft(), LeftRow()]
 
 
-@dataclass(frozen=True)
-class State:
-    """A text in the middle: its tokens behind the prompt, and its drafter."""
-
-    tokens: tuple[int, ...]
-    session: JacobiSession
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """All that its future depends on."""
-        held = [getattr(self.session, "kept", []), self.session.drafts]
-        return self.tokens, b"".join(row.tobytes() for row in self.session.rows), str(held)
-
-
-def begun(drafter: Drafter, sampling: Sampling) -> State:
-    """A text of which nothing but the prompt is written."""
-    target = MODEL.start()
-    session = drafter.start(DraftRequest(sampling, Rng(0), target))
-    assert isinstance(session, JacobiSession)
-    before = PROMPT[:-1]
-    session.update(VerifiedTree(DraftTree.chain(before), range(len(before)), None))
-    return State((), session)
-
-
-def stepped(state: State, rule: Verifier, sampling: Sampling, rng: Rng) -> State:
-    """The text after one pass, whose random choices are ``rng``'s."""
-    session = copy(state.session)
-    session.rng = rng
-    text = [*PROMPT, *state.tokens]
-    context = Context(text[:-1], len(PROMPT))
-    tree = session.propose(text[-1], context)
-    target = MODEL.start()
-    if text[:-1]:
-        target.extend(text[:-1])
-    rows = target.forward(tree).rows
-    verdict = rule(tree, LazyProbs(rows, sampling, tree, context), rng)
-    path = [0, *verdict.path]
-    session.update(VerifiedTree(tree, path, ModelOutput(rows)))
-    told = [tree.token_list[node] for node in verdict.path]
-    return State((*state.tokens, *told, verdict.next_token), session)
-
-
-def off(drafter: Drafter, sampling: Sampling, rule: Verifier | None = None) -> float:
-    """Distance of the law of three tokens from the model's, by all random choices.
-
-    Texts that agree in tokens and rows have one future, and are followed as one.
-    """
-    law: dict[tuple[int, ...], float] = {}
-    first = begun(drafter, sampling)
-    open_ = {first.key: (1.0, first)}
-    while open_:
-        after: dict[tuple[object, ...], tuple[float, State]] = {}
-        for chance, state in open_.values():
-            for taken, found in outcomes(
-                lambda rng, state=state: stepped(state, rule or Rejection(), sampling, rng)
-            ):
-                if len(found.tokens) >= TOKENS:
-                    text = found.tokens[:TOKENS]
-                    law[text] = law.get(text, 0.0) + chance * taken
-                else:
-                    before = after.get(found.key, (0.0, found))[0]
-                    after[found.key] = (before + chance * taken, found)
-        open_ = after
-    assert sum(law.values()) == pytest.approx(1.0)
-    return distance(law, sampled_law(MODEL, sampling, Context(PROMPT, len(PROMPT)), TOKENS))
+def off(drafter: Drafter, sampling: Sampling) -> float:
+    """Distance of the law of three tokens from the model's, by all random choices."""
+    return WindowCase(MODEL, PROMPT, sampling, TOKENS).off(drafter)
 
 
 SAMPLINGS = [

@@ -1,6 +1,6 @@
 """Groups of tokens: who belongs to one, what they change, and that one of one token does not."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -37,6 +37,21 @@ def test_a_group_holds_the_nearest_in_rank_that_are_near(
     members = [token, *others]
     expected = P[members].sum() / Q[members].sum()
     assert rule._chance(ArrayRow(P), ArrayRow(Q), token) == pytest.approx(expected)
+
+
+VECTORS = np.array([[0.0, 0], [0, 1], [0, 2], [1, 2], [3, 2], [np.nan, 0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("token", "distance", "others"),
+    [(2, 0.0, []), (2, 1.0, [1, 3]), (2, 4.0, [0, 1, 3]), (2, np.inf, [0, 1, 3, 4]), (4, 1.0, [])],
+)
+def test_groups_hold_what_is_near_in_the_codebook(
+    token: int, distance: float, others: list[int]
+) -> None:
+    rule = Grouped(9, 1.0, VECTORS, distance)
+    assert sorted(rule._beside(P, token).tolist()) == others
+    assert rule == Grouped(9, 1.0, distance=distance)
 
 
 def test_what_is_forbidden_is_never_kept() -> None:
@@ -105,7 +120,10 @@ def test_groups_keep_the_greedy_text() -> None:
         assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("arguments", [(0, 0.15), (3, -0.1), (3, 1.5), (3, float("nan"))])
-def test_settings_out_of_range_are_refused(arguments: tuple[int, float]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [(0, 0.15), (3, -0.1), (3, 1.5), (3, float("nan")), (3, 0.1, VECTORS, -1.0)],
+)
+def test_settings_out_of_range_are_refused(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Grouped(*arguments)

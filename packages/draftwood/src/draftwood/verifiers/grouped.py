@@ -1,6 +1,6 @@
 """Rejection sampling by groups of tokens: faster and lossy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -24,13 +24,15 @@ class Grouped:
     distribution of the text is not the target's; with a group of 1 it is, draw by draw as with
     ``Rejection``, and at temperature 0.
 
-    Differs from the paper: groups look at probabilities alone, not at distances between codes, and
-    a token that the target's options forbid is never kept.
+    Differs from the paper: a token that the target's options forbid is never kept, and distances
+    between tokens' vectors are looked at only where vectors are given.
 
     Args:
         group: tokens of a group at most (G), the draft token among them; one side of an even one is
             the lower.
         delta: probability by which the others differ from the draft token's at most.
+        vectors: of all tokens, as a codebook has them; not a number for tokens without one.
+        distance: squared distance (d) of the others' vectors from the draft token's at most.
 
     Raises:
         ValueError: for a value outside its range.
@@ -40,11 +42,15 @@ class Grouped:
     exact_for: ClassVar[frozenset[Draw]] = frozenset()
     group: int = 10
     delta: float = 0.15
+    vectors: Float[np.ndarray, "vocab size"] | None = field(default=None, compare=False, repr=False)
+    distance: float = 0.5
 
     def __post_init__(self) -> None:
         positive("group", [self.group])
         if not 0.0 <= self.delta <= 1.0:
             raise ValueError(f"delta must be a probability from 0 to 1, got {self.delta}")
+        if not self.distance >= 0.0:
+            raise ValueError(f"distance must be a number of at least 0, got {self.distance}")
 
     def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
         return reject_in_turn(tree, target_probs, rng, self._chance)
@@ -62,6 +68,10 @@ class Grouped:
         apart = p - p[token]
         near = np.abs(apart) <= self.delta
         near[token] = False
+        if self.vectors is not None:
+            others = np.flatnonzero(near)
+            away = ((self.vectors[others] - self.vectors[token]) ** 2).sum(-1)
+            near[others] = away <= self.distance
         above, below = np.flatnonzero(near & (apart > 0)), np.flatnonzero(near & (apart <= 0))
         return np.concatenate(
             [
