@@ -1,5 +1,8 @@
 """Random models of pictures that are small enough to prove things on."""
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +13,8 @@ from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
 from draftwood.models.shapes import tensor_shapes
-from draftwood_images.codec import GreyCodec
+from draftwood.storage.safetensors import write_arrays
+from draftwood_images.codec import GreyCodec, write_codec
 from draftwood_images.picture_model import PictureModel, PictureSettings
 
 WORDS = ("red", "green", "apple", "pear", "round")
@@ -29,28 +33,44 @@ SETTINGS = PictureSettings(
 )
 
 
-def random_llama(vocab: int, seed: int = 0, dim: int = 32) -> DescribedModel:
-    """A Llama of two layers with random weights."""
-    told: dict[str, Any] = {
-        **{"model_type": "llama", "vocab_size": vocab, "hidden_size": dim},
-        **{"intermediate_size": 2 * dim, "num_hidden_layers": 2},
-        **{"num_attention_heads": 4, "num_key_value_heads": 2},
+def configuration(vocab: int = SETTINGS.vocabulary, dim: int = 32) -> dict[str, Any]:
+    """Settings of a Llama of two layers, as its config.json has them."""
+    return {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab},
+        **{"hidden_size": dim, "intermediate_size": 2 * dim, "num_hidden_layers": 2},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "dtype": "float32"},
         **{"max_position_embeddings": 128, "tie_word_embeddings": False},
     }
-    config, chance = ModelConfiguration(told), np.random.default_rng(seed)
-    weights = {
+
+
+def random_weights(told: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
+    """Weights of such a Llama."""
+    chance = np.random.default_rng(seed)
+    return {
         name: chance.normal(0, 0.3, shape).astype(np.float32)
         if len(shape) > 1
         else np.ones(shape, np.float32)
-        for name, shape in tensor_shapes(config).items()
+        for name, shape in tensor_shapes(ModelConfiguration(dict(told))).items()
     }
-    return DescribedModel(describe(told, weights.get), config, frozenset(), "float32", Cpu())
 
 
 def small_picture_model(
     products: Literal["float32", "int8"] = "float32", seed: int = 0
 ) -> PictureModel:
     """A model that paints 6 x 7 grey levels for five words."""
-    model = NativeModel(random_llama(SETTINGS.vocabulary, seed), products)
-    return PictureModel(model, SETTINGS, GreyCodec(CODES))
+    told = configuration()
+    decoder = describe(told, random_weights(told, seed).get)
+    config = ModelConfiguration(told)
+    described = DescribedModel(decoder, config, frozenset(), "float32", Cpu())
+    return PictureModel(NativeModel(described, products), SETTINGS, GreyCodec(CODES))
 
+
+def write_small_model(folder: Path) -> Path:
+    """Write the same model into a folder, as ``load_picture_model`` reads one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    told = configuration()
+    (folder / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    write_arrays(folder / "model.safetensors", random_weights(told))
+    write_codec(GreyCodec(CODES), folder)
+    SETTINGS.save(folder)
+    return folder

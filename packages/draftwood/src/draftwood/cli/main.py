@@ -49,6 +49,7 @@ COMMANDS_OF_PACKAGES = "draftwood.commands"
 """Entry points that name commands: click's, one each."""
 HOMES = {
     "collaborate": ("draftwood-choices", "Let two models write one text."),
+    "draw": ("draftwood-images", "Draw pictures of a name."),
     "inspect": ("draftwood-train", "Tell how much hidden states know of the tokens to come."),
     "serve": ("draftwood-serve", "Serve a model by OpenAI's API."),
     "bench": (
