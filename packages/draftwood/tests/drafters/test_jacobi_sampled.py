@@ -3,7 +3,7 @@ store or keep guesses do not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,15 +18,14 @@ from draftwood.drafters import (
     RacedJacobi,
     StartFromLeft,
     StartUniform,
-    VerifiedTree,
 )
 from draftwood.drafters.drafter import DraftSession
-from draftwood.drafters.jacobi_sampled import LONGEST, JacobiSession, PayingWindow, Row, StartRow
+from draftwood.drafters.jacobi_sampled import LONGEST, PayingWindow, Row, StartRow
 from draftwood.engine import Options, generate
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel
-from draftwood.testing.windows import WindowCase
+from draftwood.testing.windows import WRONG_WINDOWS, WindowCase
 from draftwood.tree import Draw
 from draftwood.verifiers import Match, Rejection, Verifier
 
@@ -65,74 +64,11 @@ def test_law_of_three_tokens(start: StartRow, window: int, sampling: Sampling) -
     assert off(JacobiSampled(window, start), sampling) < TOLERANCE
 
 
-class Planted(JacobiSampled):
-    """A drafter with a session that is wrong."""
-
-    kind: ClassVar[type[JacobiSession]]
-
-    def start(self, request: DraftRequest) -> DraftSession:
-        return self.kind(self, request)
-
-
-class Uncut(JacobiSession):
-    """States rows as they were before top-k, and draws from those after."""
-
-    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
-        tokens, rows = super()._drafted(root, count)
-        known = len(self.rows)
-        return tokens, [*self.uncut[:count], *rows[known:]]
-
-    uncut: Sequence[Row] = ()
-
-    def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
-        whole = replace(self.sampler, top_k=0)  # type: ignore[type-var]
-        self.uncut = list(whole.probs(verified.logits[nodes.start : nodes.stop]))
-        return super()._rows(verified, nodes)
-
-
-class Outliving(JacobiSession):
-    """Keeps guesses behind a rejection, under their new rows."""
-
-    kept: Sequence[int] = ()
-
-    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
-        tokens, rows = super()._drafted(root, count)
-        kept = list(self.kept)[:count]
-        return [root, *kept, *tokens[1 + len(kept) :]], rows
-
-    def update(self, verified: VerifiedTree) -> None:
-        super().update(verified)
-        # the first guess below was rejected; those behind it stay at their places
-        self.kept = verified.tree.token_list[verified.path[-1] + 2 :]
-
-
-class Passing(Outliving):
-    """Keeps guesses behind a rejection that would pass the test against their new rows."""
-
-    def update(self, verified: VerifiedTree) -> None:
-        super().update(verified)
-        tree, first = verified.tree, verified.path[-1] + 2
-        places = zip(range(first, len(tree)), self.rows, strict=False)
-        passing = [
-            self.rng.accept(
-                float(row[tree.token_list[node]] / tree.row_of(node)[tree.tokens[node]])
-            )
-            for node, row in places
-        ]
-        self.kept = [token for token, passed in zip(self.kept, passing, strict=True) if passed][
-            : (passing + [False]).index(False)
-        ]
-
-
-@pytest.mark.parametrize("kind", [Uncut, Outliving, Passing], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("wrong", WRONG_WINDOWS)
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
-def test_planted_rules_are_caught(kind: type[JacobiSession], start: StartRow) -> None:
-    class Wrong(Planted):
-        name = "wrong"
-
-    Wrong.kind = kind
-    sampling = Sampling(1.0, top_k=2) if kind is Uncut else Sampling(1.0)
-    assert off(Wrong(2, start), sampling) > 0.004
+def test_planted_rules_are_caught(wrong: str, start: StartRow) -> None:
+    sampling = Sampling(1.0, top_k=2) if "top-k" in wrong else Sampling(1.0)
+    assert off(WRONG_WINDOWS[wrong](2, start), sampling) > 0.004
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Exact distribution of texts that a window of Jacobi's drafts writes, by all random choices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
-from draftwood.drafters.jacobi_sampled import JacobiSession
+from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
+from draftwood.drafters.jacobi_sampled import JacobiSampled, JacobiSession, Row
 from draftwood.models.model import Model, ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
@@ -104,3 +105,82 @@ class _State:
         """All that its future depends on."""
         held = [getattr(self.session, "kept", []), self.session.drafts]
         return self.tokens, b"".join(row.tobytes() for row in self.session.rows), str(held)
+
+
+class _Uncut(JacobiSession):
+    """States rows as they were before top-k, and draws from those after."""
+
+    uncut: Sequence[Row] = ()
+
+    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        tokens, rows = super()._drafted(root, count)
+        known = len(self.rows)
+        return tokens, [*self.uncut[:count], *rows[known:]]
+
+    def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
+        whole = replace(self.sampler, top_k=0)  # type: ignore[type-var]
+        self.uncut = list(whole.probs(verified.logits[nodes.start : nodes.stop]))
+        return super()._rows(verified, nodes)
+
+
+class _Outliving(JacobiSession):
+    """Keeps guesses behind a rejection, under their new rows."""
+
+    kept: Sequence[int] = ()
+
+    def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
+        tokens, rows = super()._drafted(root, count)
+        kept = list(self.kept)[:count]
+        return [root, *kept, *tokens[1 + len(kept) :]], rows
+
+    def update(self, verified: VerifiedTree) -> None:
+        super().update(verified)
+        # the first guess below was rejected; those behind it stay at their places
+        self.kept = verified.tree.token_list[verified.path[-1] + 2 :]
+
+
+class _Passing(_Outliving):
+    """Keeps guesses behind a rejection that would pass the test against their new rows."""
+
+    def update(self, verified: VerifiedTree) -> None:
+        super().update(verified)
+        tree, first = verified.tree, verified.path[-1] + 2
+        places = zip(range(first, len(tree)), self.rows, strict=False)
+        passing = [
+            self.rng.accept(
+                float(row[tree.token_list[node]] / tree.row_of(node)[tree.tokens[node]])
+            )
+            for node, row in places
+        ]
+        self.kept = [token for token, passed in zip(self.kept, passing, strict=True) if passed][
+            : (passing + [False]).index(False)
+        ]
+
+
+class _Wrong(JacobiSampled):
+    """A drafter with a session that is wrong."""
+
+    kind: ClassVar[type[JacobiSession]]
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        return self.kind(self, request)
+
+
+class _Uncutting(_Wrong):
+    kind = _Uncut
+
+
+class _Keeping(_Wrong):
+    kind = _Outliving
+
+
+class _KeepingWhatPasses(_Wrong):
+    kind = _Passing
+
+
+WRONG_WINDOWS: Mapping[str, type[JacobiSampled]] = {
+    "rows stored before top-k": _Uncutting,
+    "guesses behind a rejection kept under their new rows": _Keeping,
+    "guesses behind a rejection kept where they would pass": _KeepingWhatPasses,
+}
+"""Drafters that must be caught: the first where there is a top-k."""
