@@ -33,6 +33,9 @@ TOKENIZERS = (
     "vocab.txt",
 )
 
+PICTURES = "picture.json"
+"""File that says of a model that it draws pictures."""
+
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model")
 PACKED = 4
@@ -70,6 +73,8 @@ def check_folder(folder: Path) -> None:
             f"{folder} has no weights: a model folder needs one of {', '.join(WEIGHTS)}"
         )
     _check_shards(folder)
+    if (folder / PICTURES).is_file():
+        raise ValueError(f"{folder} is a model of pictures; 'draftwood draw' draws with it")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise FileNotFoundError(
             f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}"

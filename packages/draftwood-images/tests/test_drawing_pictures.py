@@ -1,0 +1,186 @@
+"""Pictures drawn by every method, and how they are laid out and told of."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from draftwood.drafters import JacobiSampled
+from draftwood.methods import listings
+from draftwood.verifiers import Grouped
+from draftwood_images.drawing import DrawingRule, Easel
+from draftwood_images.drawing_model import DrawingModel
+from draftwood_images.layout import PictureLayout
+from draftwood_images.methods import WindowKnobs, costs_of, picture_method, require_method
+from draftwood_images.report import failing_by_place, given_by_place, page
+from draftwood_images.sheet import GAP, in_half_blocks, on_white, sheet, write_png
+from draftwood_images.sitting import Sitting
+from draftwood_images.small import CODES, COLUMNS, ROWS, small_picture_model
+from draftwood_images.starts import PictureStart
+
+LENGTH = ROWS * COLUMNS
+WHOLE = WindowKnobs(window=6, whole=True)
+
+
+@pytest.fixture(scope="module")
+def drawing() -> DrawingModel:
+    return DrawingModel.of("random", small_picture_model())
+
+
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+def test_every_matching_method_draws_the_same_pictures(
+    drawing: DrawingModel, guidance: float
+) -> None:
+    easel = Easel(drawing, "red apple", DrawingRule(1.0, 5, guidance))
+    plain = list(easel.draw(picture_method("plain", easel), range(3)))
+    assert len({each.codes.tobytes() for each in plain}) == 3
+    for name in ("raced-jacobi", "auto", "suffix", "lookup"):
+        found = list(easel.draw(picture_method(name, easel, WHOLE), range(3)))
+        for one, other in zip(found, plain, strict=True):
+            np.testing.assert_array_equal(one.codes, other.codes)
+            assert sum(one.given) == LENGTH
+    found = list(easel.draw(picture_method("raced-jacobi", easel, WHOLE), range(3)))
+    assert np.mean([each.stats.block_efficiency for each in found]) > 1.2
+
+
+def test_pictures_that_share_passes_are_the_same(drawing: DrawingModel) -> None:
+    easel = Easel(drawing, "", DrawingRule(1.0, 0, 1.5))
+    method = picture_method("sjd", easel, WHOLE)
+    alone = {each.seed: each.codes for each in easel.draw(method, range(4))}
+    together = {each.seed: each.codes for each in easel.draw(method, range(4), together=3)}
+    assert alone.keys() == together.keys()
+    assert all((alone[seed] == together[seed]).all() for seed in alone)
+
+
+def test_only_codes_are_drawn_and_top_k_is_kept(drawing: DrawingModel) -> None:
+    easel = Easel(drawing, "pear", DrawingRule(1.0, 1, 1.0))
+    greedy = Easel(drawing, "pear", DrawingRule(0.0, 0, 1.0))
+    for name in ("plain", "sjd"):
+        (one,) = easel.draw(picture_method(name, easel, WHOLE), [3])
+        (other,) = greedy.draw(picture_method(name, greedy, WHOLE), [4])
+        np.testing.assert_array_equal(one.codes, other.codes)
+        assert one.codes.shape == (ROWS, COLUMNS)
+        assert 0 <= one.codes.min() <= one.codes.max() < CODES
+
+
+def test_lines_with_ends_are_drawn_between_them(drawing: DrawingModel) -> None:
+    """A layout as Emu3's, whose lines end with a token that is never drawn by chance."""
+    layout = PictureLayout(3, 4, drawing.layout.vocabulary, 5, drawing.layout.tokens, line_end=6)
+    lined = replace(drawing, layout=layout)
+    for temperature in (0.0, 1.0):
+        easel = Easel(lined, "green", DrawingRule(temperature, 5, 2.0))
+        plain, raced = (
+            next(iter(easel.draw(picture_method(name, easel, WHOLE), [1])))
+            for name in ("plain", "raced-jacobi")
+        )
+        np.testing.assert_array_equal(plain.codes, raced.codes)
+        assert sum(plain.given) == layout.length == 15
+        assert plain.stats.target_runs > raced.stats.target_runs
+        (drawn,) = easel.draw(picture_method("sjd", easel, WHOLE), [1])
+        assert drawn.codes.shape == (3, 4)
+
+
+def test_failures_and_passes_by_place(drawing: DrawingModel) -> None:
+    easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
+    (one,) = easel.draw(picture_method("raced-jacobi", easel, WHOLE), [0])
+    given = given_by_place(one, drawing.layout)
+    assert given.shape == (ROWS, COLUMNS)
+    assert (1 / given).sum() == pytest.approx(len(one.steps))
+    shares = failing_by_place([one], drawing.layout)
+    assert shares.sum() == len(one.failures) > 0
+    rejected = sum(step.drafted > step.accepted for step in one.steps)
+    assert len(one.failures) == rejected
+    assert one.as_json()["passes"] == one.stats.target_runs
+
+
+def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> None:
+    easel = Easel(drawing, "red", DrawingRule(1.0, 5, 2.0))
+    knobs = WindowKnobs(7, "upper", 4, 0.2, 0.5)
+    costs = lambda nodes: 1.0 + 0.1 * nodes  # noqa: E731
+    built = picture_method("gsd", easel, knobs, costs)
+    drafter, rule = built.drafter, built.verifier
+    assert isinstance(drafter, JacobiSampled)
+    assert isinstance(rule, Grouped)
+    assert drafter.window == 7
+    assert drafter.start_row == PictureStart(drawing.layout, "upper")
+    assert drafter.budget is not None
+    assert drafter.budget.costs[0] == pytest.approx(1.1)
+    assert (rule.group, rule.delta, rule.distance) == (4, 0.2, 0.5)
+    assert rule.vectors is not None
+    assert np.isnan(rule.vectors[: drawing.layout.tokens[0]]).all()
+    assert np.isfinite(rule.vectors[list(drawing.layout.tokens)]).all()
+    other = Easel(replace(drawing, vectors=None), "red", easel.rule)
+    with pytest.raises(ValueError, match="no vectors"):
+        picture_method("gsd", other, knobs)
+
+
+def test_a_guided_pass_costs_two_rows_a_node(drawing: DrawingModel) -> None:
+    guided, plain = (Easel(drawing, "red", DrawingRule(1.0, 5, each)) for each in (2.0, 1.0))
+    assert costs_of(guided)(16) > 0.0
+    assert costs_of(plain)(1) <= costs_of(plain)(16)
+
+
+def test_methods_that_pictures_lack_are_refused() -> None:
+    for name, told in [
+        ("speculative", "draft-model"),
+        ("gsd", "--inexact"),
+        ("sdj", "did you mean"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            require_method(name, inexact=False)
+    require_method("gsd", inexact=True)
+    assert "raced-jacobi" in listings()
+
+
+def test_sheets() -> None:
+    red, blue = (np.full((4, 6, 3), colour, np.uint8) for colour in ((255, 0, 0), (0, 0, 255)))
+    page_ = sheet([red, blue, red])
+    factor = 24
+    assert page_.shape == ((8 + GAP) * factor, (12 + GAP) * factor, 3)
+    assert page_[0, 0].tolist() == [255, 0, 0]
+    assert page_[0, -1].tolist() == [0, 0, 255]
+    assert page_[-1, -1].tolist() == [255, 255, 255]
+    assert sheet([red, blue], 1).shape == ((8 + GAP) * factor, 6 * factor, 3)
+    with pytest.raises(ValueError, match="one size"):
+        sheet([red, blue[1:]])
+    with pytest.raises(ValueError, match="got none"):
+        sheet([])
+
+
+def test_what_a_picture_lets_through_is_white() -> None:
+    pixels = np.array([[[0, 0, 0, 0], [10, 20, 30, 255]]], np.uint8)
+    assert on_white(pixels).tolist() == [[[255, 255, 255], [10, 20, 30]]]
+
+
+def test_half_blocks_have_both_pixels() -> None:
+    text = in_half_blocks(np.array([[[1, 2, 3]], [[255, 0, 16]], [[7, 8, 9]]], np.uint8))
+    assert text.plain == "▀\n▀\n"
+    style = text.spans[0].style
+    assert "#010203" in str(style)
+    assert "#ff0010" in str(style)
+
+
+def test_png_files_are_whole(tmp_path: Path) -> None:
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.uint8)
+    write_png(tmp_path / "deep" / "a.png", pixels)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "deep" / "a.png")), pixels)
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["a.png"]
+
+
+def test_a_page_shows_all_methods(drawing: DrawingModel) -> None:
+    sitting = Sitting(drawing, "red apple", RULE, WHOLE)
+    sitting.run(["plain", "raced-jacobi", "gsd"], range(2))
+    html = page(sitting)
+    assert html.count("<img") == 6 + 2 * 6 + 2
+    assert "2 of 2" in html
+    assert "trades quality" in html
+    told = sitting.as_json()["methods"]
+    assert isinstance(told, list)
+    assert [each["same_as_plain"] for each in told][:2] == [2, 2]
+    assert sitting.drawn[1].told(sitting.plain).endswith("2 as drawn plainly")
+
+
+RULE = DrawingRule(1.0, 5, 2.0)
