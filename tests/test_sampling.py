@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -357,3 +358,20 @@ def test_a_draw_heeds_every_option(temperature: float, options: dict) -> None:
     ]
     cuts_only = temperature == 0.0 and options.keys() & {"top_k", "top_p", "min_p"}
     assert (drawn == plain) == (not options or bool(cuts_only))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("more", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}])
+def test_banning_most_tokens_gives_what_banning_them_one_by_one_does(
+    temperature: float, more: dict[str, Any]
+) -> None:
+    logits = np.random.default_rng(1).normal(size=(5, 40)).astype(np.float32)
+    banned = dict.fromkeys(range(7, 31), -np.inf)
+    found = Sampling(temperature, logit_bias=banned, **more).probs(logits)
+    masked = np.where(np.isin(np.arange(40), list(banned)), -np.inf, logits)
+    np.testing.assert_allclose(found, Sampling(temperature, **more).probs(masked), atol=1e-6)
+    assert (found[:, list(banned)] == 0).all()
+    logits[2, 3] = np.nan
+    assert np.isnan(Sampling(1.0, logit_bias=banned).probs(logits)).all(-1).tolist() == [
+        row == 2 for row in range(5)
+    ]

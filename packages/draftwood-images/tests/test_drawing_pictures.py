@@ -174,7 +174,7 @@ def test_a_page_shows_all_methods(drawing: DrawingModel) -> None:
     sitting = Sitting(drawing, "red apple", RULE, WHOLE)
     sitting.run(["plain", "raced-jacobi", "gsd"], range(2))
     html = page(sitting)
-    assert html.count("<img") == 6 + 2 * 6 + 2
+    assert html.count("<img") == 6 + 2 * 4 + 2
     assert "2 of 2" in html
     assert "trades quality" in html
     told = sitting.as_json()["methods"]

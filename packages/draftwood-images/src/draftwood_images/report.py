@@ -16,8 +16,8 @@ from draftwood_images.sitting import Drawn, Sitting
 
 SHOWN = 4
 """Pictures of each method of which passes are coloured."""
-MOST = 17
-"""Tokens of a pass that have the darkest colour."""
+MOST = 8
+"""Tokens of a pass from which on the colour is the darkest."""
 SIDE = 12
 """Pixels of a code's square in a map."""
 PALE, DARK = np.array([240, 244, 250]), np.array([11, 60, 130])
@@ -28,7 +28,7 @@ img{image-rendering:pixelated;border:1px solid #ccc}
 table{border-collapse:collapse}
 td,th{padding:.25rem .75rem;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}
-.row{display:flex;flex-wrap:wrap;gap:.75rem;align-items:end}
+.row,.pair{display:flex;flex-wrap:wrap;gap:1.25rem;align-items:start}.pair{gap:.4rem}
 figure{margin:.5rem 0}figcaption{font-size:.85rem;color:#555;max-width:10rem}
 .scale{display:inline-flex;align-items:center;gap:.25rem;font-size:.85rem}
 .scale i{display:inline-block;width:1.1rem;height:1.1rem;border:1px solid #ccc}
@@ -57,8 +57,8 @@ def page(sitting: Sitting) -> str:
         "".join(_sheet(each) for each in drawn),
         "<h2>Tokens that each pass gave</h2>",
         "<p>Each square is a code of the picture to its left, coloured by how many tokens the pass"
-        f" gave that wrote it. {_scale(1, MOST, 4)}</p>",
-        "".join(_passes(each, layout) for each in drawn),
+        f" gave that wrote it. {_scale()}</p>",
+        "".join(_passes(each, layout) for each in drawn if each.stats.drafted),
         _failing(drawn, layout),
     ]
     head = f'<meta charset="utf-8"><title>{name}, drawn</title><style>{STYLE}</style>'
@@ -107,9 +107,10 @@ def _passes(each: Drawn, layout: PictureLayout) -> str:
         given = given_by_place(one, layout)
         alike = _map((given - 1) / (MOST - 1))
         factor = max(1, len(alike) // one.pixels.shape[0])
-        shown.append(_figure(enlarged(on_white(one.pixels), factor), one.name, f"seed {one.seed}"))
+        picture = _figure(enlarged(on_white(one.pixels), factor), one.name, f"seed {one.seed}")
         told = f"{one.stats.target_runs} passes, at most {given.max()} tokens"
-        shown.append(_figure(alike, f"tokens of each pass, seed {one.seed}, {each.method}", told))
+        map_ = _figure(alike, f"tokens of each pass, seed {one.seed}, {each.method}", told)
+        shown.append(f'<div class="pair">{picture}{map_}</div>')
     return f'<h3>{escape(each.method)}</h3><div class="row">{"".join(shown)}</div>'
 
 
@@ -156,15 +157,15 @@ def _colours(shares: Float[np.ndarray, "rows columns"]) -> UInt8[np.ndarray, "ro
     return np.rint(PALE + part * (DARK - PALE)).astype(np.uint8)
 
 
-def _scale(first: int, last: int, step: int) -> str:
+def _scale() -> str:
     """Legend of the colours."""
-    values = np.arange(first, last + 1, step)
+    values = np.arange(1, MOST + 1)
     colours = _colours((values[None] - 1) / (MOST - 1))[0].tolist()
     marks = "".join(
         f'<i style="background:rgb({red},{green},{blue})"></i>{value}'
         for value, (red, green, blue) in zip(values, colours, strict=True)
     )
-    return f'<span class="scale">{marks}</span>'
+    return f'<span class="scale">{marks} and more</span>'
 
 
 def _figure(pixels: UInt8[np.ndarray, "height width 3"], alt: str, told: str) -> str:
