@@ -64,8 +64,14 @@ class Cell:
     @property
     def key(self) -> str:
         """All that pictures depend on, as records have it."""
-        told = {**asdict(self.rule), **asdict(self.knobs), "seeds": self.seeds}
-        return f"{self.method} " + " ".join(f"{name}={value}" for name, value in told.items())
+        rule, knobs = self.rule, self.knobs
+        told = f"{self.method}, T = {rule.temperature:g}, top-k {rule.top_k}"
+        told += f", guidance {rule.guidance:g}"
+        if self.method != "plain":
+            told += f", W = {knobs.window}, {knobs.start}"
+        if self.method == "gsd":
+            told += f", G = {knobs.group}, d = {knobs.distance}"
+        return f"{told}, seeds from {self.seeds}"
 
 
 def cells(guidance: float, apart: float) -> list[Cell]:
@@ -96,12 +102,13 @@ def cells(guidance: float, apart: float) -> list[Cell]:
 
 
 def names_for(settings: PictureSettings, count: int) -> list[str]:
-    """Names of characters all of whose words the model knows, evenly spread."""
+    """Names of characters all of whose words the model knows, or its words; evenly spread."""
     known, found = set(settings.words), list[str]()
     for code in CHARACTERS:
         words = unicodedata.name(chr(code), "").lower().replace("-", " ").split()
         if words and known.issuperset(words):
             found.append(" ".join(words))
+    found = found or list(settings.words)
     places = np.linspace(0, len(found) - 1, min(count, len(found))).astype(int)
     return [found[place] for place in places]
 
