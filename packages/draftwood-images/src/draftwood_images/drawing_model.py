@@ -13,6 +13,9 @@ from draftwood_images.layout import PictureLayout
 from draftwood_images.picture_model import PictureModel
 from draftwood_images.words import prompt_of
 
+Prompt = Callable[[str], list[int]]
+"""Tokens of a name, up to what opens the picture."""
+
 
 @dataclass(frozen=True, eq=False)
 class DrawingModel:
@@ -32,7 +35,7 @@ class DrawingModel:
     name: str
     model: Model
     layout: PictureLayout
-    prompt: Callable[[str], list[int]]
+    prompt: Prompt
     instead: Callable[[Sequence[int]], tuple[int, ...]]
     paint: Callable[[Codes], Pixels]
     vectors: Float[np.ndarray, "codes size"] | None

@@ -1,0 +1,1 @@
+"""Models of Transformers that draw: they need PyTorch, which each asks for when it is opened."""
