@@ -1,6 +1,8 @@
 """Tiny random Emu3, Janus and Chameleon draw what Transformers' own greedy search gives."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from draftwood_images.methods import WindowKnobs, picture_method  # noqa: E402
 from draftwood_images.others.chameleon import chameleon, false_colours, painted  # noqa: E402
 from draftwood_images.others.emu3 import emu3  # noqa: E402
 from draftwood_images.others.janus import janus  # noqa: E402
+from draftwood_images.sources import open_drawing  # noqa: E402
 
 CODES, SIDE, VOCABULARY = 16, 3, 64
 TEXT = {
@@ -164,3 +167,54 @@ def test_false_colours_tell_codes_apart() -> None:
     assert colours.max() == pytest.approx(255.0)
     assert painted(colours, np.zeros((2, 3), int)).shape == (16, 24, 3)
     assert (false_colours(vectors[:, :2])[:, 2] == 0).all()
+
+
+MARKS = {
+    "emu3": ("<|image start|>", "<|image token|>"),
+    "janus": ("<begin_of_image>",),
+    "chameleon": ("<racm3:break>",),
+}
+
+
+def written(folder: Path, model: Any, marks: Sequence[str]) -> str:
+    """A folder of a model with a tokenizer that knows a few words, and these marks last."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<pad>", "<s>", "</s>", "<unk>", "red", "apple", "3", "*", "90"]
+    known = {word: place for place, word in enumerate(words)}
+    known |= {mark: BEGIN - len(marks) + 1 + place for place, mark in enumerate(marks)}
+    plain = Tokenizer(models.WordLevel(known, "<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.add_special_tokens([*words[:4], *marks])
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain, bos_token="<s>", pad_token="<pad>", unk_token="<unk>"
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", MARKS)
+def test_folders_are_opened_by_name(kind: str, request: Any, tmp_path: Path) -> None:
+    model = request.getfixturevalue({"emu3": "emu", "janus": "jan", "chameleon": "cham"}[kind])
+    folder = written(tmp_path / kind, model, MARKS[kind])
+    with pytest.raises(ValueError, match="not in int8"):
+        open_drawing(folder, "int8")
+    drawing = open_drawing(folder)
+    prompt = drawing.prompt("red apple")
+    assert prompt[:2] == [4, 5]
+    assert prompt[-1] == drawing.layout.begin == BEGIN
+    assert BEGIN not in drawing.instead(prompt)
+    small = replace(drawing, layout=replace(drawing.layout, rows=SIDE, columns=SIDE))
+    easel = Easel(small, "red apple", DrawingRule(1.0, 0, drawing.guidance))
+    plain, raced = (
+        next(easel.draw(picture_method(each, easel, WindowKnobs(5, whole=True)), [2]))
+        for each in ("plain", "raced-jacobi")
+    )
+    np.testing.assert_array_equal(plain.codes, raced.codes)
+
+
+def test_a_tokenizer_without_the_opener_is_refused(cham: Any, tmp_path: Path) -> None:
+    folder = written(tmp_path / "none", cham, ("<other>",))
+    with pytest.raises(ValueError, match="racm3:break"):
+        open_drawing(folder)

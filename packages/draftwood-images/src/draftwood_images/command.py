@@ -82,8 +82,7 @@ USUAL, MODEL = "raced-jacobi", "emoji"
 @click.option(
     "--dtype",
     type=click.Choice(["int8", "bfloat16", "float32"]),
-    default="int8",
-    show_default=True,
+    help="[default: int8; of models of Transformers their own]",
 )
 @options.threads
 @options.as_json

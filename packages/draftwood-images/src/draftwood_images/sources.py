@@ -3,32 +3,44 @@
 from pathlib import Path
 from typing import Literal
 
+from draftwood.optional import torch_needed
 from draftwood.storage.weights import settings_or_none
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.folder import load_picture_model, picture_folder, shipped_models
 from draftwood_images.picture_model import SETTINGS
 
 Dtype = Literal["int8", "bfloat16", "float32"]
-CONFIG = "config.json"
+CONFIG, OTHERS = "config.json", ("emu3", "janus", "chameleon")
 
 
-def open_drawing(name: str, dtype: Dtype = "int8") -> DrawingModel:
+def open_drawing(name: str, dtype: Dtype | None = None) -> DrawingModel:
     """Load a model that draws.
 
     Args:
-        name: of a model that comes with the package, or a folder.
-        dtype: that its matrices are multiplied in.
+        name: of a model that comes with the package, or a folder: of this package, or of Emu3,
+            Janus or Chameleon of Transformers.
+        dtype: that its matrices are multiplied in; None takes int8, of Transformers' models their
+            own.
 
     Raises:
-        ValueError: for a model that draws no pictures.
+        ValueError: for a model that draws no pictures, and a type that it cannot have.
+        ModuleNotFoundError: where a model needs PyTorch, with the command that installs it.
     """
     folder = Path(name).expanduser()
     if name in shipped_models() or (folder / SETTINGS).is_file():
-        return DrawingModel.of(name, load_picture_model(name, dtype))
+        return DrawingModel.of(name, load_picture_model(name, dtype or "int8"))
     if not folder.is_dir():
         picture_folder(name)  # says what there is
     kind = (settings_or_none(folder / CONFIG) or {}).get("model_type")
+    if kind in OTHERS:
+        if dtype == "int8":
+            raise ValueError(f"{name} runs in PyTorch, in bfloat16 or float32, not in int8")
+        torch_needed(f"a model of kind {kind}")
+        from draftwood_images.others.reading import open_folder
+
+        return open_folder(folder, name, str(kind), dtype or "auto")
     raise ValueError(
-        f"{name} draws no pictures: it is a model of kind {kind!r}; 'draftwood generate' writes"
-        " with models of texts, and 'draftwood draw' takes a folder of 'draftwood train images'"
+        f"{name} draws no pictures: it is a model of kind {kind!r}; write with it by 'draftwood"
+        " generate', or name a folder of 'draftwood train images' or a model of Transformers of"
+        f" kind {', '.join(OTHERS)}"
     )
