@@ -38,7 +38,7 @@ class ReadFolder:
         found = next((known[each] for each in given if each in known), None)
         if found is None:
             raise ValueError(
-                f"the tokenizer of {self.name} has none of {', '.join(names)}, which open a picture;"
+                f"the tokenizer of {self.name} has none of {', '.join(names)}, for a picture;"
                 " fetch the model's own tokenizer"
             )
         return found
