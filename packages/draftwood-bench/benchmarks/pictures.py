@@ -27,7 +27,7 @@ from draftwood_bench.run.describe import commit
 from draftwood_images.drawing import DrawingRule, DrawnPicture, Easel
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.folder import load_picture_model
-from draftwood_images.methods import WindowKnobs, costs_of, picture_method
+from draftwood_images.methods import MachineCosts, WindowKnobs, picture_method
 from draftwood_images.picture_model import PictureSettings
 from draftwood_images.starts import STARTS
 
@@ -132,8 +132,8 @@ def measure(
     known = {(each["key"], each["name"], each["seed"]) for each in json_lines.read(path)}
     facts = {"model": drawing.name, "commit": commit(), "processor": processor()}
     for cell in {each.key: each for each in asked}.values():
-        for name in names:
-            wanted = [cell.seeds + seed for seed in range(seeds)]
+        for number, name in enumerate(names):  # equal seeds would make pictures of two names alike
+            wanted = [cell.seeds + seeds * number + seed for seed in range(seeds)]
             left = [seed for seed in wanted if (cell.key, name, seed) not in known]
             if not left:
                 continue
@@ -207,7 +207,7 @@ def seconds(
 ) -> Iterator[str]:
     """Time each method beside plain drawing, windows as large as pays."""
     path, ways = folder / TIMES, ("plain", "raced-jacobi", "sjd", "gsd")
-    costs = costs_of(Easel(drawing, names[0], rule))
+    costs = MachineCosts(Easel(drawing, names[0], rule))
     facts = {"commit": commit(), "processor": processor(), "threads": threads(), **asdict(rule)}
     for name in names:
         easel = Easel(drawing, name, rule)
@@ -222,8 +222,8 @@ def seconds(
     found = [each for each in json_lines.read(path) if each["guidance"] == rule.guidance]
     by_way = json_lines.grouped(found, "way")
     plain = np.array([each["seconds"] for each in by_way["plain"]])
-    yield f"guidance {rule.guidance:g}: a pass over 1, 5, 9, 17 nodes costs" + "".join(
-        f" {1000 * costs(nodes):.2f}" for nodes in (1, 5, 9, 17)
+    yield f"guidance {rule.guidance:g}: ms of a step with 0, 1, 2, 4, 8, 16 draft tokens" + "".join(
+        f" {1000 * costs.windows.seconds(1 + count):.2f}" for count in (0, 1, 2, 4, 8, 16)
     )
     for way, own in by_way.items():
         spent = np.array([each["seconds"] for each in own])

@@ -12,7 +12,13 @@ from draftwood.verifiers import Grouped
 from draftwood_images.drawing import DrawingRule, Easel
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.layout import PictureLayout
-from draftwood_images.methods import WindowKnobs, costs_of, picture_method, require_method
+from draftwood_images.methods import (
+    MachineCosts,
+    WindowCosts,
+    WindowKnobs,
+    picture_method,
+    require_method,
+)
 from draftwood_images.report import failing_by_place, given_by_place, page
 from draftwood_images.sheet import GAP, in_half_blocks, on_white, sheet, write_png
 from draftwood_images.sitting import Sitting
@@ -97,7 +103,7 @@ def test_failures_and_passes_by_place(drawing: DrawingModel) -> None:
 def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> None:
     easel = Easel(drawing, "red", DrawingRule(1.0, 5, 2.0))
     knobs = WindowKnobs(7, "upper", 4, 0.2, 0.5)
-    costs = lambda nodes: 1.0 + 0.1 * nodes  # noqa: E731
+    costs = MachineCosts(easel)
     built = picture_method("gsd", easel, knobs, costs)
     drafter, rule = built.drafter, built.verifier
     assert isinstance(drafter, JacobiSampled)
@@ -105,7 +111,9 @@ def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> Non
     assert drafter.window == 7
     assert drafter.start_row == PictureStart(drawing.layout, "upper")
     assert drafter.budget is not None
-    assert drafter.budget.costs[0] == pytest.approx(1.1)
+    assert drafter.budget.costs[0] == costs.windows.seconds(1) > 0.0
+    assert drafter.hope == costs.windows.kept
+    assert 0.0 < drafter.hope <= 1.0
     assert (rule.group, rule.delta, rule.distance) == (4, 0.2, 0.5)
     assert rule.vectors is not None
     assert np.isnan(rule.vectors[: drawing.layout.tokens[0]]).all()
@@ -116,9 +124,30 @@ def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> Non
 
 
 def test_a_guided_pass_costs_two_rows_a_node(drawing: DrawingModel) -> None:
-    guided, plain = (Easel(drawing, "red", DrawingRule(1.0, 5, each)) for each in (2.0, 1.0))
-    assert costs_of(guided)(16) > 0.0
-    assert costs_of(plain)(1) <= costs_of(plain)(16)
+    easels = (Easel(drawing, "red", DrawingRule(1.0, 5, each)) for each in (2.0, 1.0))
+    guided, plain = (MachineCosts(each).passes for each in easels)
+    assert 0.0 < guided(8) <= guided(16)
+    assert 0.0 < plain(1) <= plain(16)
+
+
+def test_where_nothing_pays_the_library_draws(drawing: DrawingModel) -> None:
+    """A window that costs too much is left out, and whole steps are plain drawing's."""
+    easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
+    costs = MachineCosts(easel)
+    vars(costs)["windows"] = WindowCosts(lambda nodes: float(nodes**2), 0.5)
+    plain = list(easel.draw(picture_method("plain", easel), range(2)))
+    for name in ("raced-jacobi", "sjd"):
+        found = list(easel.draw(picture_method(name, easel, WindowKnobs(), costs), range(2)))
+        assert sum(each.stats.drafted for each in found) == 0
+        if name == "raced-jacobi":
+            assert [each.codes.tolist() for each in found] == [
+                each.codes.tolist() for each in plain
+            ]
+    vars(costs)["windows"] = WindowCosts(lambda nodes: 1.0 + 0.3 * nodes, 0.3)
+    found = list(easel.draw(picture_method("raced-jacobi", easel, WindowKnobs(), costs), range(2)))
+    assert [each.codes.tolist() for each in found] == [each.codes.tolist() for each in plain]
+    steps = [step for each in found for step in each.steps if step.tree is not None]
+    assert {step.drafted > 0 for step in steps} == {False, True}
 
 
 def test_methods_that_pictures_lack_are_refused() -> None:

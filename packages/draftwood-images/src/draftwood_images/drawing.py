@@ -106,16 +106,24 @@ class Easel:
         bias = None if has_lines else drawing.layout.bias
         self.sampling = Sampling(rule.temperature, top_k=rule.top_k, logit_bias=bias)
 
-    def text(self, method: Method, seed: int) -> engine.Sequence:
-        """A picture that has not begun."""
+    def text(self, method: Method, seed: int, tokens: int | None = None) -> engine.Sequence:
+        """A picture that has not begun.
+
+        Args:
+            tokens: of its first part; None for all of it.
+        """
         options = Options(
             self.sampling,
-            self.drawing.layout.length,
+            tokens or self.drawing.layout.length,
             seed=seed,
             exact=method.lossless,
             constraint=self.constraint,
         )
         return engine.Sequence(self.model, method.drafter, method.verifier, self.prompt, options)
+
+    def piece(self, method: Method, tokens: int, seed: int = 0) -> Iterator[Step]:
+        """Draw the first tokens of a picture."""
+        return (step for _, step in run_all([self.text(method, seed, tokens)]))
 
     def draw(
         self, method: Method, seeds: Sequence[int], together: int = 1

@@ -1,14 +1,18 @@
 """Methods as pictures use them: windows, starts and groups, and what passes cost."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from draftwood import methods
 from draftwood.costs.budget import Budget
-from draftwood.costs.curve import measure
-from draftwood.drafters import JacobiSampled
+from draftwood.costs.curve import Curve, measure
+from draftwood.drafters import Drafter, JacobiSampled
+from draftwood.drafters.resources import Later
 from draftwood.engine import Method
 from draftwood.methods.listings import CommandMethod
+from draftwood.stats import Step
 from draftwood.verifiers import Grouped
 from draftwood_images.drawing import Easel
 from draftwood_images.drawing_model import DrawingModel
@@ -18,6 +22,8 @@ SIZES = (1, 2, 4, 8, 12, 17, 24, 34)
 """Nodes of the passes that are timed: guided ones of up to 16 draft tokens run 34 rows."""
 SECONDS = 1.0
 """Most time for timing them."""
+WINDOWS, PIECE = (1, 2, 4, 8, 16), 48
+"""Draft tokens of windows that are timed, and tokens of the pieces that are drawn for it."""
 LISTED = [
     CommandMethod(
         each.name,
@@ -54,11 +60,57 @@ class WindowKnobs:
     whole: bool = False
 
 
-def costs_of(easel: Easel) -> Costs:
-    """Measure the seconds of a pass by nodes; a guided one runs each node twice."""
-    drawing = easel.drawing
-    curve = measure(drawing.model, SIZES, drawing.layout.length // 2, SECONDS)
-    return curve if easel.rule.guidance == 1.0 else lambda nodes: curve(2 * nodes)
+class MachineCosts:
+    """What drawing costs on this machine, measured where a method asks for it.
+
+    Args:
+        easel: pictures of it are timed.
+    """
+
+    def __init__(self, easel: Easel) -> None:
+        self.easel = easel
+
+    @cached_property
+    def passes(self) -> Costs:
+        """Seconds of a pass by nodes; a guided one runs each node twice."""
+        drawing = self.easel.drawing
+        curve = measure(drawing.model, SIZES, drawing.layout.length // 2, SECONDS)
+        return curve if self.easel.rule.guidance == 1.0 else lambda nodes: curve(2 * nodes)
+
+    @cached_property
+    def windows(self) -> "WindowCosts":
+        """What windows cost and keep: pieces of a picture are drawn with several sizes."""
+        seconds, shares = {1: self._timed(picture_method("plain", self.easel))[0]}, list[float]()
+        for size in WINDOWS:
+            knobs = WindowKnobs(window=size, whole=True)
+            seconds[1 + size], kept = self._timed(picture_method("raced-jacobi", self.easel, knobs))
+            shares.append(kept)
+        return WindowCosts(Curve.fit(seconds), sum(shares) / len(shares))
+
+    def _timed(self, method: Method) -> tuple[float, float]:
+        """Seconds of a step behind the first, and the share of first draft tokens that is kept."""
+        self.easel.piece(method, 2)  # warm
+        begun, ended, steps = 0.0, 0.0, list[Step]()
+        for step in self.easel.piece(method, min(PIECE, self.easel.drawing.layout.length)):
+            ended = time.perf_counter()
+            begun = begun or ended
+            steps.append(step)
+        drafted = [step for step in steps if step.drafted]
+        kept = sum(step.accepted > 0 for step in drafted) / max(1, len(drafted))
+        return (ended - begun) / max(1, len(steps) - 1), kept
+
+
+@dataclass(frozen=True, eq=False)
+class WindowCosts:
+    """What windows cost and keep.
+
+    Attributes:
+        seconds: of a step by nodes, drafting and verifying included; of one node without drafts.
+        kept: share of first draft tokens that were kept.
+    """
+
+    seconds: Costs
+    kept: float
 
 
 def require_method(name: str, inexact: bool) -> None:
@@ -85,7 +137,7 @@ def picture_method(
     name: str,
     easel: Easel,
     knobs: WindowKnobs | None = None,
-    costs: Costs | None = None,
+    costs: MachineCosts | None = None,
 ) -> Method:
     """Build a method for an easel's pictures.
 
@@ -93,22 +145,32 @@ def picture_method(
         name: of the method.
         easel: with the model.
         knobs: of windows; None takes the usual ones.
-        costs: seconds of a pass by nodes; None takes what is assumed of any machine.
+        costs: on this machine; None takes what is assumed of any.
 
     Raises:
         ValueError: for a method that this model cannot have.
     """
     knobs = knobs or WindowKnobs()
-    drawing = easel.drawing
-    built = methods.build(name, easel.model, curve=costs)
+    has_window = issubclass(methods.recipe(name).drafter, JacobiSampled)
+    curve = None if costs is None or has_window else Later(lambda: costs.passes)
+    built = methods.build(name, easel.model, curve=curve)
     drafter, verifier = built.drafter, built.verifier
     if isinstance(drafter, JacobiSampled):
-        budget = None if knobs.whole else Budget.of(costs)
-        start = PictureStart(drawing.layout, knobs.start)
-        drafter = replace(drafter, window=knobs.window, start_row=start, budget=budget)
+        start = PictureStart(easel.drawing.layout, knobs.start)
+        drafter = replace(drafter, window=knobs.window, start_row=start)
+        drafter = _paying(drafter, None if knobs.whole else costs, knobs)
     if isinstance(verifier, Grouped):
-        verifier = _grouped(verifier, knobs, drawing)
+        verifier = _grouped(verifier, knobs, easel.drawing)
     return Method(drafter, verifier, built.name, built.otherwise)
+
+
+def _paying(drafter: JacobiSampled, costs: MachineCosts | None, knobs: WindowKnobs) -> Drafter:
+    """Draft as much as pays; without costs as is assumed to."""
+    if costs is None:
+        return replace(drafter, budget=None if knobs.whole else Budget())
+    known = costs.windows
+    budget = Budget(known.seconds, per_draft_token=0.0)
+    return replace(drafter, budget=budget, hope=known.kept)
 
 
 def _grouped(rule: Grouped, knobs: WindowKnobs, drawing: DrawingModel) -> Grouped:

@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftwood import methods
 from draftwood.stats import Stats
 from draftwood_images.drawing import DrawingRule, DrawnPicture, Easel
 from draftwood_images.drawing_model import DrawingModel
-from draftwood_images.methods import WindowKnobs, costs_of, picture_method
+from draftwood_images.methods import MachineCosts, WindowKnobs, picture_method
 from draftwood_images.sheet import sheet, write_png
 
 
@@ -108,8 +107,7 @@ class Sitting:
         Raises:
             ValueError: for a method that the model cannot have.
         """
-        needs_costs = any("curve" in methods.listing(name).uses for name in names)
-        costs = costs_of(self.easel) if needs_costs else None
+        costs = MachineCosts(self.easel)
         built = [picture_method(name, self.easel, self.knobs, costs) for name in names]
         for method in built:
             own = Drawn(method.name, method.promise)

@@ -19,7 +19,8 @@ from draftwood.drafters.drafter import (
     VerifiedTree,
 )
 from draftwood.drafters.resources import Resources
-from draftwood.drafters.resting import Rest
+from draftwood.drafters.resting import SHORTEST, Rest
+from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
@@ -30,7 +31,9 @@ LONGEST = 16
 """Most draft tokens of a pass: more gained nothing in the paper."""
 
 HOPE, WEIGHT = 0.8, 2.0
-"""Chance of a draft token that nothing is known of, and the draft tokens that it counts for."""
+"""Chance of a draft token that nothing is known of, by itself, and the draft tokens that it counts
+for.
+"""
 
 FORGETTING = 0.95  # what a draft token leaves of what was seen of earlier ones at its depth
 
@@ -92,9 +95,10 @@ class JacobiSampled(Drafter):
         window: most draft tokens (W), 1 to 16.
         start_row: the row of a place that no pass has seen.
         budget: what passes cost; None takes the whole window each time.
+        hope: chance of a draft token of which nothing is known.
 
     Raises:
-        ValueError: for a window out of range.
+        ValueError: for a window or hope out of range.
 
     Example:
         The first chain below 5 is 5 5 5. The pass says 6 after each of them, so that all rows of
@@ -110,9 +114,12 @@ class JacobiSampled(Drafter):
     window: int = LONGEST
     start_row: StartRow = field(default_factory=StartUniform)
     budget: Budget | None = None
+    hope: float = HOPE
 
     def __post_init__(self) -> None:
         positive("window", [self.window])
+        if not 0.0 <= self.hope <= 1.0:
+            raise ValueError(f"hope must be a probability from 0 to 1, got {self.hope}")
         if self.window > LONGEST:
             raise ValueError(f"window must be at most {LONGEST}, got {self.window}")
 
@@ -171,7 +178,7 @@ class JacobiSession(DraftSession):
         self.start_row, self.rng = config.start_row, request.rng
         self.sampler = request.sampler.for_drafting()
         self.vocab = request.target.model.vocab_size
-        self.window = PayingWindow(config.window, config.budget)
+        self.window = PayingWindow(config.window, config.budget, config.hope)
         self.before = Context([], 0)  # the text before the newest tree
         self.rows: list[Row] = []  # of the places behind the next root
         self.drafts = False  # before that comes the prompt
@@ -183,6 +190,16 @@ class JacobiSession(DraftSession):
     @property
     def needs_prompt(self) -> bool:
         return False
+
+    def native(self, context: Context) -> NativeDraft | None:
+        """Where nothing is drafted the library makes several steps in a row."""
+        idle = self.window.idle
+        return NativeDraft(in_a_row=idle) if idle else None
+
+    def commit_native(self, step: NativeStep) -> DraftTree:
+        self.drafts, self.rows = True, []
+        self.window.learn(0, 0)
+        return DraftTree.of(step.tokens, step.parents)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context
@@ -249,16 +266,17 @@ class PayingWindow:
     Args:
         longest: most draft tokens.
         budget: of passes; None takes ``longest`` always.
+        hope: chance of a draft token of which nothing is known.
     """
 
-    def __init__(self, longest: int, budget: Budget | None) -> None:
-        self.longest, self.budget = longest, budget
+    def __init__(self, longest: int, budget: Budget | None, hope: float = HOPE) -> None:
+        self.longest, self.budget, self.hope = longest, budget, hope
         self._rest = Rest(1.0)
         self._size: int | None = None
         self._hope()
 
     def _hope(self) -> None:
-        self._kept = np.full(self.longest, HOPE * WEIGHT)
+        self._kept = np.full(self.longest, self.hope * WEIGHT)
         self._reached = np.full(self.longest, WEIGHT)
 
     def size(self) -> int:
@@ -269,6 +287,11 @@ class PayingWindow:
             rates = np.cumprod(self._kept / self._reached).tolist()
             self._size = 0 if self._rest.left else self.budget.best(rates)
         return self._size
+
+    @property
+    def idle(self) -> int:
+        """Passes to come that draft nothing, whatever becomes of them; 0 where the next drafts."""
+        return 0 if self.size() else self._rest.left or SHORTEST
 
     def learn(self, drafted: int, kept: int) -> None:
         """Take in that the first ``kept`` of the draft tokens were kept."""
