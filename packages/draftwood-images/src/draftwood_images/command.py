@@ -56,6 +56,9 @@ USUAL, MODEL = "raced-jacobi", "emoji"
     help="Most draft tokens of a pass, for sjd, raced-jacobi and gsd.",
 )
 @click.option(
+    "--whole", is_flag=True, help="Draft whole windows, not only as much as pays on this machine."
+)
+@click.option(
     "--start",
     type=click.Choice(STARTS),
     default="left",
@@ -144,7 +147,7 @@ def _sitting(drawing: "DrawingModel", name: str, given: dict[str, Any]) -> "Sitt
         drawing.top_k if top_k is None else top_k,
         drawing.guidance if guidance is None else guidance,
     )
-    names = ("window", "start", "group", "distance")
+    names = ("window", "start", "group", "distance", "whole")
     return Sitting(drawing, name, rule, WindowKnobs(**{each: given[each] for each in names}))
 
 
