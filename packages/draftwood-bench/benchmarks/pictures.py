@@ -114,7 +114,7 @@ def names_for(settings: PictureSettings, count: int) -> list[str]:
 
 
 def told(picture: DrawnPicture) -> dict[str, Any]:
-    """What a record has of a picture."""
+    """Tell of a picture in plain types, for a record."""
     stats = picture.stats
     return {
         **{"name": picture.name, "seed": picture.seed, "tokens": stats.tokens},

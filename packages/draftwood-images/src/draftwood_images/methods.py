@@ -66,7 +66,7 @@ class WindowKnobs:
 
 
 class MachineCosts:
-    """What drawing costs on this machine, measured where a method asks for it.
+    """Costs of drawing on this machine, measured where a method asks for them.
 
     Args:
         easel: pictures of it are timed.
@@ -84,7 +84,7 @@ class MachineCosts:
 
     @cached_property
     def windows(self) -> "WindowCosts":
-        """What windows cost and keep: pieces of a picture are drawn with several sizes."""
+        """Costs of windows: pieces of a picture are drawn with several sizes."""
         ways = {1: picture_method("plain", self.easel)}
         for size in WINDOWS:
             knobs = WindowKnobs(window=size, whole=True)
@@ -113,7 +113,7 @@ class MachineCosts:
 
 @dataclass(frozen=True, eq=False)
 class WindowCosts:
-    """What windows cost and keep.
+    """Costs of windows, and the share that they keep.
 
     Attributes:
         seconds: of a step by nodes, drafting and verifying included; of one node without drafts.

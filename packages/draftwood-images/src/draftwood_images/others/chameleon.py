@@ -11,7 +11,7 @@ from draftwood_images.layout import PictureLayout
 from draftwood_images.others.text_side import writing_model
 
 GUIDANCE, TOP_K = 3.0, 2000
-"""Those of Lumina-mGPT."""
+"""Values of Lumina-mGPT."""
 SIDE = 32
 
 

@@ -11,7 +11,7 @@ from draftwood_images.layout import PictureLayout
 from draftwood_images.others.text_side import pixels_of, writing_model
 
 GUIDANCE, TOP_K = 3.0, 2048
-"""Those of its authors."""
+"""Values of its authors."""
 SIDE = 90
 """Codes across a picture of its authors."""
 

@@ -13,7 +13,7 @@ from draftwood_images.layout import PictureLayout
 from draftwood_images.others.text_side import pixels_of, writing_model
 
 GUIDANCE = 5.0
-"""That of its authors, who cut nothing off."""
+"""Scale of its authors, who cut nothing off."""
 
 
 class BothVocabularies(nn.Module):

@@ -192,7 +192,7 @@ class JacobiSession(DraftSession):
         return False
 
     def native(self, context: Context) -> NativeDraft | None:
-        """Where nothing is drafted the library makes several steps in a row."""
+        """Leave steps that draft nothing to the library, several in a row."""
         idle = self.window.idle
         return NativeDraft(in_a_row=idle) if idle else None
 

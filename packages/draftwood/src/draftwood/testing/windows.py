@@ -124,7 +124,7 @@ class _Uncut(JacobiSession):
 
 
 class _Outliving(JacobiSession):
-    """Keeps guesses behind a rejection, under their new rows."""
+    """Keeps drafts behind a rejection, under their new rows."""
 
     kept: Sequence[int] = ()
 
@@ -135,12 +135,12 @@ class _Outliving(JacobiSession):
 
     def update(self, verified: VerifiedTree) -> None:
         super().update(verified)
-        # the first guess below was rejected; those behind it stay at their places
+        # the first draft token below was rejected; those behind it stay at their places
         self.kept = verified.tree.token_list[verified.path[-1] + 2 :]
 
 
 class _Passing(_Outliving):
-    """Keeps guesses behind a rejection that would pass the test against their new rows."""
+    """Keeps drafts behind a rejection that would pass the test against their new rows."""
 
     def update(self, verified: VerifiedTree) -> None:
         super().update(verified)
@@ -180,7 +180,7 @@ class _KeepingWhatPasses(_Wrong):
 
 WRONG_WINDOWS: Mapping[str, type[JacobiSampled]] = {
     "rows stored before top-k": _Uncutting,
-    "guesses behind a rejection kept under their new rows": _Keeping,
-    "guesses behind a rejection kept where they would pass": _KeepingWhatPasses,
+    "drafts behind a rejection, kept under their new rows": _Keeping,
+    "drafts behind a rejection, kept where they would pass": _KeepingWhatPasses,
 }
 """Drafters that must be caught: the first where there is a top-k."""
