@@ -1,5 +1,6 @@
 """Checks that drafts leave pictures alone, and that they would notice if drafts did not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -31,6 +32,8 @@ LAW, RACED, GROUPED = "sjd on pictures", "raced-jacobi on pictures", "gsd with g
 TOLERANCE, LEAST = 1e-5, 0.004
 """Total variation that rounding makes at most, and that each wrong variant makes at least."""
 DRAWN = 2
+KINDS = ((0.0, False), (0.0, True), (1.0, False), (1.0, True))
+"""Temperatures at which pictures are compared, each without guidance and with it."""
 WHOLE = WindowKnobs(window=5, whole=True)
 
 
@@ -85,26 +88,29 @@ def models(dtype: Literal["float32", "int8"]) -> list[tuple[DrawingModel, str]]:
 
 
 def same_pictures(
-    drawing: DrawingModel, name: str, wrong: bool = False, pictures: int = DRAWN
+    drawing: DrawingModel,
+    name: str,
+    wrong: bool = False,
+    pictures: int = DRAWN,
+    kinds: Sequence[tuple[float, bool]] = KINDS,
 ) -> tuple[int, int]:
     """Count pictures, and those of raced-jacobi that are plain drawing's code by code.
-
-    At temperatures 0 and 1, with and without guidance.
 
     Args:
         wrong: draws by the rule that uses numbers up.
         pictures: of each kind.
+        kinds: temperatures, each with guidance or without.
     """
     made = same = 0
-    for temperature in (0.0, 1.0):
-        for guidance in (1.0, max(2.0, drawing.guidance)):
-            easel = Easel(drawing, name, DrawingRule(temperature, drawing.top_k, guidance))
-            raced = picture_method("raced-jacobi", easel, WHOLE)
-            if wrong:
-                raced = Method(SpendingRaces(5, PictureStart(drawing.layout)), Match())
-            pair = [easel.draw(each, range(pictures)) for each in (_plain(easel), raced)]
-            for one, other in zip(*pair, strict=True):
-                made, same = made + 1, same + bool((one.codes == other.codes).all())
+    for temperature, is_guided in kinds:
+        scale = max(2.0, drawing.guidance) if is_guided else 1.0
+        easel = Easel(drawing, name, DrawingRule(temperature, drawing.top_k, scale))
+        raced = picture_method("raced-jacobi", easel, WHOLE)
+        if wrong:
+            raced = Method(SpendingRaces(5, PictureStart(drawing.layout)), Match())
+        pair = [easel.draw(each, range(pictures)) for each in (_plain(easel), raced)]
+        for one, other in zip(*pair, strict=True):
+            made, same = made + 1, same + bool((one.codes == other.codes).all())
     return made, same
 
 
