@@ -63,7 +63,11 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
     ),
     "memory": (
         Choice("Tokens per pass", ("category", "auto", "memory", "memory adds", "shuffled adds")),
-        Choice("A file", ("after an edit", "drafts", "tokens per pass", "speed over plain")),
+        Choice(
+            "A file",
+            ("after an edit", "drafts", "tokens per pass", "speed over plain"),
+            has("after an edit", "the same"),
+        ),
     ),
     "merged": (
         Choice(
