@@ -12,7 +12,7 @@ from draftwood.storage.atomic import write_file
 from draftwood_images.drawing import DrawnPicture
 from draftwood_images.layout import PictureLayout
 from draftwood_images.sheet import elsewhere, enlarged, on_white, png_of
-from draftwood_images.sitting import DrawnPictures, Sitting
+from draftwood_images.sitting import MethodPictures, Sitting
 
 SHOWN = 4
 """Pictures of each method of which passes are coloured."""
@@ -74,7 +74,7 @@ def _facts(sitting: Sitting) -> str:
     )
 
 
-def _table(sitting: Sitting, drawn: Sequence[DrawnPictures]) -> str:
+def _table(sitting: Sitting, drawn: Sequence[MethodPictures]) -> str:
     plain = sitting.plain
     head = ["method", "promise", "passes", "tokens per pass", "seconds"]
     head += [] if plain is None else ["as drawn plainly"]
@@ -90,7 +90,7 @@ def _table(sitting: Sitting, drawn: Sequence[DrawnPictures]) -> str:
     return f"<table><tr>{''.join(f'<th>{one}</th>' for one in head)}</tr>{cells}</table>"
 
 
-def _sheet(each: DrawnPictures) -> str:
+def _sheet(each: MethodPictures) -> str:
     shown = "".join(_picture(one, each.method) for one in each.pictures)
     return f'<h3>{escape(each.method)}</h3><div class="row">{shown}</div>'
 
@@ -101,7 +101,7 @@ def _picture(one: DrawnPicture, method: str) -> str:
     return _figure(pixels, f"{one.name} by {method}, seed {one.seed}", told)
 
 
-def _passes(each: DrawnPictures, layout: PictureLayout) -> str:
+def _passes(each: MethodPictures, layout: PictureLayout) -> str:
     shown = list[str]()
     for one in each.pictures[:SHOWN]:
         given = given_by_place(one, layout)
@@ -131,7 +131,7 @@ def failing_by_place(
     return shares[:, : layout.columns]
 
 
-def _failing(drawn: Sequence[DrawnPictures], layout: PictureLayout) -> str:
+def _failing(drawn: Sequence[MethodPictures], layout: PictureLayout) -> str:
     shown = list[str]()
     for each in drawn:
         if not any(one.stats.drafted for one in each.pictures):

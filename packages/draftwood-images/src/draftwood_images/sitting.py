@@ -13,7 +13,7 @@ from draftwood_images.sheet import sheet, write_png
 
 
 @dataclass
-class DrawnPictures:
+class MethodPictures:
     """Pictures of one method so far.
 
     Attributes:
@@ -33,7 +33,7 @@ class DrawnPictures:
         """Sums over all pictures."""
         return sum((each.stats for each in self.pictures), Stats())
 
-    def same_as(self, other: "DrawnPictures") -> int:
+    def same_as(self, other: "MethodPictures") -> int:
         """Pictures that are those of the same seeds by another method, code by code."""
         known = {each.seed: each.codes for each in other.pictures}
         return sum(
@@ -41,7 +41,7 @@ class DrawnPictures:
             for each in self.pictures
         )
 
-    def as_json(self, plain: "DrawnPictures | None") -> dict[str, object]:
+    def as_json(self, plain: "MethodPictures | None") -> dict[str, object]:
         """In plain types."""
         told: dict[str, object] = {
             "method": self.method,
@@ -55,7 +55,7 @@ class DrawnPictures:
             told["same_as_plain"] = self.same_as(plain)
         return {**told, "pictures": [each.as_json() for each in self.pictures]}
 
-    def told(self, plain: "DrawnPictures | None") -> str:
+    def told(self, plain: "MethodPictures | None") -> str:
         """One line about them."""
         stats, count = self.stats, len(self.pictures)
         line = (
@@ -87,7 +87,7 @@ class Sitting:
         self, drawing: DrawingModel, name: str, rule: DrawingRule, knobs: WindowKnobs
     ) -> None:
         self.easel = Easel(drawing, name, rule)
-        self.knobs, self.drawn = knobs, list[DrawnPictures]()
+        self.knobs, self.drawn = knobs, list[MethodPictures]()
 
     def run(
         self,
@@ -110,7 +110,7 @@ class Sitting:
         costs = MachineCosts(self.easel)
         built = [picture_method(name, self.easel, self.knobs, costs) for name in names]
         for method in built:
-            own = DrawnPictures(method.name, method.promise)
+            own = MethodPictures(method.name, method.promise)
             self.drawn.append(own)
             since = time.perf_counter()
             for picture in self.easel.draw(method, seeds, together):
@@ -125,7 +125,7 @@ class Sitting:
         return [picture for each in self.drawn for picture in each.pictures]
 
     @property
-    def plain(self) -> DrawnPictures | None:
+    def plain(self) -> MethodPictures | None:
         """Pictures of plain drawing, where it was asked for."""
         return next((each for each in self.drawn if each.method == "plain"), None)
 
