@@ -282,13 +282,13 @@ def names_imported(folder: Path, package: str = "draftwood") -> set[str]:
 
 OTHERS = [folder for name, folder in SATELLITES.items() if name != BACKEND]
 MOST_NAMES = {
-    "of the core": (175, "draftwood", OTHERS),
+    "of the core": (178, "draftwood", OTHERS),
     "of the backend": (98, "draftwood", [SATELLITES[BACKEND]]),
     "of PyTorch's package": (11, BACKEND, OTHERS),
 }
 """Names that are imported at most, by kind: of which package, and by which folders. Those of the
 core are counted outside ``testing``, those of the backend are the core's that it imports. A new
-package may bring some, as the wings did (43 of them); else all may only shrink.
+package may bring some, as the wings did (46 of them); else all may only shrink.
 """
 
 

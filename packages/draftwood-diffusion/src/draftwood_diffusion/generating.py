@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.methods.answers import AnswersMethod
 from draftwood.sampling_params import SamplingParams
-from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.part import Part
 from draftwood_diffusion.unmasking import PARTS, Unmasking, alone, parse
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from draftwood.engine.method import Promise
+from draftwood.methods.knobs import made
 from draftwood_diffusion.blocks import BLOCKS, BlockEnds
 from draftwood_diffusion.blocks.fixed import FixedBlocks
-from draftwood_diffusion.knobs import Part, made
 from draftwood_diffusion.lookahead import LOOKAHEADS, StepsAhead
 from draftwood_diffusion.lookahead.none import OneState
+from draftwood_diffusion.part import Part
 from draftwood_diffusion.reuse import REUSES, Reuse
 from draftwood_diffusion.reuse.none import NoReuse
 from draftwood_diffusion.revision import REVISIONS, Revision

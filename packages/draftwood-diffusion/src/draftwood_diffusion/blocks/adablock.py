@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from draftwood.methods.knobs import knob
 from draftwood_diffusion.blocks.reach import BlockEnds, BlockPlace
-from draftwood_diffusion.knobs import knob
 from draftwood_diffusion.view import View
 
 

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.part import Part
 from draftwood_diffusion.view import View
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from draftwood_diffusion.block_state import Advance, BlockState, Seen
-from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.part import Part
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.methods.knobs import knob
 from draftwood_diffusion.block_state import Advance, BlockState, Seen
-from draftwood_diffusion.knobs import knob
 from draftwood_diffusion.lookahead.chain import StepsAhead
 
 

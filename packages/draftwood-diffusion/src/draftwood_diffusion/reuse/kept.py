@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.part import Part
 
 
 @dataclass(frozen=True)

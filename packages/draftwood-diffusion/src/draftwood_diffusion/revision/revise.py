@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.part import Part
 from draftwood_diffusion.view import View
 
 

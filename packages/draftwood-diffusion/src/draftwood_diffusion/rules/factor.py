@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from draftwood_diffusion.knobs import knob
+from draftwood.methods.knobs import knob
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.view import View
 

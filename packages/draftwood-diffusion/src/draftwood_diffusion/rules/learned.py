@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from draftwood.methods.knobs import knob
 from draftwood.storage.atomic import write_file
-from draftwood_diffusion.knobs import knob
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.view import View
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from draftwood_diffusion.knobs import Part
+from draftwood_diffusion.part import Part
 from draftwood_diffusion.view import View
 
 

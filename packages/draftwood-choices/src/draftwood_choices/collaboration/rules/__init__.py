@@ -1,5 +1,6 @@
 """Rules of collaboration, one file each."""
 
+from draftwood.methods.knobs import made
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.rules.entropy_switch import EntropySwitch
 from draftwood_choices.collaboration.rules.first_n import FirstTokens
@@ -25,16 +26,5 @@ def parse_rule(text: str) -> CollaborationRule:
     name, *given = [part.strip() for part in text.split(",")]
     if name not in RULES:
         raise ValueError(f"there is no rule {name!r}; there are: {', '.join(RULES)}")
-    known = {each.name: each for each in RULES[name].knobs()}
-    found = dict[str, float]()
-    for part in given:
-        knob, _, value = part.partition("=")
-        if knob not in known:
-            raise ValueError(f"rule {name!r} has no knob {knob!r}; it has: {', '.join(known)}")
-        kind = int if isinstance(known[knob].default, int) else float
-        try:
-            found[knob] = kind(value)
-        except ValueError:
-            wanted = "a whole number" if kind is int else "a number"
-            raise ValueError(f"{name}'s {knob} must be {wanted}, got {value!r}") from None
-    return RULES[name](**found)
+    pairs = (part.partition("=") for part in given)
+    return made(RULES[name], {knob: value for knob, _, value in pairs})

@@ -5,8 +5,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.methods.knobs import knob
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage, TurnRequest
-from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.methods.knobs import knob
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, TurnRequest
-from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course
 
 
 @dataclass(frozen=True)

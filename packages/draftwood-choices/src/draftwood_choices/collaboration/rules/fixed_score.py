@@ -4,7 +4,8 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
-from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
+from draftwood.methods.knobs import knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course
 from draftwood_choices.collaboration.rules.steps import StepsWritten
 
 

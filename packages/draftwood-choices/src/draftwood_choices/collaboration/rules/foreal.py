@@ -4,9 +4,10 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
+from draftwood.methods.knobs import knob
 from draftwood_choices.collaboration.ends import sentence_end, until
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage, TurnRequest
-from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course
 
 
 @dataclass(frozen=True)

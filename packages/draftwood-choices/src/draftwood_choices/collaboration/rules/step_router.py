@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from draftwood.methods.knobs import knob
 from draftwood_choices.collaboration.passages import LEADER
-from draftwood_choices.collaboration.rule import CollaborationRule, Course, knob
+from draftwood_choices.collaboration.rule import CollaborationRule, Course
 from draftwood_choices.collaboration.rules.steps import StepSeen, StepsWritten
 
 FEATURES = (

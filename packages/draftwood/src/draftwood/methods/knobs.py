@@ -1,4 +1,4 @@
-"""Parts of an unmasking method, and the knobs that users set."""
+"""Knobs: settings of a part that users type behind its name, as in ``foreal,n=25,p=0.5``."""
 
 from abc import ABC
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ def knob(default: Any, told: str, least: float = -ANY, most: float = ANY) -> Any
 
 
 @dataclass(frozen=True)
-class Part(ABC):
-    """One answer to one of the four questions; fields made by ``knob`` are what users set.
+class PartWithKnobs(ABC):
+    """Part of a package's method; fields made by ``knob`` are what users set.
 
     Attributes:
         name: as users type it.
@@ -53,14 +53,8 @@ class Part(ABC):
         """Fields that users set."""
         return [each for each in fields(cls) if "told" in each.metadata]
 
-    @classmethod
-    def option(cls) -> str:
-        """The part as users type it, with its knobs as they are by themselves."""
-        told = [f"{each.name}={each.default}" for each in cls.knobs() if each.default != ""]
-        return ",".join((cls.name, *told))
 
-
-Made = TypeVar("Made", bound=Part)
+Made = TypeVar("Made", bound=PartWithKnobs)
 
 
 def made(kind: type[Made], given: Mapping[str, str]) -> Made:
