@@ -42,7 +42,7 @@ def shipped_models() -> dict[str, Path]:
 
 def placed(name: str) -> str:
     """A name as it is, or the folder of the model that a package ships under it."""
-    is_free = name and not Path(name).expanduser().exists()
+    is_free = name and name not in BUILTIN_NAMES and not Path(name).expanduser().exists()
     return str(shipped_models().get(name, name)) if is_free else name
 
 
