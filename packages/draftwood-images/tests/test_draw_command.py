@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from command import refused, run
-from draftwood_images import sheet
+from draftwood_images import command, sheet
 from draftwood_images.drawing import DrawnPicture, Easel
 from draftwood_images.small import write_small_model
+from draftwood_images.starts import STARTS
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +129,7 @@ def test_a_full_disk_leaves_nothing_half_written(
     assert "the disk is full" in told
     assert "name another file" in told
     assert not list(tmp_path.iterdir())
+
+
+def test_starts_of_the_option_are_all_there_are() -> None:
+    assert command.START_NAMES == STARTS

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import completers, options, terminal
-from draftwood_images.starts import STARTS
 
 if TYPE_CHECKING:
     from draftwood_images.drawing_model import DrawingModel
     from draftwood_images.sitting import Sitting
 
 USUAL, MODEL = "raced-jacobi", "emoji"
+START_NAMES = ("random", "left", "upper", "row")
+"""Names of ``starts.STARTS``, which help can do without."""
 
 
 @click.command(short_help="Draw pictures of a name.")
@@ -60,7 +61,7 @@ USUAL, MODEL = "raced-jacobi", "emoji"
 )
 @click.option(
     "--start",
-    type=click.Choice(STARTS),
+    type=click.Choice(START_NAMES),
     default="left",
     show_default=True,
     help="What they draft where no pass has been.",

@@ -47,7 +47,7 @@ def completed(line: str, home: Path, shell: str = "bash") -> list[str]:
         ("draftwood chat --resume fo", ["plain,fox"]),
         ("draftwood fetch ", [f"plain,{name}" for name in BUILTIN_NAMES]),
         ("draftwood models remove gem", ["plain,gemma3-270m"]),
-        ("draftwood serve stor", ["plain,stories-15m"]),
+        ("draftwood serve stories-1", ["plain,stories-15m"]),
         ("draftwood config un", ["plain,unset"]),
         ("draftwood nosuch ", ["plain,"]),
     ],

