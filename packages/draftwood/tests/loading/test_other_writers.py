@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.loading import layouts
-from draftwood.loading.layouts import WRITERS, require_token_by_token
+from draftwood.loading import names
+from draftwood.loading.names import WRITERS, require_token_by_token
 
 
 def fills_masks(folder: Path) -> str | None:
@@ -15,7 +15,7 @@ def fills_masks(folder: Path) -> str | None:
 
 def test_a_package_says_how_a_folder_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [EntryPoint("some", f"{__name__}:fills_masks", WRITERS)]
-    monkeypatch.setattr(layouts, "entry_points", lambda group: found if group == WRITERS else [])
+    monkeypatch.setattr(names, "entry_points", lambda group: found if group == WRITERS else [])
     require_token_by_token("a", Path("plain"))
     require_token_by_token("a", None)
     with pytest.raises(ValueError, match="b does not write token by token: it fills masks; name"):

@@ -22,6 +22,10 @@ BUILTIN_NAMES = (
 DEFAULT_MODEL = BUILTIN_NAMES[0]
 MODELS = "draftwood.models"
 """Entry points that name packages with models, a folder each."""
+WRITERS = "draftwood.other_writers"
+"""Entry points of functions that read a model's folder: how it writes if not token by token, as the
+end of a sentence with the cure, or None.
+"""
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 DEVICES = (
     *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "ipu", "hip", "ve", "fpga", "maia"),
@@ -246,3 +250,21 @@ def network_errors() -> tuple[type[Exception], ...]:
         ConnectionError,
         TimeoutError,
     )
+
+
+def require_token_by_token(name: str, folder: Path | None) -> None:
+    """Raise ValueError for a model that a package knows to write in another way.
+
+    Args:
+        name: of the model.
+        folder: of the model; None for one that came from nowhere.
+    """
+    if folder is not None and (how := _other_way(folder)) is not None:
+        raise ValueError(f"{name} does not write token by token: {how}")
+
+
+@cache
+def _other_way(folder: Path) -> str | None:
+    """Ask packages about a folder; once, as many texts are written."""
+    told = (entry.load()(folder) for entry in entry_points(WRITERS))
+    return next((each for each in told if each is not None), None)

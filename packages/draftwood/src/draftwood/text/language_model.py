@@ -16,8 +16,7 @@ from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import ModelInMemory
-from draftwood.loading.layouts import require_token_by_token
-from draftwood.loading.names import DEFAULT_MODEL
+from draftwood.loading.names import DEFAULT_MODEL, require_token_by_token
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.model_names import ModelNames
