@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 import threading
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import Protocol
@@ -18,7 +19,9 @@ from draftwood_serve.thread import ModelThread
 from draftwood_serve.token_texts import TokenTexts
 
 POLL_SECONDS = 0.02
-"""Between looks at a model that is to leave, and still runs texts."""
+"""Between looks at a model that is to leave, and still runs texts or is still held."""
+MOST_COLLECTIONS = 50
+"""Of garbage, for one model that leaves."""
 
 
 class ModelHolder(Protocol):
@@ -119,10 +122,17 @@ class ServedModel:
             return
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.thread.close)
+        model = weakref.ref(self.target.plain.model)
         self.thread = None
         del self.target, self.token_texts
         self.metrics.set_loaded(False)
-        await loop.run_in_executor(None, gc.collect)  # a model and its caches refer to each other
+        for _ in range(MOST_COLLECTIONS):
+            # a model and its caches refer to each other; a collection does nothing where another
+            # thread's is under way, and a worker may hold its last request for a moment
+            await loop.run_in_executor(None, gc.collect)
+            if model() is None:
+                break
+            await asyncio.sleep(POLL_SECONDS)
         await loop.run_in_executor(None, return_free_memory)
 
 
