@@ -26,6 +26,7 @@ GROUND = {
     "arrays",
     "storage",
     "cluster",
+    "limited",
     "together",
     "validation",
     "tree",
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "arrays": set(),
     "storage": set(),
     "cluster": {"native"},
+    "limited": set(),
     "together": set(),
     "validation": set(),
     "tokenizer": {"lazy", "optional", "storage"},
@@ -282,7 +284,7 @@ def names_imported(folder: Path, package: str = "draftwood") -> set[str]:
 
 OTHERS = [folder for name, folder in SATELLITES.items() if name != BACKEND]
 MOST_NAMES = {
-    "of the core": (178, "draftwood", OTHERS),
+    "of the core": (179, "draftwood", OTHERS),
     "of the backend": (98, "draftwood", [SATELLITES[BACKEND]]),
     "of PyTorch's package": (11, BACKEND, OTHERS),
 }

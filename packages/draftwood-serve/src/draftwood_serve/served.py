@@ -21,7 +21,7 @@ from draftwood_serve.token_texts import TokenTexts
 POLL_SECONDS = 0.02
 """Between looks at a model that is to leave, and still runs texts or is still held."""
 MOST_COLLECTIONS = 50
-"""Of garbage, for one model that leaves."""
+"""Collections of garbage for one model that leaves."""
 
 
 class ModelHolder(Protocol):

@@ -48,6 +48,7 @@ class Prompt:
         first_tokens: not a question but the beginning of a text, cut to so many tokens and
             continued as it is.
         next_word: with which the beginning of a text goes on, that is continued as it is.
+        tests: Python that runs behind the code of a right answer.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Prompt:
     instructions: tuple[Instruction, ...] = ()
     first_tokens: int | None = None
     next_word: str | None = None
+    tests: str | None = None
 
     @property
     def is_beginning(self) -> bool:
@@ -320,6 +322,12 @@ def _mbpp(path: Path) -> Iterator[Prompt]:
         yield Prompt(f"mbpp-{row['task_id']}", "coding", (question,))
 
 
+def _mbpp_run(path: Path) -> Iterator[Prompt]:
+    rows = DataFile(path).rows()
+    for prompt, row in zip(_mbpp(path), rows, strict=True):
+        yield replace(prompt, tests="\n".join([row["test_setup_code"], *row["test_list"]]))
+
+
 def _ifeval(path: Path) -> Iterator[Prompt]:
     for row in DataFile(path).rows():
         pairs = zip(row["instruction_id_list"], row["kwargs"], strict=True)
@@ -366,6 +374,9 @@ DATA_SETS = {
         "opennmt_ende/src-val.txt", _en_de, "WMT sentences of OpenNMT's example, English to German"
     ),
     "mbpp": DataSet("mbpp/mbpp.jsonl", _mbpp, "tasks of MBPP with their first test"),
+    "mbpp-run": DataSet(
+        "mbpp/mbpp.jsonl", _mbpp_run, "tasks of MBPP; answers' code runs here, with all tests"
+    ),
     "ifeval": DataSet(
         "ifeval/ifeval.jsonl", _ifeval, "prompts of IFEval, whose instructions a program checks"
     ),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from draftwood.models.model import Model
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.instructions import follows
+from draftwood_bench.run.tested_code import passes
 
 
 def quality(
@@ -13,11 +14,11 @@ def quality(
 ) -> dict | None:
     """The score that a prompt allows.
 
-    Its number, its next word, its instructions, its reference (BLEU of translations, ROUGE-L of
-    all else), else how likely the model itself finds the answer.
+    Its number, its next word, its instructions, its tests, its reference (BLEU of translations,
+    ROUGE-L of all else), else how likely the model itself finds the answer.
 
     Args:
-        prompt: with its number, word, instructions or reference, where it has any.
+        prompt: with its number, word, instructions, tests or reference, where it has any.
         text: the answer.
         model: the target.
         tokens: of the prompt.
@@ -34,7 +35,10 @@ def quality(
 
 
 def score(prompt: Prompt, text: str) -> dict | None:
-    """Compare an answer with the prompt's number, word, instructions or reference; None without."""
+    """Compare an answer with the prompt's number, word, instructions, tests or reference.
+
+    None for a prompt that has none of these.
+    """
     if prompt.answer is not None:
         return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
     if prompt.next_word is not None:
@@ -43,6 +47,8 @@ def score(prompt: Prompt, text: str) -> dict | None:
     if prompt.instructions:
         followed = follows(prompt, text)
         return {"name": "instructions followed", "value": float(all(followed))}
+    if prompt.tests is not None:
+        return {"name": "tests passed", "value": float(passes(text, prompt.tests))}
     if prompt.reference is not None:
         name, scored = SCORES.get(prompt.category, ("ROUGE-L", rouge_l))
         return {"name": name, "value": round(scored(text, prompt.reference), 4)}

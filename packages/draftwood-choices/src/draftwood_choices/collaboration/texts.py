@@ -1,8 +1,10 @@
 """Texts of two models, from what is loaded."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from draftwood.models.model import PrefixStore
 from draftwood.sampling_params import SamplingParams
 from draftwood.text import prompts
 from draftwood.text.language_model import LanguageModel
@@ -24,6 +26,7 @@ def collaborate(
     follower: LanguageModel,
     rule: CollaborationRule,
     params: SamplingParams | None = None,
+    shared: Mapping[str, PrefixStore | None] | None = None,
     **options: Any,
 ) -> Collaboration:
     """Let two models write one text; iterate over the result for its passages, or ``run`` it.
@@ -34,6 +37,7 @@ def collaborate(
         follower: the smaller model.
         rule: says who writes next.
         params: options of the text, of which ``OPTIONS`` mean something here.
+        shared: keep prompts for other texts, by writer.
         options: fields of these, over them.
 
     Raises:
@@ -51,8 +55,11 @@ def collaborate(
             " exact=False, allows that"
         )
     own = SamplingParams(**{name: getattr(wanted, name) for name in OPTIONS})
-    ahead = LocalWriter(leader, prompt, own) if isinstance(leader, LanguageModel) else leader
-    writers = {LEADER: ahead, FOLLOWER: LocalWriter(follower, prompt, own)}
+    known = shared or {}
+    ahead = leader
+    if isinstance(leader, LanguageModel):
+        ahead = LocalWriter(leader, prompt, own, known.get(LEADER))
+    writers = {LEADER: ahead, FOLLOWER: LocalWriter(follower, prompt, own, known.get(FOLLOWER))}
     return Collaboration(rule, writers, own.max_new_tokens, own.seed)
 
 

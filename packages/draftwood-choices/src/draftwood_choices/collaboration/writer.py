@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from draftwood.engine import run_all
 from draftwood.engine.logprobs import token_logprobs
 from draftwood.loading.vocabulary import vocabulary_digest
-from draftwood.models.model import Model, ModelSession, extend_in_chunks
+from draftwood.models.model import Model, ModelSession, PrefixStore, extend_in_chunks
 from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Stats, Step
 from draftwood.text import prompts
@@ -71,22 +71,26 @@ class KeptSession:
 
     Args:
         model: that reads and writes the text.
+        shared: keeps the prompt for other texts.
+        prompt: its number of tokens.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, shared: PrefixStore | None = None, prompt: int = 0) -> None:
+        self.model, self.shared, self.prompt = model, shared, prompt
         self.session: ModelSession | None = None
         self.tokens: list[int] = []
 
     def start(self, prompt: Sequence[int], salt: str = "") -> tuple[ModelSession, int]:
         if self.session is None:
-            return self.model.start(), 0
+            return (self.model.start(), 0) if self.shared is None else self.shared.start(prompt)
         known = min(_common(self.tokens, prompt), len(prompt) - 1)
         session, self.session = self.session, None
         session.rewind(session.length - known)
         return session, known
 
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
+        if self.shared is not None and not self.tokens:
+            self.shared.remember(session, tokens[: self.prompt])
         self.close()
         self.session, self.tokens = session.fork(), list(tokens)
 
@@ -103,18 +107,23 @@ class LocalWriter:
         lm: writes.
         prompt: as ``LanguageModel.stream`` takes it.
         params: options of the text, of which seed, length and log-probabilities are each turn's.
+        shared: keeps prompts for other texts.
     """
 
     tells = True
 
     def __init__(
-        self, lm: LanguageModel, prompt: prompts.Prompt | prompts.Tokens, params: SamplingParams
+        self,
+        lm: LanguageModel,
+        prompt: prompts.Prompt | prompts.Tokens,
+        params: SamplingParams,
+        shared: PrefixStore | None = None,
     ) -> None:
         self.lm, self.params, self.cost = lm, params, WriterCost()
         tokens = prompts.token_ids(prompt)
         self.prompt = lm.encode(prompt, params.raw) if tokens is None else tokens  # type: ignore[arg-type]
         self.vocabulary = vocabulary_digest(lm.tokenizer)
-        self.kept = KeptSession(lm.model)
+        self.kept = KeptSession(lm.model, shared, len(self.prompt))
         self._read: list[tuple[Passage, list[int]]] = []  # with all tokens of the answer behind it
 
     def tokens(self, passages: Sequence[Passage]) -> list[int]:
@@ -157,7 +166,7 @@ class LocalWriter:
                         more = (None, None) if of is None else (of.logprob, of.entropy)
                         yield WrittenToken(builder.new_text(), token, *more, is_end)
             finally:
-                self._count(steps, len(sequence.prompt) - sequence.prefill.reused)
+                self._count(steps, len(sequence.prompt), sequence.prefill.reused)
                 self.cost.seconds += clock() - began
 
     def _builder(self, answer: Sequence[int]) -> TextBuilder:
@@ -167,15 +176,22 @@ class LocalWriter:
         builder.new_text()
         return builder
 
-    def _count(self, steps: Sequence[Step], run: int) -> None:
+    def _count(self, steps: Sequence[Step], read: int, reused: int) -> None:
+        """Count a turn.
+
+        Args:
+            steps: of the turn.
+            read: tokens of prompt and answer before it.
+            reused: of these, known before; where others' texts brought the prompt, that costs as if
+                it had been read.
+        """
         stats, cost = Stats.of(steps), self.cost
         cost.passes += stats.prefills + stats.target_runs
         if not cost.prompt:
-            cost.prompt = len(self.prompt)
-            run -= cost.prompt
+            cost.prompt = reused = len(self.prompt)
         else:
-            run -= 1  # the newest token, which any pass would have run
-        cost.caught_up += max(0, run)
+            reused += 1  # the newest token, which any pass would have run
+        cost.caught_up += max(0, read - reused)
 
     def judge(self, passages: Sequence[Passage]) -> float:
         began, answer = clock(), self.tokens(passages)
@@ -188,7 +204,7 @@ class LocalWriter:
             rows = session.extend(tokens[first - 1 : -1], "all").rows
             self.kept.remember(session, tokens[:-1])
         found = token_logprobs(answer[before:], rows, 0)
-        self._count([], len(tokens) - known)
+        self._count([], len(tokens), known)
         self.cost.passes += 1 + (known < first - 1)
         self.cost.seconds += clock() - began
         return sum(each.logprob for each in found) / max(1, len(found))

@@ -1,10 +1,12 @@
 """Measure points on prompts; records are appended as they are made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from draftwood.models.model import PrefixStore
 from draftwood.models.shared import shared_passes
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
@@ -15,6 +17,7 @@ from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import ALONE, AnswerRecord, controls_of
+from draftwood_choices.prefix_stores import prefixes_of
 from draftwood_choices.records import RecordFolder, asked_of
 
 PROTOCOL = "frontier"
@@ -39,6 +42,8 @@ class Frontier:
         params: options of the texts; answer i has the seed of the first plus i.
         folder: of the records.
         together: answers that are written at once; they share the passes of models that allow it.
+        controlled: rules beside which controls with their share of the leader's tokens stand; None
+            for all of them.
     """
 
     leader: LanguageModel
@@ -48,6 +53,7 @@ class Frontier:
     params: SamplingParams
     folder: Path
     together: int = 1
+    controlled: Collection[str] | None = None
 
     def run(self, settings: Mapping[str, Any]) -> list[AnswerRecord]:
         """Measure what is not in the folder yet; gives all records.
@@ -65,9 +71,16 @@ class Frontier:
         alone = {f"{name} alone": rule for name, rule in ALONE.items()}
         records += self._measure({**alone, **self.rules}, records)
         controls = dict[str, CollaborationRule]()
-        for point in self.rules:
+        for point in self.rules if self.controlled is None else self.controlled:
             controls |= controls_of(point, [each for each in records if each.point == point])
         return records + self._measure(controls, records)
+
+    @cached_property
+    def _shared(self) -> dict[str, PrefixStore | None]:
+        """Keep a prompt for all its answers."""
+        pools = {getattr(each.model, "pool", None) for each in (self.leader, self.follower)}
+        ahead = prefixes_of(self.leader)
+        return {LEADER: ahead, FOLLOWER: ahead if len(pools) == 1 else prefixes_of(self.follower)}
 
     @property
     def _records(self) -> RecordFolder[AnswerRecord]:
@@ -99,7 +112,7 @@ class Frontier:
         asked, raw = asked_of(prompt, self.follower), prompt.next_word is not None
         seed = (self.params.seed or 0) + number
         result = collaborate(
-            *(asked, self.leader, self.follower, rule, self.params),
+            *(asked, self.leader, self.follower, rule, self.params, self._shared),
             **{"seed": seed, "exact": False, "raw": raw},
         ).run()
         ahead, behind = result.costs[LEADER], result.costs[FOLLOWER]

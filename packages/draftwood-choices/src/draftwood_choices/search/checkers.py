@@ -2,18 +2,15 @@
 
 import json
 import math
-import os
 import re
-import resource
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from draftwood import validation
+from draftwood.limited import run_limited
 
 PASSED = 1.0
 """Score from which an answer passes."""
@@ -70,33 +67,15 @@ class Program:
     def __call__(self, answer: str) -> Judgement:
         path = str(self.file.resolve())
         command = [sys.executable, path] if self.file.suffix == ".py" else [path]
-        pipe: Any = subprocess.PIPE
         try:
-            running = subprocess.Popen(
-                command,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
-                preexec_fn=self._limit,
-                start_new_session=True,
+            ended = run_limited(
+                command, answer.encode("utf-8", "replace"), self.seconds, self.memory
             )
+        except TimeoutError:
+            return Judgement(None, f"the checker took more than {self.seconds:g} s")
         except (OSError, subprocess.SubprocessError) as error:
             return Judgement(None, f"the checker cannot be run: {error}"[:LONGEST_NOTE])
-        with running:
-            try:
-                told = running.communicate(answer.encode("utf-8", "replace"), self.seconds)
-            except subprocess.TimeoutExpired:
-                return Judgement(None, f"the checker took more than {self.seconds:g} s")
-            finally:
-                with suppress(ProcessLookupError):  # what it started ends with it
-                    os.killpg(running.pid, signal.SIGKILL)
-        return self._read(running.returncode, *told)
-
-    def _limit(self) -> None:
-        """Run in the child, before the program."""
-        whole = math.ceil(self.seconds)
-        resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
-        resource.setrlimit(resource.RLIMIT_AS, (self.memory, self.memory))
+        return self._read(ended.code, ended.out, ended.err)
 
     @staticmethod
     def _read(code: int, out: bytes, err: bytes) -> Judgement:

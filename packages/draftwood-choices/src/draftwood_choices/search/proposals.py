@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from draftwood_choices.prefix_stores import prefixes_of
 from draftwood_choices.search.checkers import Checker, Judgement
 
 if TYPE_CHECKING:
@@ -111,12 +112,7 @@ class Proposer:
     @cached_property
     def prefixes(self) -> "PrefixStore | None":
         """Keeps what earlier requests have computed; None where the model's cache has no blocks."""
-        from draftwood.models.native.prefixes import Prefixes
-
-        try:
-            return Prefixes(self.lm.model)  # type: ignore[arg-type]
-        except ValueError:
-            return None
+        return prefixes_of(self.lm)
 
     def write(self, prompt: Any, count: int = 1, **options: Any) -> "tuple[Generation, ...]":
         """Answers to a prompt, all in each forward pass.

@@ -1,0 +1,202 @@
+"""Rules by which two models write one text, at knobs that were chosen on other questions.
+
+    pip install 'draftwood-choices[bench]'
+    cd packages/draftwood-bench && python -m benchmarks.two_writers FOLDER [--model FOLLOWER]
+
+Asks GSM8K's training questions, SVAMP's, and MBPP's tasks, whose tests run. Of each set the first
+questions teach the router, the next ones choose every rule's knob, and those behind them are
+measured. A rule's knob is the one with the most right answers among those that let the leader write
+at most half of what it writes alone. Beside each rule stands a control that gives the leader as
+large a share at random places. Everything is greedy, and answers share passes. A stopped run goes
+on in its folder.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import draftwood
+from benchmarks.search_sums import cost_ratio
+from draftwood.loading.vocabulary import vocabulary_digest
+from draftwood.sampling_params import SamplingParams
+from draftwood.text.language_model import LanguageModel
+from draftwood.together import results_together
+from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.records.statistics import Estimate, difference
+from draftwood_choices.collaboration.rule import CollaborationRule
+from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
+from draftwood_choices.collaboration.teaching import RouterTeacher, trained
+from draftwood_choices.collaboration.texts import collaborate
+from draftwood_choices.frontier.points import AnswerRecord, swept
+from draftwood_choices.frontier.run import Frontier, sharing
+from draftwood_choices.frontier.table import leader_written, table
+from draftwood_choices.records import asked_of
+
+SETS = ("gsm8k", "svamp", "mbpp-run")
+TAUGHT, CHOSEN, MEASURED = 20, 20, 100
+"""Questions of each set."""
+LONGEST, TOGETHER = 320, 48
+"""Tokens of an answer; answers in shared passes."""
+HALF, KEPT, OF_ORACLE = 0.5, 0.9, 0.6
+"""Bars: leader's tokens, its accuracy, and the router's part of the oracle's gain."""
+KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "foreal": ("n", (2, 4, 6, 9)),
+    "entropy-switch": ("tau", (0.2, 0.4, 0.7, 1.0)),
+    "step-router": ("tau", (0.4, 0.5, 0.6, 0.7)),
+    "fixed-score": ("least", (-0.35, -0.25, -0.15)),
+    "oracle": ("tau", (0.0, 0.05, 0.15)),
+}
+LEADER, FOLLOWER = "leader alone", "follower alone"
+
+Records = Sequence[AnswerRecord]
+Rules = Mapping[str, CollaborationRule]
+
+
+def questions(first: int, count: int) -> list[Prompt]:
+    """Questions of every set from a place on, in turns."""
+    sets = [load_prompts(name).prompts[first : first + count] for name in SETS]
+    return list(chain(*zip(*sets, strict=True)))
+
+
+def taught(file: Path, leader: LanguageModel, follower: LanguageModel) -> Path:
+    """The router's file, which is learnt where it is missing."""
+    if not file.exists():
+        prompts = questions(0, TAUGHT)
+        teachers = [RouterTeacher() for _ in prompts]
+        options: dict[str, Any] = {"max_new_tokens": LONGEST, "exact": False}
+        waiting = zip(prompts, teachers, strict=True)
+
+        def write_some() -> None:
+            for prompt, teacher in waiting:
+                collaborate(asked_of(prompt, follower), leader, follower, teacher, **options).run()
+
+        results_together([write_some] * TOGETHER)
+        trained([each.seen for each in teachers]).save(file)
+    return file
+
+
+def rules_of(router: Path, meets_at_tokens: bool) -> dict[str, Rules]:
+    """Rules by their names, at each value of their knobs."""
+    found: dict[str, Rules] = {}
+    for name, (knob, values) in KNOBS.items():
+        points: Rules = swept(name, knob, values)
+        if name == "step-router":
+            points = {point: with_router(rule, router) for point, rule in points.items()}
+        if meets_at_tokens or not any(each.meets_at_tokens for each in points.values()):
+            found[name] = points
+    return found
+
+
+def spent(name: str, records: Records) -> float:
+    """Tokens of the leader; the oracle's are those of the text, as it writes every step."""
+    kept = name == "oracle"
+    return sum(each.leader_tokens if kept else leader_written(each) for each in records)
+
+
+def of(records: Records, point: str) -> dict[str, AnswerRecord]:
+    """Answers of a point, by prompt."""
+    return {each.prompt: each for each in records if each.point == point}
+
+
+def chosen(records: Records, rules: Mapping[str, Rules]) -> dict[str, str]:
+    """The point of each rule that is to be measured."""
+    alone = spent(LEADER, list(of(records, LEADER).values()))
+    found = {}
+    for name, points in rules.items():
+        by_point = {point: list(of(records, point).values()) for point in points}
+        costs = {point: spent(name, own) / alone for point, own in by_point.items()}
+        right = {point: sum(each.quality for each in own) for point, own in by_point.items()}
+        fitting = [point for point in points if costs[point] <= HALF]
+        found[name] = (
+            max(fitting, key=lambda point: (right[point], -costs[point]))
+            if fitting
+            else min(points, key=lambda point: costs[point])
+        )
+    return found
+
+
+def told(name: str, point: str, records: Records) -> str:
+    """Say what a rule keeps of the leader's accuracy, for how many of its tokens."""
+    leader, own = of(records, LEADER), of(records, point)
+    kept = cost_ratio(_right(own, leader), _right(leader, leader))
+    share = cost_ratio([spent(name, [own[each]]) for each in leader], _written(leader))
+    caught_up = cost_ratio([own[each].caught_up for each in leader], _written(leader))
+    line = f"{point}: {kept} of the leader's accuracy with {share} of its tokens; {caught_up} read"
+    control = of(records, f"random at {point}'s share")
+    if control:
+        line += f"; over random {_more(own, control)}"
+    holds = share.value <= HALF and kept.value >= KEPT
+    return line + f". Nine tenths for half: {'holds' if holds else 'does not hold'}"
+
+
+def of_oracle(router: str, oracle: str, records: Records) -> str:
+    """Say how much of the oracle's gain over the follower the router has."""
+    follower, own, best = (of(records, point) for point in (FOLLOWER, router, oracle))
+    gains = [sum(_right(each, follower)) - sum(_right(follower, follower)) for each in (own, best)]
+    if gains[1] <= 0:
+        return f"the oracle's gain over the follower is {_more(best, follower)}, so it has no part"
+    part = gains[0] / gains[1]
+    verdict = "holds" if part >= OF_ORACLE else "does not hold"
+    return (
+        f"the router has {part:.2f} of the oracle's gain ({_more(own, follower)} of"
+        f" {_more(best, follower)}). Six tenths: {verdict}"
+    )
+
+
+def _right(answers: Mapping[str, AnswerRecord], order: Mapping[str, Any]) -> list[float]:
+    return [answers[each].quality for each in order]
+
+
+def _written(answers: Mapping[str, AnswerRecord]) -> list[float]:
+    return [float(leader_written(each)) for each in answers.values()]
+
+
+def _more(one: Mapping[str, AnswerRecord], other: Mapping[str, AnswerRecord]) -> Estimate:
+    return difference(np.array([one[each].quality - other[each].quality for each in other]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--leader", default="qwen2.5-coder-1.5b")
+    parser.add_argument("--model", default="qwen2.5-coder-0.5b", help="the follower")
+    parser.add_argument("--choose", action="store_true", help="end where knobs are chosen")
+    given = parser.parse_args()
+    leader, lm = (
+        sharing(draftwood.load(each, method="plain")) for each in (given.leader, given.model)
+    )
+    given.folder.mkdir(parents=True, exist_ok=True)
+    router = taught(given.folder / "router.json", leader, lm)
+    rules = rules_of(router, len({vocabulary_digest(each.tokenizer) for each in (leader, lm)}) == 1)
+    params = SamplingParams(max_new_tokens=LONGEST, temperature=0.0, seed=0)
+    weights = StepWeights.load(router).weights
+    settings = {"leader": leader.name, "follower": lm.name, "sets": SETS, "router": weights}
+
+    def frontier(points: Rules, prompts: Sequence[Prompt], name: str, beside: Sequence[str]) -> Any:
+        run = Frontier(
+            *(leader, lm, points, prompts, params, given.folder / name, TOGETHER), tuple(beside)
+        )
+        records = run.run({**settings, "points": list(points), "longest": LONGEST})
+        print("\n".join("  ".join(map(str, row)) for row in table(records).rows), flush=True)
+        return records
+
+    every = {point: rule for points in rules.values() for point, rule in points.items()}
+    tried = frontier(every, questions(TAUGHT, CHOSEN), "chosen", ())
+    best = chosen(tried, rules)
+    print(f"chosen: {', '.join(best.values())}")
+    if given.choose:
+        return
+    points = {point: every[point] for point in best.values()}
+    beside = [point for name, point in best.items() if name not in ("oracle", "fixed-score")]
+    records = frontier(points, questions(TAUGHT + CHOSEN, MEASURED), "measured", beside)
+    for name, point in best.items():
+        print(told(name, point, records))
+    print(of_oracle(best["step-router"], best["oracle"], records))
+
+
+if __name__ == "__main__":
+    main()
