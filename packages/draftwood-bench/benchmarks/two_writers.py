@@ -27,12 +27,11 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
 from draftwood_bench.plan.prompts import Prompt, load_prompts
 from draftwood_bench.records.statistics import Estimate, difference
-from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
 from draftwood_choices.collaboration.teaching import RouterTeacher, trained
 from draftwood_choices.collaboration.texts import collaborate
-from draftwood_choices.frontier.points import AnswerRecord, swept
-from draftwood_choices.frontier.run import Frontier, sharing
+from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
+from draftwood_choices.frontier.run import Frontier, Rules, sharing
 from draftwood_choices.frontier.table import leader_written, table
 from draftwood_choices.records import asked_of
 
@@ -47,13 +46,11 @@ KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "foreal": ("n", (2, 4, 6, 9)),
     "entropy-switch": ("tau", (0.2, 0.4, 0.7, 1.0)),
     "step-router": ("tau", (0.4, 0.5, 0.6, 0.7)),
-    "fixed-score": ("least", (-0.35, -0.25, -0.15)),
-    "oracle": ("tau", (0.0, 0.05, 0.15)),
+    "oracle": ("tau", (0.0, 0.1)),
 }
 LEADER, FOLLOWER = "leader alone", "follower alone"
 
 Records = Sequence[AnswerRecord]
-Rules = Mapping[str, CollaborationRule]
 
 
 def questions(first: int, count: int) -> list[Prompt]:
@@ -89,6 +86,12 @@ def rules_of(router: Path, meets_at_tokens: bool) -> dict[str, Rules]:
         if meets_at_tokens or not any(each.meets_at_tokens for each in points.values()):
             found[name] = points
     return found
+
+
+def random_alone(point: str, records: Records) -> Rules:
+    """Give the leader as large a share at random places; the oracle needs no such control."""
+    found = {} if point.startswith("oracle") else controls_of(point, records)
+    return {name: rule for name, rule in found.items() if name.startswith("random")}
 
 
 def spent(name: str, records: Records) -> float:
@@ -176,23 +179,21 @@ def main() -> None:
     weights = StepWeights.load(router).weights
     settings = {"leader": leader.name, "follower": lm.name, "sets": SETS, "router": weights}
 
-    def frontier(points: Rules, prompts: Sequence[Prompt], name: str, beside: Sequence[str]) -> Any:
-        run = Frontier(
-            *(leader, lm, points, prompts, params, given.folder / name, TOGETHER), tuple(beside)
-        )
+    def measured(points: Rules, prompts: Sequence[Prompt], name: str, controls: Any) -> Records:
+        folder = given.folder / name
+        run = Frontier(leader, lm, points, prompts, params, folder, TOGETHER, controls)
         records = run.run({**settings, "points": list(points), "longest": LONGEST})
         print("\n".join("  ".join(map(str, row)) for row in table(records).rows), flush=True)
         return records
 
     every = {point: rule for points in rules.values() for point, rule in points.items()}
-    tried = frontier(every, questions(TAUGHT, CHOSEN), "chosen", ())
+    tried = measured(every, questions(TAUGHT, CHOSEN), "chosen", lambda *_: {})
     best = chosen(tried, rules)
     print(f"chosen: {', '.join(best.values())}")
     if given.choose:
         return
     points = {point: every[point] for point in best.values()}
-    beside = [point for name, point in best.items() if name not in ("oracle", "fixed-score")]
-    records = frontier(points, questions(TAUGHT + CHOSEN, MEASURED), "measured", beside)
+    records = measured(points, questions(TAUGHT + CHOSEN, MEASURED), "measured", random_alone)
     for name, point in best.items():
         print(told(name, point, records))
     print(of_oracle(best["step-router"], best["oracle"], records))

@@ -1,6 +1,6 @@
 """Measure points on prompts; records are appended as they are made."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,9 @@ from draftwood_choices.records import RecordFolder, asked_of
 PROTOCOL = "frontier"
 """Names the files of its records."""
 
+Rules = Mapping[str, CollaborationRule]
+"""By names of their points."""
+
 
 def sharing(lm: LanguageModel) -> LanguageModel:
     """The same model; texts that ``results_together`` writes share its passes where it allows."""
@@ -42,18 +45,17 @@ class Frontier:
         params: options of the texts; answer i has the seed of the first plus i.
         folder: of the records.
         together: answers that are written at once; they share the passes of models that allow it.
-        controlled: rules beside which controls with their share of the leader's tokens stand; None
-            for all of them.
+        controls: those that stand beside a rule, by the answers of its point.
     """
 
     leader: LanguageModel
     follower: LanguageModel
-    rules: Mapping[str, CollaborationRule]
+    rules: Rules
     prompts: Sequence[Prompt]
     params: SamplingParams
     folder: Path
     together: int = 1
-    controlled: Collection[str] | None = None
+    controls: Callable[[str, Sequence[AnswerRecord]], Rules] = controls_of
 
     def run(self, settings: Mapping[str, Any]) -> list[AnswerRecord]:
         """Measure what is not in the folder yet; gives all records.
@@ -71,8 +73,8 @@ class Frontier:
         alone = {f"{name} alone": rule for name, rule in ALONE.items()}
         records += self._measure({**alone, **self.rules}, records)
         controls = dict[str, CollaborationRule]()
-        for point in self.rules if self.controlled is None else self.controlled:
-            controls |= controls_of(point, [each for each in records if each.point == point])
+        for point in self.rules:
+            controls |= self.controls(point, [each for each in records if each.point == point])
         return records + self._measure(controls, records)
 
     @cached_property
@@ -86,9 +88,7 @@ class Frontier:
     def _records(self) -> RecordFolder[AnswerRecord]:
         return RecordFolder(self.folder, PROTOCOL, AnswerRecord)
 
-    def _measure(
-        self, rules: Mapping[str, CollaborationRule], known: Sequence[AnswerRecord]
-    ) -> list[AnswerRecord]:
+    def _measure(self, rules: Rules, known: Sequence[AnswerRecord]) -> list[AnswerRecord]:
         done, found = {each.key for each in known}, list[AnswerRecord]()
         wanted = [
             (point, rule, prompt, number)
