@@ -91,7 +91,7 @@ def frontier(
     """
     from draftwood.sampling_params import SamplingParams
     from draftwood_bench.plan.prompts import load_prompts
-    from draftwood_choices.collaboration.rules.step_router import with_router
+    from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
     from draftwood_choices.frontier.points import swept
     from draftwood_choices.frontier.run import Frontier, sharing
     from draftwood_choices.frontier.table import table
@@ -118,7 +118,8 @@ def frontier(
         "model": {name: str(each) for name, each in asdict(names).items()},
     }
     if router is not None:
-        settings["router"] = router.name
+        known = StepWeights.load(router)
+        settings["router"] = [*known.weights, known.bias]
     if skip:
         settings["skip"] = skip
     if together > 1:

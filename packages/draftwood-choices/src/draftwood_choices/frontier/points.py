@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwood.methods.knobs import made
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.rules import RULES, FirstTokens, RandomTurns
@@ -58,11 +59,8 @@ def swept(rule: str, knob: str, values: Sequence[float]) -> dict[str, Collaborat
     """
     if rule not in RULES:
         raise ValueError(f"there is no rule {rule!r}; there are: {', '.join(RULES)}")
-    known = {each.name: each for each in RULES[rule].knobs()}
-    if knob not in known:
-        raise ValueError(f"rule {rule!r} has no knob {knob!r}; it has: {', '.join(known)}")
-    kind = int if isinstance(known[knob].default, int) else float
-    return {f"{rule},{knob}={value:g}": RULES[rule](**{knob: kind(value)}) for value in values}
+    told = [f"{value:g}" for value in values]
+    return {f"{rule},{knob}={each}": made(RULES[rule], {knob: each}) for each in told}
 
 
 def controls_of(point: str, records: Sequence[AnswerRecord]) -> dict[str, CollaborationRule]:
