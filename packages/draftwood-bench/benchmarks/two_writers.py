@@ -12,6 +12,7 @@ on in its folder.
 """
 
 import argparse
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -38,15 +39,15 @@ from draftwood_choices.records import asked_of
 SETS = ("gsm8k", "svamp", "mbpp-run")
 TAUGHT, CHOSEN, MEASURED = 20, 20, 100
 """Questions of each set."""
-LONGEST, TOGETHER = 320, 48
+LONGEST, TOGETHER = 400, 48
 """Tokens of an answer; answers in shared passes."""
 HALF, KEPT, OF_ORACLE = 0.5, 0.9, 0.6
 """Bars: leader's tokens, its accuracy, and the router's part of the oracle's gain."""
 KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    "foreal": ("n", (2, 4, 6, 9)),
-    "entropy-switch": ("tau", (0.2, 0.4, 0.7, 1.0)),
-    "step-router": ("tau", (0.4, 0.5, 0.6, 0.7)),
-    "oracle": ("tau", (0.0, 0.1)),
+    "foreal": ("n", (3, 5, 8)),
+    "entropy-switch": ("tau", (0.25, 0.5, 0.8)),
+    "step-router": ("tau", (0.5, 0.65)),
+    "oracle": ("tau", (0.05,)),
 }
 LEADER, FOLLOWER = "leader alone", "follower alone"
 
@@ -88,9 +89,9 @@ def rules_of(router: Path, meets_at_tokens: bool) -> dict[str, Rules]:
     return found
 
 
-def random_alone(point: str, records: Records) -> Rules:
-    """Give the leader as large a share at random places; the oracle needs no such control."""
-    found = {} if point.startswith("oracle") else controls_of(point, records)
+def at_random(point: str, records: Records) -> Rules:
+    """The control of a point that gives the leader its share at random places."""
+    found = controls_of(point, list(of(records, point).values()))
     return {name: rule for name, rule in found.items() if name.startswith("random")}
 
 
@@ -103,6 +104,14 @@ def spent(name: str, records: Records) -> float:
 def of(records: Records, point: str) -> dict[str, AnswerRecord]:
     """Answers of a point, by prompt."""
     return {each.prompt: each for each in records if each.point == point}
+
+
+def complete(records: Records) -> list[AnswerRecord]:
+    """Answers to the questions that all points have answered."""
+    points = {each.point for each in records}
+    asked = {each.prompt for each in records}
+    common = {name for name in asked if len(points) == sum(e.prompt == name for e in records)}
+    return [each for each in records if each.prompt in common]
 
 
 def chosen(records: Records, rules: Mapping[str, Rules]) -> dict[str, str]:
@@ -179,24 +188,27 @@ def main() -> None:
     weights = StepWeights.load(router).weights
     settings = {"leader": leader.name, "follower": lm.name, "sets": SETS, "router": weights}
 
-    def measured(points: Rules, prompts: Sequence[Prompt], name: str, controls: Any) -> Records:
+    def measured(points: Rules, prompts: Sequence[Prompt], name: str) -> Records:
         folder = given.folder / name
-        run = Frontier(leader, lm, points, prompts, params, folder, TOGETHER, controls)
-        records = run.run({**settings, "points": list(points), "longest": LONGEST})
+        run = Frontier(leader, lm, points, prompts, params, folder, TOGETHER, lambda *_: {})
+        records = run.run({**settings, "longest": LONGEST})
         print("\n".join("  ".join(map(str, row)) for row in table(records).rows), flush=True)
         return records
 
     every = {point: rule for points in rules.values() for point, rule in points.items()}
-    tried = measured(every, questions(TAUGHT, CHOSEN), "chosen", lambda *_: {})
+    tried = measured(every, questions(TAUGHT, CHOSEN), "chosen")
     best = chosen(tried, rules)
     print(f"chosen: {', '.join(best.values())}")
     if given.choose:
         return
+    prompts, oracle = questions(TAUGHT + CHOSEN, MEASURED), best.pop("oracle")
     points = {point: every[point] for point in best.values()}
-    records = measured(points, questions(TAUGHT + CHOSEN, MEASURED), "measured", random_alone)
+    beside = [at_random(point, tried) for point in points]
+    records = complete(measured({**points, **ChainMap(*map(dict, beside))}, prompts, "measured"))
     for name, point in best.items():
         print(told(name, point, records))
-    print(of_oracle(best["step-router"], best["oracle"], records))
+    records = complete(measured({oracle: every[oracle]}, prompts, "measured"))
+    print(of_oracle(best["step-router"], oracle, records))
 
 
 if __name__ == "__main__":

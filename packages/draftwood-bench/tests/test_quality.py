@@ -39,6 +39,10 @@ def test_the_last_number() -> None:
     assert last_number("3 and 1,204.5 apples.") == 1204.5
     assert last_number("minus -7") == -7
     assert last_number("none") is None
+    assert (
+        last_number(r"She earns \(\boxed{1,195 \text{ dollars}}\) every 3 days, 7 a week.") == 1195
+    )
+    assert last_number(r"\boxed{2}, so \boxed{x} is 4") == 4
 
 
 def test_log_likelihood_under_the_model() -> None:

@@ -8,6 +8,8 @@ from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.tested_code import passes
 
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
 
 def quality(
     prompt: Prompt, text: str, model: Model, tokens: Sequence[int], answer: Sequence[int]
@@ -56,8 +58,12 @@ def score(prompt: Prompt, text: str) -> dict | None:
 
 
 def last_number(text: str) -> float | None:
-    """The last number in a text, with thousands marked by commas or not; None without any."""
-    found = re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?", text)
+    """The last number in a text's last box, or without one in the text; None without any.
+
+    Thousands are marked by commas or not. A box is LaTeX's, in which models of sums put results.
+    """
+    boxes = re.findall(r"\\boxed\{([^}]*)", text)
+    found = NUMBER.findall(boxes[-1] if boxes else "") or NUMBER.findall(text)
     return float(found[-1].replace(",", "")) if found else None
 
 
