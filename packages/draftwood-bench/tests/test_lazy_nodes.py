@@ -1,10 +1,11 @@
 """The thrifty target gives the same tokens as running whole trees."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from draftwood.engine import Options
 from draftwood.loading.models import model_for
@@ -14,6 +15,7 @@ from draftwood.shapes import Widths
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle, tiny_lm
+from draftwood.together import results_together
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Traversal
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration, rsd_configuration
@@ -21,7 +23,9 @@ from draftwood_bench.plan.protocols import Rsd
 
 pytest.importorskip("greenlet")
 
+from draftwood_bench.run import shared_rows
 from draftwood_bench.run.lazy_nodes import Drafters, RowsOnDemand, decode_together
+from draftwood_bench.run.shared_rows import SharedRows
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 3, 9, 3]]
 TREES = {
@@ -54,7 +58,7 @@ def decode(
     target: Any = model_for(tiny_llama(0, layers=4))
     options = Options(Sampling(temperature), 30, seed=3)
     drafters = Drafters(target, drafted_with(draft, target))
-    found = decode_together(target, drafters, cells, prompt, options, whole)
+    found = decode_together(drafters, cells, prompt, options, whole)
     return [([token for step in steps for token in step.tokens], counts(steps)) for steps in found]
 
 
@@ -101,52 +105,99 @@ def test_greedy_texts_are_those_of_plain_decoding() -> None:
     assert own[0] == plain[0]
 
 
-class Counting:
-    """A session that runs nothing but notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.ran: list[int] = []
-        self.taken_back = 0
-
-    def extend(self, tokens: list[int], keep: str, hidden: tuple[int, ...]) -> ModelOutput:
-        self.ran += tokens
-        rows = torch.tensor(tokens).float()[:, None]
-        return ModelOutput(torch.zeros(1, 4), {layer: layer * rows for layer in hidden})
-
-    def rewind(self, count: int) -> None:
-        self.taken_back += count
+PROMPT = [9, 3, 9, 3]
 
 
-def test_only_what_is_read_is_run_and_only_once() -> None:
-    session = Counting()
-    rows = RowsOnDemand(session, DraftTree.of([10, 11, 12, 13, 14], [-1, 0, 1, 1, 0]))  # type: ignore[arg-type]
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedRows]:
+    """Rows of a model that notes in ``ran`` what it is asked for."""
+    model: Any = model_for(tiny_llama(0, layers=2))
+    ran, forward = list[list[list[int]]](), model.forward
+
+    def noted(inputs: Any) -> Any:
+        ran.append([list(each.tokens) for each in inputs])
+        return forward(inputs)
+
+    monkeypatch.setattr(model, "forward", noted)
+    model.ran = ran
+    found = SharedRows(model, PROMPT, hidden=(2,))
+    yield found
+    found.close()
+
+
+def plainly(rows: SharedRows, text: Sequence[int]) -> ModelOutput:
+    """What the model gives where a text is run by itself."""
+    session = rows.model.start()
+    try:
+        return session.extend([*rows.prompt, *text], hidden=(2,))
+    finally:
+        session.close()
+
+
+def test_only_what_is_read_is_run_and_only_once(rows: SharedRows) -> None:
+    nodes = RowsOnDemand(rows, [7], DraftTree.of([10, 11, 12, 13, 14], [-1, 0, 1, 1, 0]))
     # leaves from the first to the last, as traversal reads them
-    rows[0:1], rows[1:2], rows[2:3], rows[3:4]
-    assert (session.ran, session.taken_back) == ([10, 11, 12, 13], 1)
-    with pytest.raises(ValueError, match="not all read"):
-        rows.keep([0, 4])
-    rows.keep([0, 1])
-    assert session.taken_back == 2
-    rows[4:5]
-    assert (session.ran[4:], session.taken_back) == ([14], 3)
+    for node in (3, 2, 1, 0, 2):
+        nodes[node : node + 1]
+    asked: Any = rows.model
+    assert asked.ran == [[PROMPT], [[7, 10, 11, 13]], [[12]], [[11]], [[10]]]
+    other = RowsOnDemand(rows, [7, 10], DraftTree.of([11, 13, 15], [-1, 0, 1]))
+    other[1:2], other[2:3]
+    assert asked.ran[5:] == [[[15]]]
 
 
-def test_states_are_those_of_the_nodes_that_were_run() -> None:
-    session, tree = Counting(), DraftTree.of([10, 11, 12, 13], [-1, 0, 1, 1])
-    rows = RowsOnDemand(session, tree, (2,))  # type: ignore[arg-type]
-    rows[2:3]
-    assert rows.hidden[2][:, 0].tolist() == [20.0, 22.0, 24.0, 0.0]
-    rows[3:4]
-    rows.keep([0, 1, 3])
-    assert rows.hidden[2][[0, 1, 3], 0].tolist() == [20.0, 22.0, 26.0]
+def test_those_who_ask_at_once_share_a_pass(rows: SharedRows) -> None:
+    texts = [[5], [5], [5, 6], [7, 8]]
+    found = results_together([lambda text=text: rows.after(text) for text in texts])
+    asked: Any = rows.model
+    assert asked.ran == [[PROMPT], [[5], [5, 6], [7, 8]]]
+    for text, row in zip(texts, found, strict=True):
+        assert np.array_equal(row, plainly(rows, text).rows[-1:])
+
+
+def test_a_row_that_is_changed_by_who_reads_it_is_not_anothers(rows: SharedRows) -> None:
+    before = rows.after([5]).copy()
+    rows.after([5])[:] = 0.0
+    assert np.array_equal(rows.after([5]), before)
+
+
+@pytest.mark.parametrize("most", [3, 128])
+def test_rows_of_many_branches_are_those_of_each_text(
+    rows: SharedRows, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(shared_rows, "MOST_BRANCHES", most)
+    monkeypatch.setattr(shared_rows, "MOST_BYTES", most * 1000)  # so that rows are forgotten too
+    rng, texts = random.Random(0), [[1]]
+    for _ in range(40):
+        some = [[*rng.choice(texts), rng.randrange(4)] for _ in range(3)]
+        found = results_together([lambda text=text: rows.after(text) for text in some])
+        for text, row in zip(some, found, strict=True):
+            assert np.array_equal(row, plainly(rows, text).rows[-1:]), text
+        texts = [*texts, *some][-12:]
+
+
+def test_states_are_those_of_the_nodes_that_were_run(rows: SharedRows) -> None:
+    nodes = RowsOnDemand(rows, [7], DraftTree.of([10, 11, 12, 13], [-1, 0, 1, 1]))
+    nodes[2:3]
+    states = nodes.hidden[2]
+    wanted = np.asarray(plainly(rows, [7, 10, 11, 12]).hidden[2])[-3:]
+    assert np.array_equal(states[:3], wanted)
+    assert not states[3].any()
+    nodes[3:4]
+    assert nodes.hidden[2][3].any()
     with pytest.raises(KeyError):
-        rows.hidden[1]
+        nodes.hidden[1]
 
 
-def test_siblings_of_one_token_are_one_place() -> None:
-    session, tree = Counting(), DraftTree.of([10, 11, 11, 12], [-1, 0, 0, 2])
-    rows = RowsOnDemand(session, tree, (2,))  # type: ignore[arg-type]
-    rows[3:4]
-    rows.keep([0, 1])
-    assert (session.ran, session.taken_back) == ([10, 11, 12], 1)
-    assert rows.hidden[2][:, 0].tolist() == [20.0, 22.0, 22.0, 24.0]
+def test_siblings_of_one_token_are_one_place(rows: SharedRows) -> None:
+    nodes = RowsOnDemand(rows, [], DraftTree.of([10, 11, 11, 12], [-1, 0, 0, 2]))
+    nodes[3:4], nodes[1:2], nodes[2:3]
+    asked: Any = rows.model
+    assert asked.ran == [[PROMPT], [[10, 11, 12]], [[11]]]
+    states = nodes.hidden[2]
+    assert np.array_equal(states[1], states[2])
+
+
+def test_a_row_behind_the_prompt_alone_is_the_prompts(rows: SharedRows) -> None:
+    with pytest.raises(ValueError, match="behind a token"):
+        rows.after([])

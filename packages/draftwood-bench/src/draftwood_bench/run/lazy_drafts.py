@@ -5,20 +5,18 @@ them, so each child is the one that a whole draft has. Beams of a level compete,
 are drafted whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from typing import Any, overload
 
 from draftwood.drafters.draft_model import DraftDistributions, DraftModel
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
-from draftwood.models.model import extend_in_chunks
-from draftwood.models.session import PooledSession
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Shape, Widths
 from draftwood.tree import DraftTree, Draw
+from draftwood_bench.run.shared_rows import SharedRows
 
 
 def widths_of(shape: Shape | None) -> Widths | None:
@@ -29,119 +27,60 @@ def widths_of(shape: Shape | None) -> Widths | None:
     return None if known.draw == "greedy-plus-one" else Widths(known.widths, known.draw)
 
 
-def text_of(tree: Any, path: Sequence[int]) -> list[int]:
-    """The tokens of nodes."""
-    return [tree.token_list[node] for node in path]
-
-
-def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the tokens that both begin with."""
-    both = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-
-
-class PathInCache:
-    """Nodes of a tree that a session's cache holds behind its text: those of one path.
-
-    Siblings that hold one token are one place of the text, so what counts of a path is its tokens.
-
-    Attributes:
-        nodes: of the path that was run last.
-    """
-
-    def __init__(self, session: Any, tree: Any) -> None:
-        self.session, self.tree = session, tree
-        self.nodes: list[int] = []
-
-    def shared_with(self, path: Sequence[int]) -> int:
-        """Number of tokens that both paths begin with."""
-        return shared(text_of(self.tree, self.nodes), text_of(self.tree, path))
-
-    def keep(self, path: Sequence[int]) -> int:
-        """Drop the nodes that are not on a path; gives how many of it are there."""
-        known = self.shared_with(path)
-        if known < len(self.nodes):
-            self.session.rewind(len(self.nodes) - known)
-        self.nodes = list(path[:known])
-        return known
-
-    def lead_to(self, path: Sequence[int]) -> list[int]:
-        """Make the cache that of a path; gives the tokens yet to be run, the last one at least."""
-        known = self.keep(path[:-1])
-        self.nodes = list(path)
-        return text_of(self.tree, path[known:])
-
-
 @dataclass(frozen=True, eq=False)
 class LazyDraftModel(DraftModel):
-    """A draft model whose trees are drawn as far as somebody reads them."""
+    """A draft model whose trees are drawn as far as somebody reads them.
+
+    Attributes:
+        rows_behind: rows of the draft model after texts behind a prompt.
+    """
+
+    rows_behind: Callable[[Sequence[int]], SharedRows] | None = None
 
     def start(self, request: DraftRequest) -> DraftSession:
         widths, sampler = widths_of(self.shape), request.sampler.for_drafting()
         fits = type(sampler) is Sampling and sampler.only_temperature and sampler.temperature > 0.0
-        if widths is None or not fits or self.drafting.support is not None:
+        behind = self.rows_behind
+        if widths is None or not fits or self.drafting.support is not None or behind is None:
             return super().start(request)
-        return _LazyDrafts(self, request, widths)
+        return _LazyDrafts(self, request, widths, behind)
 
 
 class _LazyDrafts(DraftSession):
-    """One text; the cache holds its tokens, and the path of the tree that was read last."""
+    """One text."""
 
-    def __init__(self, drafter: DraftModel, request: DraftRequest, widths: Widths) -> None:
-        self.widths, self.rng = widths, request.rng
-        self.sampler, vocab = request.sampler.for_drafting(), request.target.model.vocab_size
-        self.vocab = vocab
-        self.session: Any = request.start(drafter.drafting.model)
-        self.late: list[int] = []  # in the text, not yet in the cache
-        self.tree: LazyTree | None = None
-        self.path = PathInCache(self.session, None)  # nodes below the tree's root
-        self.first: Any = None  # runs the prompt for this one too
-
-    def follow(self, first: DraftSession) -> None:
-        self.first = first
+    def __init__(
+        self,
+        drafter: DraftModel,
+        request: DraftRequest,
+        widths: Widths,
+        rows_behind: Callable[[Sequence[int]], SharedRows],
+    ) -> None:
+        self.widths, self.rng, self.rows_behind = widths, request.rng, rows_behind
+        self.sampler = request.sampler.for_drafting()
+        self.vocab, self.model = request.target.model.vocab_size, drafter.drafting.model
 
     def update(self, verified: VerifiedTree) -> None:
-        if self.tree is None:  # the prompt
-            self.late += verified.tokens
-            return
-        known = self.path.keep(verified.path[1:])
-        self.late += verified.tokens[1 + known :]
-        self.tree = None
+        pass
 
     def propose(self, root: int, context: Context) -> Any:
-        first, self.first = self.first, None
-        if first is not None and isinstance(first.session, PooledSession):
-            first.session.fork(self.session, min(first.session.length, len(self.late)))
-            self.late = self.late[self.session.length :]
-        self.context = context
-        most, limit = context.max_draft_len, self.session.model.context_length
+        tokens = DraftModel.as_read_by(self.model, [*context.tokens, root])
+        self.shared = self.rows_behind(tokens[: context.prompt])
+        self.context, self.text = context, tokens[context.prompt :]
+        most, limit = context.max_draft_len, self.model.context_length
         if limit is not None:
-            most = min(most, limit - self.session.length - len(self.late))
+            most = min(most, limit - len(context.tokens))
         if most < 1:
-            self.late.append(root)
-            self._begin(LazyTree(root, (), "distinct", self))
             return DraftTree.of([root], [-1])
-        late = DraftModel.as_read_by(self.session.model, [*self.late, root])
-        output = extend_in_chunks(self.session, late)
-        widths, self.late = self.widths.widths[:most], []
-        tree = self._begin(LazyTree(root, widths, self.widths.draw, self))
-        tree.take(0, self._rows(output.logits))
-        return tree
-
-    def _begin(self, tree: "LazyTree") -> "LazyTree":
-        self.tree, self.path = tree, PathInCache(self.session, tree)
-        return tree
-
-    def _rows(self, logits: Any) -> Any:
-        """The distribution after one node, as logits."""
-        laws = DraftDistributions(self.sampler, self.context, self.vocab)
-        return laws.rows_after(logits, self.path.tree, 0, self.widths)
+        self.tree = LazyTree(root, self.widths.widths[:most], self.widths.draw, self)
+        return self.tree
 
     def read(self, node: int) -> Any:
-        """Run a node, and those above it that are not in the cache."""
-        left = self.path.lead_to(self.path.tree.path_to(node))
-        tokens = DraftModel.as_read_by(self.session.model, left)
-        return self._rows(self.session.extend(tokens, keep="last").logits)
+        """The distribution after a node, whose row is run if it was not."""
+        path = [self.tree.token(each) for each in self.tree.path_to(node)] if node else []
+        logits = self.shared.after([*self.text, *DraftModel.as_read_by(self.model, path)])
+        laws, tree = DraftDistributions(self.sampler, self.context, self.vocab), self.tree
+        return laws.rows_after(logits, tree, 0, self.widths)  # type: ignore[arg-type]
 
 
 class LazyTree:

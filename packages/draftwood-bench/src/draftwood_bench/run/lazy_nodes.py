@@ -2,8 +2,8 @@
 
 The engine, the drafters and the verifiers are the library's own. A node is run when its
 distribution is asked for, so a rule that walks from the root costs as much as plain decoding, and
-one that starts at the leaves what it looks at. The texts under way share one pass, and their prompt
-is run once. The texts are those of ordinary decoding; times mean nothing.
+one that starts at the leaves what it looks at. The texts under way share one pass, and what several
+of them begin with is run once. The texts are those of ordinary decoding; times mean nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from draftwood import engine
-from draftwood.arrays import as_array
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.drafters.resources import Resources
@@ -27,26 +26,23 @@ from draftwood.models.model import (
     ModelSession,
     PromptInput,
 )
-from draftwood.models.session import PooledSession
+from draftwood.models.session import PooledModel, PooledSession
 from draftwood.models.shared import SharedPasses
 from draftwood.shapes import Shape
 from draftwood.stats import Step
 from draftwood.together import results_together
 from draftwood.tree import DraftTree
 from draftwood_bench.plan.configurations import Configuration
-from draftwood_bench.run.lazy_drafts import LazyDraftModel, PathInCache, text_of
+from draftwood_bench.run.lazy_drafts import LazyDraftModel
+from draftwood_bench.run.shared_rows import SharedRows
 
 TOGETHER = 48
 """Texts under way at once; more hold memory, and their rows cost no less."""
 
 _TREE = DraftTree.of([0], [-1])
 
-States = Mapping[int, Any]
-"""Hidden states by layer, each [nodes dim]."""
-
 
 def decode_together(
-    target: CachedModel,
     drafters: "Drafters",
     cells: Sequence[Configuration],
     prompt: Sequence[int],
@@ -56,14 +52,13 @@ def decode_together(
     """Decode a prompt by several configurations; return the steps of each, untimed.
 
     Args:
-        target: the model whose texts they are.
-        drafters: on a draft model or a head of it.
+        drafters: on a draft model or a head of the target, whose texts they are.
         cells: shapes and verifiers; plain decoding has no shape and drafts nothing.
         prompt: token ids.
         options: of every text.
         whole_trees: draft and run every node of every tree, and the prompt for every text.
     """
-    model = SharedPasses(target, first=False) if whole_trees else LazyNodes(target)
+    model = SharedPasses(drafters.target, first=False) if whole_trees else drafters.lazily(prompt)
     texts = [
         engine.Sequence(model, drafters.of(cell, not whole_trees), cell.rule, prompt, options)
         for cell in cells
@@ -122,6 +117,8 @@ class Drafters:
         self.target, self.draft = target, draft
         self.base = None if isinstance(draft, TrainedHead) else DraftModel(SharedPasses(draft))
         self._made: dict[tuple[Shape | None, bool], Drafter] = {}
+        self._lazily: tuple[list[int], LazyNodes] | None = None  # of the newest prompt
+        self._rows: SharedRows | None = None  # of the draft model, likewise
 
     def of(self, cell: Configuration, lazily: bool) -> Drafter:
         """The drafter of a configuration.
@@ -131,31 +128,72 @@ class Drafters:
         """
         key = cell.tree, lazily
         if key not in self._made:
-            self._made[key] = self._make(cell, LazyDraftModel if lazily else DraftModel)
+            self._made[key] = self._make(cell, lazily)
         return self._made[key]
 
-    def _make(self, cell: Configuration, kind: type[DraftModel]) -> Drafter:
+    def _make(self, cell: Configuration, lazily: bool) -> Drafter:
         if cell.tree is None or self.base is None:
             head = self.draft if isinstance(self.draft, TrainedHead) else None
             return cell.drafts_with.build(Resources(self.target, head=head, shape=cell.tree))
-        made = kind(self.base.model, cell.tree)
+        model = self.base.model
+        made = DraftModel(model, cell.tree)
+        if lazily:
+            made = LazyDraftModel(model, cell.tree, rows_behind=self.rows_behind)
         vars(made)["drafting"] = self.base.drafting  # sessions are copied within one model alone
         return made
+
+    def lazily(self, prompt: Sequence[int]) -> "LazyNodes":
+        """The target for texts behind a prompt; what the one before has run is forgotten."""
+        if self._lazily is None or self._lazily[0] != list(prompt):
+            if self._lazily is not None:
+                self._lazily[1].close()
+            self._lazily = list(prompt), LazyNodes(self.target, prompt)
+        return self._lazily[1]
+
+    def rows_behind(self, prompt: Sequence[int]) -> SharedRows:
+        """Rows of the draft model behind a prompt, likewise."""
+        if self._rows is None or self._rows.prompt != list(prompt):
+            if self._rows is not None:
+                self._rows.close()
+            assert self.base is not None  # it asks
+            model: Any = self.base.drafting.model  # rounded as it drafts
+            self._rows = SharedRows(model.inner, prompt)
+        return self._rows
 
 
 class LazyNodes(SharedPasses):
     """Target that runs a node when its distribution is read, and a prompt once.
 
     Its one ability is to give hidden states.
+
+    Args:
+        inner: runs.
+        prompt: behind which all texts go on.
     """
 
-    def __init__(self, inner: CachedModel) -> None:
+    def __init__(self, inner: CachedModel, prompt: Sequence[int]) -> None:
         super().__init__(inner, first=False)
         self.abilities = inner.abilities & {"hidden"}
+        self.prompt = list(prompt)
         self._prompts: dict[PromptKey, tuple[PooledSession, ModelOutput]] = {}
+        self._rows: dict[tuple[int, ...], SharedRows] = {}
 
     def start(self) -> PooledSession:
         return LazySession(self)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Give the caches back."""
+        for known, _ in self._prompts.values():
+            known.close()
+        for rows in self._rows.values():
+            rows.close()
+
+    def rows(self, hidden: Sequence[int]) -> SharedRows:
+        """Rows behind the prompt, with the states of these layers."""
+        key = tuple(hidden)
+        if key not in self._rows:
+            self._rows[key] = SharedRows(self.inner, self.prompt, first=False, hidden=key)
+        return self._rows[key]
 
     def forward(self, inputs: Sequence[engine.ModelInput]) -> list[ModelOutput]:
         trees = [each for each in inputs if isinstance(each, ForwardInput)]
@@ -186,86 +224,84 @@ PromptKey = tuple[tuple[int, ...], str, tuple[int, ...]]
 
 
 class LazySession(PooledSession):
-    """One sequence, whose cache holds the path that is being read."""
+    """One sequence, whose cache holds the prompt; what it reads behind that lies elsewhere.
+
+    Attributes:
+        text: tokens behind the prompt.
+    """
+
+    def __init__(self, model: PooledModel) -> None:
+        super().__init__(model)
+        self.text: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return self._length + len(self.text)
 
     def read(self, tree: DraftTree, hidden: Sequence[int] = ()) -> ModelOutput:
         """The logits and states of this tree, which are not computed yet."""
-        self.rows = RowsOnDemand(self, tree, hidden)
-        return ModelOutput(self.rows, self.rows.hidden)  # type: ignore[arg-type]
+        rows: SharedRows = self.model.rows(hidden)  # type: ignore[attr-defined]
+        self.newest = RowsOnDemand(rows, self.text, tree)
+        return ModelOutput(self.newest, self.newest.hidden)  # type: ignore[arg-type]
 
     def commit(self, path: Sequence[int]) -> None:
-        self.rows.keep(path)
+        self.text += self.newest.tokens_of(path)
 
     def fork(self, into: ModelSession | None = None, length: int | None = None) -> PooledSession:
         raise ValueError(
             "a session that runs nodes when they are read cannot be forked, as its cache holds the"
-            " nodes that were read last; fork a session of the model itself"
+            " prompt alone; fork a session of the model itself"
         )
 
 
 class RowsOnDemand:
-    """Logits by node; reading one runs it.
-
-    Missing nodes between it and the last path are run too.
+    """Logits by node; reading one runs it, and the nodes above it that were not run.
 
     Args:
-        layers: whose hidden states are wanted.
+        rows: of the model, behind the prompt.
+        text: tokens before the tree.
 
     Attributes:
         hidden: states of the nodes that were run.
     """
 
-    def __init__(self, session: LazySession, tree: DraftTree, layers: Sequence[int] = ()) -> None:
-        self.session, self.tree = session, tree
-        self.path = PathInCache(session, tree)
-        self.hidden = _StatesOnDemand(tree, layers)
+    def __init__(self, rows: SharedRows, text: Sequence[int], tree: DraftTree) -> None:
+        self.rows, self.text, self.tree = rows, list(text), tree
+        self.hidden = _StatesOnDemand(self)
 
     def __len__(self) -> int:
         return len(self.tree)
 
-    def __getitem__(self, rows: slice) -> torch.Tensor:
-        wanted = [0, *self.tree.path_to(rows.start)]
-        left = self.path.lead_to(wanted)
-        output = self.session.extend(left, keep="last", hidden=self.hidden.layers)
-        self.hidden.take(text_of(self.tree, wanted), len(wanted) - len(left), output.hidden)
-        return output.logits
+    def __getitem__(self, nodes: slice) -> np.ndarray:
+        return self.rows.after(self.text_to(nodes.start))
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Drop all nodes that were read after this part of the path.
+    def text_to(self, node: int) -> list[int]:
+        """The tokens up to a node."""
+        return [*self.text, *self.tokens_of([0, *self.tree.path_to(node)])]
 
-        Raises:
-            ValueError: for nodes that were not read.
-        """
-        if self.path.shared_with(path) < len(path):
-            raise ValueError(
-                f"nodes {list(path)} were not all read; the last ones were {self.path.nodes}"
-            )
-        self.path.keep(path)
+    def tokens_of(self, path: Sequence[int]) -> list[int]:
+        """The tokens of nodes."""
+        return [self.tree.token_list[node] for node in path]
 
 
 class _StatesOnDemand(Mapping[int, np.ndarray]):
-    """Hidden states by layer; rows of nodes that nobody read are 0."""
+    """Hidden states by layer; rows of nodes that nobody ran are 0."""
 
-    def __init__(self, tree: DraftTree, layers: Sequence[int]) -> None:
-        self.tree, self.layers = tree, tuple(layers)
-        self._known: dict[tuple[int, ...], tuple[States, int]] = {}  # by the tokens up to a node
-
-    def take(self, text: Sequence[int], known: int, states: States) -> None:
-        """Take note of nodes that were run: the last ones of a path."""
-        for place in range(known, len(text) if self.layers else known):
-            self._known[tuple(text[: place + 1])] = states, place - known
+    def __init__(self, nodes: RowsOnDemand) -> None:
+        self.nodes = nodes
 
     def __getitem__(self, layer: int) -> np.ndarray:
-        if layer not in self.layers:
+        nodes = self.nodes
+        if layer not in nodes.rows.hidden:
             raise KeyError(layer)
-        paths = ([0, *self.tree.path_to(node)] for node in range(len(self.tree)))
-        found = [self._known.get(tuple(text_of(self.tree, path))) for path in paths]
-        rows = [None if each is None else as_array(each[0][layer])[each[1]] for each in found]
+        texts = (tuple(nodes.text_to(node)) for node in range(len(nodes)))
+        found = [nodes.rows.states.get(text) for text in texts]
+        rows = [None if each is None else each[layer] for each in found]
         (one, *_) = [row for row in rows if row is not None]  # the root always is
         return np.stack([np.zeros_like(one) if row is None else row for row in rows])
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.layers)
+        return iter(self.nodes.rows.hidden)
 
     def __len__(self) -> int:
-        return len(self.layers)
+        return len(self.nodes.rows.hidden)

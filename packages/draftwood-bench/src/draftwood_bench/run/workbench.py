@@ -179,10 +179,9 @@ class Workbench:
         """
         from draftwood_bench.run.lazy_nodes import decode_together
 
-        target = _pooled(self.plain.model)
         different = {(cell.tree, cell.rule): cell for cell in cells}
         options = self.options(temperature, seed, self.plain.end_tokens, tokens)
-        made = decode_together(target, self._drafters, [*different.values()], prompt, options)
+        made = decode_together(self._drafters, [*different.values()], prompt, options)
         known = dict(zip(different, made, strict=True))
         return [known[cell.tree, cell.rule] for cell in cells]
 
