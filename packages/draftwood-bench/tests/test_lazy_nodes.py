@@ -126,7 +126,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedRows]:
 
 
 def plainly(rows: SharedRows, text: Sequence[int]) -> ModelOutput:
-    """What the model gives where a text is run by itself."""
+    """Run a text by itself."""
     session = rows.model.start()
     try:
         return session.extend([*rows.prompt, *text], hidden=(2,))

@@ -1,4 +1,4 @@
-"""Which knobs of two writers are measured, and what is said of them."""
+"""Two writers: the knobs to measure, and the verdict on them."""
 
 from pathlib import Path
 

@@ -19,9 +19,9 @@ from draftwood.models.model import ModelSession, PromptInput, extend_in_chunks
 from draftwood.together import wait
 
 MOST_BYTES = 1 << 30
-"""Bytes of rows that are kept; those that were not asked for longest go first."""
+"""Bytes of rows to keep; those that were not asked for longest go first."""
 MOST_BRANCHES = 128
-"""Caches that are kept."""
+"""Number of caches to keep."""
 
 Text = tuple[int, ...]
 """Tokens behind the prompt."""
