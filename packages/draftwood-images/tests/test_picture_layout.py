@@ -7,7 +7,7 @@ import pytest
 
 from draftwood_images.layout import PictureLayout, Raster
 from draftwood_images.small import SETTINGS
-from draftwood_images.starts import PictureStart, Start
+from draftwood_images.starts import STARTS, PictureStart, Start
 from draftwood_images.words import prompt_of, words_in
 
 PLAIN = PictureLayout(2, 3, 8, begin=7, tokens=(4, 5, 6))
@@ -71,7 +71,8 @@ def test_only_codes_are_drawn_and_lines_end_where_they_must() -> None:
     assert not state.must_end
 
 
-LEFT_ROW = np.eye(8, dtype=np.float32)[6]
+ROWS = [np.eye(8, dtype=np.float32)[each] for each in (0, 4, 5, 6)]
+"""Certain of these tokens, the newest last."""
 
 
 @pytest.mark.parametrize(
@@ -85,10 +86,14 @@ LEFT_ROW = np.eye(8, dtype=np.float32)[6]
         ("upper", BEFORE[:2], None),
         ("row", BEFORE, 6),
         ("row", BEFORE[:5], None),
+        ("upper-row", BEFORE, 4),
+        ("upper-row", BEFORE[:5], 4),
+        ("upper-row", BEFORE[:3], 6),
+        ("upper-row", BEFORE[:2], None),
     ],
 )
 def test_starts(kind: Start, before: Sequence[int], token: int | None) -> None:
-    row = PictureStart(PLAIN, kind).row(before, LEFT_ROW, 8)
+    row = PictureStart(PLAIN, kind).row(before, ROWS, 8)
     certain = np.eye(8, dtype=np.float32)
     codes = np.array([0, 0, 0, 0, 1, 1, 1, 0], np.float32) / np.float32(3)
     np.testing.assert_array_equal(row, codes if token is None else certain[token])
@@ -96,12 +101,25 @@ def test_starts(kind: Start, before: Sequence[int], token: int | None) -> None:
 
 
 def test_starts_know_the_ends_of_lines() -> None:
-    for kind in ("random", "left", "upper", "row"):
-        row = PictureStart(LINES, kind).row([7, 4, 5, 6], None, 8)
+    for kind in STARTS:
+        row = PictureStart(LINES, kind).row([7, 4, 5, 6], ROWS, 8)
         assert row.argmax() == 3
         assert row.sum() == 1.0
+    below = PictureStart(LINES, "upper-row").row([7, 4, 5, 6, 3], ROWS, 8)
+    assert below.argmax() == 0  # the fourth to last, beyond the line's end
     with pytest.raises(ValueError, match="start must be one of"):
         PictureStart(LINES, "below")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("row", 0), ("upper-row", 2)])
+def test_rows_that_are_not_known_are_random(kind: Start, count: int) -> None:
+    row = PictureStart(PLAIN, kind).row(BEFORE, ROWS[:count], 8)
+    np.testing.assert_array_equal(row, PictureStart(PLAIN).row(BEFORE, ROWS, 8))
+
+
+def test_starts_reach_as_far_as_the_row_that_they_take() -> None:
+    reaches = {kind: PictureStart(LINES, kind).reach for kind in STARTS}
+    assert reaches == {"random": 0, "left": 0, "upper": 0, "row": 1, "upper-row": 4}
 
 
 def test_names_in_words() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from draftwood.testing.windows import WRONG_WINDOWS
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.folder import load_picture_model
-from draftwood_images.proof import CHECKS, KINDS, LAW, law_is_off, same_pictures
+from draftwood_images.proof import CHECKS, KINDS, LAW, LEAST, law_is_off, same_pictures
 from draftwood_images.starts import STARTS
 
 QUICK = [name for name in CHECKS if not (name.startswith(LAW) and name.endswith(", 3"))]
@@ -15,6 +16,11 @@ def test_checks_pass(name: str) -> None:
     found = CHECKS[name]()
     assert found.passed, found.detail
     assert found.name == name
+
+
+@pytest.mark.parametrize("wrong", WRONG_WINDOWS)
+def test_wrong_windows_are_caught_from_the_upper_row_too(wrong: str) -> None:
+    assert law_is_off("upper-row", 2, WRONG_WINDOWS[wrong]) > LEAST
 
 
 @pytest.mark.proof

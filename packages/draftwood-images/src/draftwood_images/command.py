@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from draftwood_images.sitting import Sitting
 
 USUAL, MODEL = "raced-jacobi", "emoji"
-START_NAMES = ("random", "left", "upper", "row")
+START_NAMES = ("random", "left", "upper", "row", "upper-row")
 """Names of ``starts.STARTS``, which help can do without."""
 
 

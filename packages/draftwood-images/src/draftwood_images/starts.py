@@ -11,7 +11,7 @@ from jaxtyping import Float
 from draftwood_images.layout import PictureLayout
 
 Row = Float[np.ndarray, " vocab"]
-Start = Literal["random", "left", "upper", "row"]
+Start = Literal["random", "left", "upper", "row", "upper-row"]
 STARTS: tuple[Start, ...] = get_args(Start)
 
 
@@ -20,12 +20,13 @@ class PictureStart:
     """Start of a picture's new place, by its neighbours; implements ``StartRow``.
 
     Teng et al. 2024, arXiv:2410.01699. At an edge where there is no such neighbour it is ``left``
-    instead of ``upper``, and else ``random``.
+    instead of ``upper``, ``row`` instead of ``upper-row``, and else ``random``.
 
     Attributes:
         layout: of the picture.
         kind: ``random``: any code; ``left`` and ``upper``: that neighbour's code for certain;
-            ``row``: the row that the left neighbour was drawn from.
+            ``row`` and ``upper-row``: the row that it came from, the draft's for a draft token and
+            the target's for one of the text.
 
     Raises:
         ValueError: for another kind.
@@ -38,21 +39,27 @@ class PictureStart:
         if self.kind not in STARTS:
             raise ValueError(f"start must be one of {', '.join(STARTS)}, got {self.kind!r}")
 
-    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+    @property
+    def reach(self) -> int:
+        """Tokens back to the neighbour whose row is asked for; 0 for none."""
+        return {"row": 1, "upper-row": self.layout.stride}.get(self.kind, 0)
+
+    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         """Probabilities [vocab] of a new place; see ``StartRow``."""
         if self.layout.line_end is not None and self.layout.is_line_end(
             self.layout.place_after(before)
         ):
             return _certain(self.layout.line_end, vocab)
-        return self._rules[self.kind](before, left, vocab)
+        return self._rules[self.kind](before, rows, vocab)
 
     @cached_property
-    def _rules(self) -> dict[Start, Callable[[Sequence[int], Row | None, int], Row]]:
+    def _rules(self) -> dict[Start, Callable[[Sequence[int], Sequence[Row], int], Row]]:
         return {
-            "random": lambda before, left, vocab: self._random,
-            "left": lambda before, left, vocab: self._copied(self.layout.left(before), vocab),
+            "random": lambda before, rows, vocab: self._random,
+            "left": lambda before, rows, vocab: self._copied(self.layout.left(before), vocab),
             "upper": self._upper,
-            "row": self._same_row,
+            "row": self._left_row,
+            "upper-row": self._upper_row,
         }
 
     @cached_property
@@ -62,13 +69,19 @@ class PictureStart:
     def _copied(self, token: int | None, vocab: int) -> Row:
         return self._random if token is None else _certain(token, vocab)
 
-    def _upper(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+    def _upper(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         above = self.layout.upper(before)
         return self._copied(self.layout.left(before) if above is None else above, vocab)
 
-    def _same_row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
-        inside = self.layout.left(before) is not None
-        return left if inside and left is not None else self._random
+    def _left_row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
+        known = bool(rows) and self.layout.left(before) is not None
+        return rows[-1] if known else self._random
+
+    def _upper_row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
+        if self.layout.upper(before) is None:
+            return self._left_row(before, rows, vocab)
+        back = self.layout.stride
+        return rows[-back] if len(rows) >= back else self._random
 
 
 def _certain(token: int, vocab: int) -> Row:

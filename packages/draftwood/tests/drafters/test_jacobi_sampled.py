@@ -3,7 +3,7 @@ store or keep guesses do not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -36,14 +36,17 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
-class LeftRow:
-    """A start of another package: from the row of the guess to the left."""
+class EarlierRow:
+    """A start of another package: from the row that an earlier token came from."""
 
-    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
-        return StartUniform().row(before, left, vocab) if left is None else left
+    reach: int
+
+    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
+        known = len(rows) >= self.reach
+        return rows[-self.reach] if known else StartUniform().row(before, rows, vocab)
 
 
-STARTS: list[StartRow] = [StartUniform(), StartFromLeft(), LeftRow()]
+STARTS: list[StartRow] = [StartUniform(), StartFromLeft(), EarlierRow(2)]
 
 
 def off(drafter: Drafter, sampling: Sampling) -> float:
@@ -57,7 +60,7 @@ SAMPLINGS = [
 ]
 
 
-@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+@pytest.mark.parametrize("start", STARTS, ids=str)
 @pytest.mark.parametrize("window", [2, 3])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["temperature", "cuts and penalties"])
 def test_law_of_three_tokens(start: StartRow, window: int, sampling: Sampling) -> None:
@@ -65,7 +68,7 @@ def test_law_of_three_tokens(start: StartRow, window: int, sampling: Sampling) -
 
 
 @pytest.mark.parametrize("wrong", WRONG_WINDOWS)
-@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+@pytest.mark.parametrize("start", STARTS, ids=str)
 def test_planted_rules_are_caught(wrong: str, start: StartRow) -> None:
     sampling = Sampling(1.0, top_k=2) if "top-k" in wrong else Sampling(1.0)
     assert off(WRONG_WINDOWS[wrong](2, start), sampling) > 0.004
@@ -90,7 +93,7 @@ def written(drafter: Drafter, temperature: float, seed: int) -> tuple[list[int],
     return [token for step in steps for token in step.tokens], len(steps)
 
 
-@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+@pytest.mark.parametrize("start", STARTS, ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_seed_writes_one_text_whatever_was_drafted(start: StartRow, temperature: float) -> None:
     passes = 0
@@ -113,6 +116,29 @@ def test_races_keep_more_guesses_than_draws() -> None:
         return len(list(generate(MODEL, drafter, rule, PROMPT, asked)))
 
     assert passes(RacedJacobi(8), Match()) < 0.95 * passes(JacobiSampled(8), Rejection())
+
+
+@dataclass(frozen=True)
+class Listening(EarlierRow):
+    """Remembers what it was told."""
+
+    told: list[tuple[list[int], list[Row]]] = field(default_factory=list)
+
+    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
+        self.told.append((list(before), list(rows)))
+        return super().row(before, rows, vocab)
+
+
+@pytest.mark.parametrize(("kind", "rule"), [(JacobiSampled, Rejection()), (RacedJacobi, Match())])
+def test_starts_are_told_the_rows_of_the_text(kind: type[JacobiSampled], rule: Verifier) -> None:
+    start, cut = Listening(3), Sampling(0.9, top_k=2)
+    list(generate(MODEL, kind(1, start), rule, PROMPT, Options(cut, 60, seed=3)))
+    assert not start.told[0][1]  # nothing is known of the prompt
+    assert {len(rows) for _, rows in start.told[3:]} == {3}
+    for before, rows in start.told:  # one draft token: all before it is text
+        for back, row in enumerate(reversed(rows), 1):
+            context = LOGITS[tuple(before[-back - 2 : -back])]
+            np.testing.assert_allclose(row, cut.probs(context[None])[0], atol=1e-6)
 
 
 LINEAR = Budget(lambda nodes: 1.0 + 0.1 * nodes, per_draft_token=0.0)

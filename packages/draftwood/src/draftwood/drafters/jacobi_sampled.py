@@ -44,17 +44,23 @@ Row = Float[np.ndarray, " vocab"]
 class StartRow(Protocol):
     """Rule for a place that no pass has seen: gives the row that its token is drawn from.
 
-    The row may depend on what stands before the place, draft tokens included, and on nothing else.
+    The row may depend on what stands before the place, draft tokens and the rows of tokens
+    included, and on nothing else.
     """
 
+    @property
     @abstractmethod
-    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+    def reach(self) -> int:
+        """Tokens back from a new place to the farthest one whose row is asked for; 0 for none."""
+
+    @abstractmethod
+    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         """Probabilities of a new place.
 
         Args:
             before: all tokens before the place, text and draft; at least one.
-            left: the row that the token to its left was drawn from; None where that is the text's
-                newest token.
+            rows: that the newest of these came from, as far back as they are known: the draft's
+                own, and the target's of as much of the text as ``reach`` asks for.
             vocab: entries of the row.
         """
 
@@ -63,7 +69,11 @@ class StartRow(Protocol):
 class StartUniform:
     """Start with any token, all of them equally likely."""
 
-    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+    @property
+    def reach(self) -> int:
+        return 0
+
+    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         return np.full(vocab, 1.0 / vocab, np.float32)
 
 
@@ -71,7 +81,11 @@ class StartUniform:
 class StartFromLeft:
     """Start with the token to the left once more, for certain."""
 
-    def row(self, before: Sequence[int], left: Row | None, vocab: int) -> Row:
+    @property
+    def reach(self) -> int:
+        return 0
+
+    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         row = np.zeros(vocab, np.float32)
         row[before[-1]] = 1.0
         return row
@@ -181,6 +195,7 @@ class JacobiSession(DraftSession):
         self.window = PayingWindow(config.window, config.budget, config.hope)
         self.before = Context([], 0)  # the text before the newest tree
         self.rows: list[Row] = []  # of the places behind the next root
+        self.past: list[Row] = []  # of that root and the text before it, as far as starts reach
         self.drafts = False  # before that comes the prompt
 
     @property
@@ -197,7 +212,7 @@ class JacobiSession(DraftSession):
         return NativeDraft(in_a_row=idle) if idle else None
 
     def commit_native(self, step: NativeStep) -> DraftTree:
-        self.drafts, self.rows = True, []
+        self.drafts, self.rows, self.past = True, [], []
         self.window.learn(0, 0)
         return DraftTree.of(step.tokens, step.parents)
 
@@ -210,28 +225,30 @@ class JacobiSession(DraftSession):
 
     def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
         """Root and draft tokens, and the row of each of these."""
-        tokens, rows, pick = [*self.before.tokens, root], list[Row](), self._picker()
+        tokens, rows, pick = [*self.before.tokens, root], [*self.past], self._picker()
         for place in range(count):
-            left = rows[-1] if rows else None
             known = place < len(self.rows)
-            rows.append(self.rows[place] if known else self.start_row.row(tokens, left, self.vocab))
+            rows.append(self.rows[place] if known else self.start_row.row(tokens, rows, self.vocab))
             tokens.append(pick(rows[-1]))
-        return tokens[len(self.before.tokens) :], rows
+        return tokens[len(self.before.tokens) :], rows[len(self.past) :]
 
     def _picker(self) -> Callable[[Row], int]:
         """Draw tokens from rows, in the order of their places."""
         return lambda row: int(self.rng.draw_independent(row[None], 1)[0, 0])
 
     def update(self, verified: VerifiedTree) -> None:
-        self.rows = []
+        past, self.rows, self.past = self.past, [], []
         if not self.drafts or verified.output is None:
             return
         tree, last = verified.tree, verified.path[-1]
         self.window.learn(len(tree) - 1, last)
         # the root to come takes the place of the first token below
-        first = last + 1
-        if nodes := range(first, min(len(tree), first + self.window.size())):
-            self.rows = self._rows(verified, nodes)
+        first, reach = last + 1, self.start_row.reach
+        seen = min(first, reach)
+        if nodes := range(first - seen, min(len(tree), first + self.window.size())):
+            rows = self._rows(verified, nodes)
+            self.rows = rows[seen:]
+            self.past = [*past, *rows[:seen]][-reach:] if len(rows) >= seen > 0 else []
 
     def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
         """The target's rows after these nodes, as far as they are numbers."""

@@ -104,7 +104,12 @@ class _State:
     def key(self) -> tuple[object, ...]:
         """All that its future depends on."""
         held = [getattr(self.session, "kept", []), self.session.drafts]
-        return self.tokens, b"".join(row.tobytes() for row in self.session.rows), str(held)
+        rows = [b"".join(row.tobytes() for row in each) for each in self._rows]
+        return self.tokens, *rows, str(held)
+
+    @property
+    def _rows(self) -> tuple[Sequence[Row], Sequence[Row]]:
+        return self.session.past, self.session.rows
 
 
 class _Uncut(JacobiSession):
@@ -115,7 +120,8 @@ class _Uncut(JacobiSession):
     def _drafted(self, root: int, count: int) -> tuple[list[int], list[Row]]:
         tokens, rows = super()._drafted(root, count)
         known = len(self.rows)
-        return tokens, [*self.uncut[:count], *rows[known:]]
+        stated = self.uncut[len(self.uncut) - known :]
+        return tokens, [*stated[:count], *rows[known:]]
 
     def _rows(self, verified: VerifiedTree, nodes: range) -> list[Row]:
         whole = replace(self.sampler, top_k=0)  # type: ignore[type-var]
