@@ -29,7 +29,7 @@ from benchmarks.game_policy import Trainer, action_prompt, plan_prompt
 from benchmarks.search_sums import cost_ratio
 from benchmarks.text_world import Game, World, make
 from draftwood_bench.records.statistics import difference
-from draftwood_choices.records import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.search import plan_tree
 from draftwood_choices.search.methods import SearchOptions
 from draftwood_choices.search.proposals import Proposer

@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.storage.atomic import write_file
 from draftwood_bench.records.statistics import Estimate, difference
-from draftwood_choices.records import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.solving.run import PLAIN, PROTOCOL, SolvedRecord
 
 LETTERS = "Ċ+=:0123456789"  # the first is ByteLevel's line break

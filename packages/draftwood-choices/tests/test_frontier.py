@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from command import refused, run
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.collaboration.rules import FirstTokens, RandomTurns
 from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
 from draftwood_choices.frontier.run import PROTOCOL
 from draftwood_choices.frontier.table import compared
-from draftwood_choices.records import RecordFolder
 
 
 def record(point: str, prompt: str, quality: float, led: int = 0) -> AnswerRecord:

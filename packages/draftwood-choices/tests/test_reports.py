@@ -8,12 +8,12 @@ import pytest
 
 from command import refused, run
 from draftwood_bench.run import describe
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.frontier.points import AnswerRecord
 from draftwood_choices.frontier.report import coloured, curve_of, curves, read
 from draftwood_choices.frontier.report import report as frontier_report
 from draftwood_choices.frontier.run import PROTOCOL as FRONTIER
 from draftwood_choices.frontier.table import leader_written
-from draftwood_choices.records import RecordFolder
 from draftwood_choices.search.methods import Solution
 from draftwood_choices.search.nodes import SearchNode, as_html, nodes_of
 from draftwood_choices.search.proposals import Proposal

@@ -11,11 +11,11 @@ from draftwood_bench.records.statistics import Estimate
 from draftwood_bench.report import figures
 from draftwood_bench.report.findings import Finding
 from draftwood_bench.report.sections import Drawing, Gallery, ProtocolSection
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.frontier.points import AnswerRecord
 from draftwood_choices.frontier.run import PROTOCOL
 from draftwood_choices.frontier.table import compared, leader_written, mean_of, table
-from draftwood_choices.records import RecordFolder
 
 SHOWN = 8
 """Prompts whose texts are shown."""

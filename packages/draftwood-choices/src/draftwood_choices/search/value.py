@@ -49,7 +49,8 @@ def value(
       draftwood train value my-head --model qwen2.5-coder-0.5b --prompts gsm8k --limit 300
     """
     from draftwood_bench.plan.prompts import load_prompts
-    from draftwood_choices.records import RecordFolder, asked_of
+    from draftwood_bench.run.record_folder import RecordFolder
+    from draftwood_choices.records import asked_of
     from draftwood_choices.search.proposals import Proposer
     from draftwood_choices.search.value_head import read_layers
     from draftwood_choices.search.value_training import (

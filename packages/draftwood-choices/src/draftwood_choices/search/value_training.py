@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.logistic import auc, fitted, probabilities
-from draftwood_choices.records import RecordFolder
 from draftwood_choices.search.proposals import Proposer
 from draftwood_choices.search.value_head import ValueHead, of_text, states_behind
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from draftwood_bench.report import figures
 from draftwood_bench.report.findings import Finding
 from draftwood_bench.report.sections import Drawing, Gallery, ProtocolSection
-from draftwood_choices.records import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.search.nodes import as_html, node_from
 from draftwood_choices.solving.run import PLAIN, PROTOCOL, SolvedRecord
 from draftwood_choices.solving.table import compared, mean_of, table

@@ -9,7 +9,8 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import score
-from draftwood_choices.records import RecordFolder, asked_of
+from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_choices.records import asked_of
 from draftwood_choices.search.checkers import Checker, Judgement
 from draftwood_choices.search.methods import SearchMethod, SearchOptions, Solution
 from draftwood_choices.search.nodes import nodes_of
