@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from command import refused, run
-from draftwood_images import command, sheet
+from draftwood_images import drawing_options, sheet
 from draftwood_images.drawing import DrawnPicture, Easel
 from draftwood_images.small import write_small_model
 from draftwood_images.starts import STARTS
@@ -132,4 +132,4 @@ def test_a_full_disk_leaves_nothing_half_written(
 
 
 def test_starts_of_the_option_are_all_there_are() -> None:
-    assert command.START_NAMES == STARTS
+    assert drawing_options.START_NAMES == STARTS

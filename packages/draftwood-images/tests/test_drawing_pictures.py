@@ -12,6 +12,7 @@ from draftwood.verifiers import Grouped
 from draftwood_images.drawing import DrawingRule, Easel
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.layout import PictureLayout
+from draftwood_images.maps import failing_by_place, given_by_place
 from draftwood_images.methods import (
     MachineCosts,
     WindowCosts,
@@ -19,7 +20,7 @@ from draftwood_images.methods import (
     picture_method,
     require_method,
 )
-from draftwood_images.report import failing_by_place, given_by_place, page
+from draftwood_images.report import page
 from draftwood_images.sheet import GAP, in_half_blocks, on_white, sheet, write_png
 from draftwood_images.sitting import Sitting
 from draftwood_images.small import CODES, COLUMNS, ROWS, small_picture_model
@@ -90,10 +91,10 @@ def test_lines_with_ends_are_drawn_between_them(drawing: DrawingModel) -> None:
 def test_failures_and_passes_by_place(drawing: DrawingModel) -> None:
     easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
     (one,) = easel.draw(picture_method("raced-jacobi", easel, WHOLE), [0])
-    given = given_by_place(one, drawing.layout)
+    given = given_by_place(one.given, drawing.layout.places)
     assert given.shape == (ROWS, COLUMNS)
     assert (1 / given).sum() == pytest.approx(len(one.steps))
-    shares = failing_by_place([one], drawing.layout)
+    shares = failing_by_place([one.failures], drawing.layout.places)
     assert shares.sum() == len(one.failures) > 0
     rejected = sum(step.drafted > step.accepted for step in one.steps)
     assert len(one.failures) == rejected

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import completers, options, terminal
+from draftwood_images import drawing_options
 
 if TYPE_CHECKING:
     from draftwood_images.drawing_model import DrawingModel
     from draftwood_images.sitting import Sitting
 
-USUAL, MODEL = "raced-jacobi", "emoji"
-START_NAMES = ("random", "left", "upper", "row", "upper-row")
-"""Names of ``starts.STARTS``, which help can do without."""
+USUAL = "raced-jacobi"
 
 
 @click.command(short_help="Draw pictures of a name.")
 @click.argument("name", required=False, default="")
-@click.option("--model", default=MODEL, show_default=True, help="A built-in name, or a folder.")
+@drawing_options.model
 @click.option(
     "--method",
     "methods",
@@ -34,13 +33,7 @@ START_NAMES = ("random", "left", "upper", "row", "upper-row")
     "--count", type=click.IntRange(1), default=1, show_default=True, help="Pictures, seed by seed."
 )
 @options.text_option("seed", 0, "Of the first picture; the others have the next ones.")
-@options.text_option("temperature", 1.0)
-@click.option(
-    "--top-k",
-    type=click.IntRange(0),
-    help="Keep the k likeliest codes; 0 keeps all.  [default: the model's]",
-)
-@click.option("--guidance", type=click.FloatRange(0), help="1 for none.  [default: the model's]")
+@drawing_options.of_rule
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png")
 @click.option("--show", is_flag=True, help="Show the pictures in the terminal.")
 @click.option(
@@ -49,32 +42,8 @@ START_NAMES = ("random", "left", "upper", "row", "upper-row")
     metavar="FILE.html",
     help="Write a page: sheets by method, tokens of each pass, and where drafts fail.",
 )
-@click.option(
-    "--window",
-    type=click.IntRange(1, 16),
-    default=16,
-    show_default=True,
-    help="Most draft tokens of a pass, for sjd, raced-jacobi and gsd.",
-)
-@click.option(
-    "--whole", is_flag=True, help="Draft whole windows, not only as much as pays on this machine."
-)
-@click.option(
-    "--start",
-    type=click.Choice(START_NAMES),
-    default="left",
-    show_default=True,
-    help="What they draft where no pass has been.",
-)
-@click.option(
-    "--group", type=click.IntRange(1), default=10, show_default=True, help="Tokens of gsd's groups."
-)
-@click.option(
-    "--distance",
-    type=click.FloatRange(0),
-    help="Squared distance in the codebook that gsd's groups have at most.  [default: any]",
-)
-@click.option("--inexact", is_flag=True, help="Allow methods that change what the model draws.")
+@drawing_options.of_windows
+@drawing_options.inexact
 @click.option(
     "--together",
     type=click.IntRange(1),
@@ -83,11 +52,7 @@ START_NAMES = ("random", "left", "upper", "row", "upper-row")
     metavar="N",
     help="Pictures that share each pass.",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["int8", "bfloat16", "float32"]),
-    help="[default: int8; of models of Transformers their own]",
-)
+@drawing_options.dtype
 @options.threads
 @options.as_json
 def draw(
@@ -137,19 +102,11 @@ def draw(
 
 
 def _sitting(drawing: "DrawingModel", name: str, given: dict[str, Any]) -> "Sitting":
-    """Prepare to draw by the command's options, and by the model's where these say nothing."""
-    from draftwood_images.drawing import DrawingRule
-    from draftwood_images.methods import WindowKnobs
+    """Prepare to draw by the command's options."""
     from draftwood_images.sitting import Sitting
 
-    top_k, guidance = given["top_k"], given["guidance"]
-    rule = DrawingRule(
-        given["temperature"],
-        drawing.top_k if top_k is None else top_k,
-        drawing.guidance if guidance is None else guidance,
-    )
-    names = ("window", "start", "group", "distance", "whole")
-    return Sitting(drawing, name, rule, WindowKnobs(**{each: given[each] for each in names}))
+    rule = drawing_options.rule_of(drawing, given)
+    return Sitting(drawing, name, rule, drawing_options.knobs_of(given))
 
 
 def _keep(sitting: "Sitting", path: Path | None, report: Path | None) -> None:

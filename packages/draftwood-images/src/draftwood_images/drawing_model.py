@@ -30,6 +30,7 @@ class DrawingModel:
         paint: pixels of a grid of codes.
         vectors: of each code; None where nobody tells them.
         guidance, top_k: that suit it.
+        words: that it knows; empty where they cannot be listed.
     """
 
     name: str
@@ -41,6 +42,7 @@ class DrawingModel:
     vectors: Float[np.ndarray, "codes size"] | None
     guidance: float
     top_k: int
+    words: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, found: PictureModel) -> "DrawingModel":
@@ -56,6 +58,7 @@ class DrawingModel:
             np.asarray(found.codec.vectors),
             settings.guidance,
             settings.top_k,
+            settings.words,
         )
 
     def guided(self, scale: float, prompt: Sequence[int]) -> Model:

@@ -5,9 +5,27 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from draftwood_images.picture_model import PictureSettings
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places of codes among a picture's tokens.
+
+    Attributes:
+        rows, columns: of the grid of codes.
+        stride: tokens from a place to the one below it.
+    """
+
+    rows: int
+    columns: int
+    stride: int
+
+    def cut(self, values: Shaped[np.ndarray, " tokens"]) -> Shaped[np.ndarray, "rows columns"]:
+        """Values of the codes, of one for each token."""
+        return values.reshape(self.rows, self.stride)[:, : self.columns]
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,11 @@ class PictureLayout:
     def stride(self) -> int:
         """Tokens from a place to the one below it."""
         return self.columns + (self.line_end is not None)
+
+    @property
+    def places(self) -> Places:
+        """Places of the codes."""
+        return Places(self.rows, self.columns, self.stride)
 
     @property
     def length(self) -> int:

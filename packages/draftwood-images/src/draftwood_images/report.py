@@ -1,26 +1,28 @@
 """Page about drawn pictures: sheets by method, tokens of each pass, and where drafts fail."""
 
-from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-import numpy as np
-from jaxtyping import Float, Int, UInt8
-
 from draftwood.storage.atomic import write_file
 from draftwood_images.drawing import DrawnPicture
 from draftwood_images.layout import PictureLayout
-from draftwood_images.sheet import elsewhere, enlarged, on_white, png_of
+from draftwood_images.maps import (
+    SIDE,
+    failing_by_place,
+    figure,
+    given_by_place,
+    given_map,
+    scale,
+    share_map,
+)
+from draftwood_images.sheet import elsewhere, on_white, png_of
 from draftwood_images.sitting import MethodPictures, Sitting
 
 SHOWN = 4
 """Pictures of each method of which passes are coloured."""
-MOST = 8
-"""Tokens of a pass from which on the colour is the darkest."""
-SIDE = 12
-"""Pixels of a code's square in a map."""
-PALE, DARK = np.array([240, 244, 250]), np.array([11, 60, 130])
+HEIGHT = 96
+"""Pixels that a picture of a sheet has in height."""
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:64rem;padding:0 1rem;color:#222;
 background:#fff}
@@ -57,7 +59,7 @@ def page(sitting: Sitting) -> str:
         "".join(_sheet(each) for each in drawn),
         "<h2>Tokens that each pass gave</h2>",
         "<p>Each square is a code of the picture to its left, coloured by how many tokens the pass"
-        f" gave that wrote it. {_scale()}</p>",
+        f" gave that wrote it. {scale()}</p>",
         "".join(_passes(each, layout) for each in drawn if each.stats.drafted),
         _failing(drawn, layout),
     ]
@@ -96,39 +98,22 @@ def _sheet(each: MethodPictures) -> str:
 
 
 def _picture(one: DrawnPicture, method: str) -> str:
-    pixels = enlarged(on_white(one.pixels), -(-96 // one.pixels.shape[0]))
     told = f"seed {one.seed}, {one.stats.block_efficiency:.2f} tokens per pass"
-    return _figure(pixels, f"{one.name} by {method}, seed {one.seed}", told)
+    return figure(
+        png_of(on_white(one.pixels)), f"{one.name} by {method}, seed {one.seed}", told, HEIGHT
+    )
 
 
 def _passes(each: MethodPictures, layout: PictureLayout) -> str:
-    shown = list[str]()
+    shown, height = list[str](), SIDE * layout.rows
     for one in each.pictures[:SHOWN]:
-        given = given_by_place(one, layout)
-        alike = _map((given - 1) / (MOST - 1))
-        factor = max(1, len(alike) // one.pixels.shape[0])
-        picture = _figure(enlarged(on_white(one.pixels), factor), one.name, f"seed {one.seed}")
+        given = given_by_place(one.given, layout.places)
         told = f"{one.stats.target_runs} passes, at most {given.max()} tokens"
-        map_ = _figure(alike, f"tokens of each pass, seed {one.seed}, {each.method}", told)
+        alt = f"tokens of each pass, seed {one.seed}, {each.method}"
+        picture = figure(png_of(on_white(one.pixels)), one.name, f"seed {one.seed}", height)
+        map_ = figure(given_map(given), alt, told, height)
         shown.append(f'<div class="pair">{picture}{map_}</div>')
     return f'<h3>{escape(each.method)}</h3><div class="row">{"".join(shown)}</div>'
-
-
-def given_by_place(one: DrawnPicture, layout: PictureLayout) -> Int[np.ndarray, "rows columns"]:
-    """Tokens that the pass gave which wrote each code."""
-    flat = np.array([count for count in one.given for _ in range(count)])
-    return flat.reshape(layout.rows, layout.stride)[:, : layout.columns]
-
-
-def failing_by_place(
-    pictures: Sequence[DrawnPicture], layout: PictureLayout
-) -> Float[np.ndarray, "rows columns"]:
-    """Share of pictures in which a draft token was rejected at each code's place."""
-    counts = np.zeros(layout.length)
-    for one in pictures:
-        counts[one.failures] += 1
-    shares = counts.reshape(layout.rows, layout.stride) / max(1, len(pictures))
-    return shares[:, : layout.columns]
 
 
 def _failing(drawn: Sequence[MethodPictures], layout: PictureLayout) -> str:
@@ -136,39 +121,13 @@ def _failing(drawn: Sequence[MethodPictures], layout: PictureLayout) -> str:
     for each in drawn:
         if not any(one.stats.drafted for one in each.pictures):
             continue
-        shares = failing_by_place(each.pictures, layout)
+        shares = failing_by_place([one.failures for one in each.pictures], layout.places)
         told = f"{each.method}: {shares.mean():.0%} of places"
-        shown.append(_figure(_map(shares), f"where drafts of {each.method} fail", told))
+        alt = f"where drafts of {each.method} fail"
+        shown.append(figure(share_map(shares), alt, told, SIDE * layout.rows))
     if not shown:
         return ""
     return (
         "<h2>Places where drafts fail</h2><p>Share of the pictures in which a draft token was"
         f" rejected there: pale for none, dark for all.</p><div class='row'>{''.join(shown)}</div>"
     )
-
-
-def _map(shares: Float[np.ndarray, "rows columns"]) -> UInt8[np.ndarray, "height width 3"]:
-    """Colour shares from 0 to 1, a square for each."""
-    return enlarged(_colours(shares), SIDE)
-
-
-def _colours(shares: Float[np.ndarray, "rows columns"]) -> UInt8[np.ndarray, "rows columns 3"]:
-    part = np.clip(shares, 0, 1)[..., None]
-    return np.rint(PALE + part * (DARK - PALE)).astype(np.uint8)
-
-
-def _scale() -> str:
-    """Legend of the colours."""
-    values = np.arange(1, MOST + 1)
-    colours = _colours((values[None] - 1) / (MOST - 1))[0].tolist()
-    marks = "".join(
-        f'<i style="background:rgb({red},{green},{blue})"></i>{value}'
-        for value, (red, green, blue) in zip(values, colours, strict=True)
-    )
-    return f'<span class="scale">{marks} and more</span>'
-
-
-def _figure(pixels: UInt8[np.ndarray, "height width 3"], alt: str, told: str) -> str:
-    content = b64encode(png_of(pixels)).decode()
-    image = f'<img alt="{escape(alt)}" src="data:image/png;base64,{content}">'
-    return f"<figure>{image}<figcaption>{escape(told)}</figcaption></figure>"
