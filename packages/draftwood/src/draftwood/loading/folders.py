@@ -74,7 +74,10 @@ def check_folder(folder: Path) -> None:
         )
     _check_shards(folder)
     if (folder / PICTURES).is_file():
-        raise ValueError(f"{folder} is a model of pictures; 'draftwood draw' draws with it")
+        raise ValueError(
+            f"{folder} is a model of pictures; 'draftwood draw' draws with it, and 'draftwood bench"
+            " pictures' compares methods"
+        )
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise FileNotFoundError(
             f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}"

@@ -1,0 +1,1 @@
+"""Measure methods on pictures: records, figures and a report."""
