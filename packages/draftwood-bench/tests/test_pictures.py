@@ -1,6 +1,5 @@
 """Figures of pictures: names, records that go on, and a test of two samples that finds a drift."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from benchmarks.common.two_samples import p_value
 from draftwood_images.drawing import DrawingRule
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.methods import WindowKnobs
-from draftwood_images.small import SETTINGS, small_picture_model
+from draftwood_images.small import small_picture_model
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def test_records_go_on_where_they_were_stopped(drawing: DrawingModel, tmp_path: 
     assert len(first) == 2 * 4
     records = pictures.measure(drawing, cells(), names, 2, tmp_path)
     assert records[: len(first)] == first
-    assert len({(each["key"], each["name"], each["seed"]) for each in records}) == 4 * 4
+    assert len({each.key for each in records}) == 4 * 4
     told = "\n".join(pictures.table(records, cells(), drawing))
     assert told.count("p = ") == 2
     assert "rows at temperature" in told
@@ -46,7 +45,7 @@ def test_pictures_of_two_names_have_seeds_of_their_own(
     drawing: DrawingModel, tmp_path: Path
 ) -> None:
     records = pictures.measure(drawing, cells()[1:2], ["red", "pear"], 3, tmp_path)
-    assert sorted(each["seed"] for each in records) == [0, 1, 2, 3, 4, 5]
+    assert sorted(each.seed for each in records) == [0, 1, 2, 3, 4, 5]
 
 
 def test_settings_and_names(drawing: DrawingModel) -> None:
@@ -54,8 +53,14 @@ def test_settings_and_names(drawing: DrawingModel) -> None:
     assert asked[0].table == "reference"
     assert len({each.key for each in asked}) < len(asked)  # some belong to several tables
     assert {"gsd", "sjd", "raced-jacobi", "plain"} == {each.method for each in asked}
-    assert pictures.names_for(SETTINGS, 3) == ["red apple", "green apple", "pear"]
-    assert pictures.names_for(replace(SETTINGS, words=("one", "two")), 3) == ["one", "two"]
+
+
+def test_seconds_are_told_beside_plain_drawing(drawing: DrawingModel, tmp_path: Path) -> None:
+    steps, table = pictures.seconds(drawing, ["red", "pear"], DrawingRule(1.0, 5, 1.0), tmp_path)
+    assert len(steps.partition("draft tokens ")[2].split()) == 6
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    assert [row[0].strip("| ") for row in rows] == ["plain", "raced-jacobi", "sjd", "gsd"]
+    assert rows[1][-1].startswith("2 of 2")
 
 
 def sample(chance: np.random.Generator, moved: float = 0.0) -> np.ndarray:
