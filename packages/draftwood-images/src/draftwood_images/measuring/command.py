@@ -119,7 +119,7 @@ def _run(
 
 def _settings(run: "PictureRun", dtype: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """All that a run depends on, as its folder keeps it."""
-    from draftwood.native.threads import threads
+    from draftwood.native import threads
     from draftwood_bench.records.machine import processor
 
     point = next(iter(run.points.values()))
@@ -127,5 +127,5 @@ def _settings(run: "PictureRun", dtype: str | None, given: dict[str, Any]) -> di
         **{"dtype": dtype, "methods": list(run.points), "seed": point.seeds},
         **asdict(point.rule),
         **asdict(point.knobs),
-        **{"processor": processor(), "threads": threads()},
+        **{"processor": processor(), "threads": threads.threads()},
     }
