@@ -18,7 +18,7 @@ MODEL = "stories-15m"
 QUEST = re.compile(r"\b(?:First|Your first)\b")
 POSITIONS = 512
 """Of these it knows 256, enough for all but some votes; those it learns here."""
-BATCH, STEPS, EVERY, RATE = 8, 800, 50, 5e-4
+BATCH, STEPS, EVERY, RATE = 8, 600, 50, 5e-4
 ENOUGH = 0.9
 """Share of the games held out whose greedy plan is the walkthrough when training stops."""
 
