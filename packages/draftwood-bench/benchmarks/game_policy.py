@@ -17,7 +17,7 @@ MODEL = "stories-15m"
 """It copies names already, which a model trained on walkthroughs alone does not learn."""
 QUEST = re.compile(r"\b(?:First|Your first)\b")
 POSITIONS = 512
-"""Of these it knows 256, enough for all but some votes; those it learns here."""
+"""Context in tokens: 256 were trained before, which some votes exceed; more are learned here."""
 BATCH, STEPS, EVERY, RATE = 8, 600, 50, 5e-4
 ENOUGH = 0.9
 """Share of the games held out whose greedy plan is the walkthrough when training stops."""
