@@ -3,9 +3,9 @@
     pip install 'draftwood-bench[games]' 'draftwood-choices[bench]'
     cd packages/draftwood-bench && python -m benchmarks.plan_games FOLDER
 
-Trains a Llama of a million parameters on walkthroughs of other games: to write a plan, the next
-action, or the number of the action that comes next. Then plays games that it has not seen. A
-stopped run goes on there.
+Trains `stories-15m` further on walkthroughs of other games: to write a plan, the next action, or
+the number of the action that comes next. Then plays games that it has not seen. A stopped run goes
+on there.
 
 ``plan-tree`` (Hu et al. 2023, arXiv:2310.08582) writes N plans at once and walks their tree. The
 other way asks for each action anew, with what was done and what is seen: greedily, and up to ten
@@ -34,7 +34,7 @@ from draftwood_choices.search import plan_tree
 from draftwood_choices.search.methods import SearchOptions
 from draftwood_choices.search.proposals import Proposer
 
-TAUGHT, HELD, CHOSEN, ASKED = range(1000, 1400), range(100, 140), range(60, 100), range(60)
+TAUGHT, HELD, CHOSEN, ASKED = range(1000, 1400), range(100, 120), range(60, 100), range(60)
 """Seeds of games: to train on, to stop by, to choose N on, and to measure."""
 PLANS = (2, 3, 4, 8)
 MOST, AGAIN = 30, 10

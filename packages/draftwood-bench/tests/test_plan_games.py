@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,15 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from benchmarks import plan_games
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from benchmarks import game_policy, plan_games
 from benchmarks.plan_games import BY_ACTION, TREE, Billed, Played, by_action, by_tree
 from benchmarks.text_world import Game, World, make, scene
 from draftwood.stats import Stats
+from draftwood.testing import tiny_llama
 from draftwood.text.stream import Generation
 from draftwood_choices.search.checkers import Judgement
 
@@ -92,9 +98,10 @@ class Handed(Billed):
             model=None,
         )
         super().__init__(lm, checker)
-        self.texts, self.prefixes = texts, None
+        self.texts, self.prefixes, self.prompts = texts, None, list[str]()
 
     def generate(self, prompt: str, n: int, **options: Any) -> Any:
+        self.prompts.append(prompt)
         made, self.texts = self.texts[:n], self.texts[n:]
         stats = Stats()
         return SimpleNamespace(
@@ -126,6 +133,77 @@ def test_a_tree_of_plans_reads_its_prompt_once() -> None:
     assert found == {"plans": 3, "unknown_plans": 0, "corrections": 0}
     assert proposer.calls == 1
     assert proposer.read == len(plan_games.plan_prompt(GAME.objective, GAME.scenes[0]).split())
+
+
+def test_votes_are_taught_as_they_are_asked() -> None:
+    first, last = GAME.walkthrough
+    proposer = Handed([f"{first}\n{last}", f"{first}\nfly", *["1"] * 20], Toy())
+    by_tree(proposer, GAME, 2)
+    seen = replace(GAME, scenes=[GAME.scenes[0], Toy.scene])
+    assert proposer.prompts[1] == game_policy.choice_prompt(seen, 1, [last, "fly"])
+
+
+def test_a_task_is_told_without_its_greeting() -> None:
+    assert game_policy.task("Hello! First of all, go east.") == "First of all, go east."
+    assert game_policy.task("Hello! Your first task is to nap.") == "Your first task is to nap."
+    assert game_policy.task(GAME.objective) == GAME.objective
+
+
+@pytest.mark.parametrize(("kind", "ends"), [(0.2, "Plan:\n"), (0.7, "next?\n"), (0.9, "number.")])
+def test_plans_actions_and_votes_are_taught(kind: float, ends: str) -> None:
+    for seed in range(9):
+        prompt, answer = game_policy.example(GAME, kind, random.Random(seed))
+        assert prompt.endswith(ends)
+        if kind == 0.2:
+            assert answer.split("\n") == GAME.walkthrough
+        elif kind == 0.7:
+            place = GAME.walkthrough.index(answer)
+            assert GAME.scenes[place] in prompt
+            assert ("nothing" in prompt) == (place == 0)
+        else:
+            assert any(f"\n{answer}. {each}\n" in prompt for each in GAME.walkthrough)
+
+
+def tiny_policy(*_: object, **__: object) -> SimpleNamespace:
+    """A random model whose tokens are letters."""
+    letters = [chr(n) for n in range(32, 127)]
+    words = Tokenizer(models.WordLevel({each: n for n, each in enumerate(letters)}, unk_token="~"))
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    read = PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token="~", pad_token="~", unk_token="~"
+    )
+    return SimpleNamespace(model=tiny_llama(vocab=len(letters)), tokenizer=read)
+
+
+def test_a_stopped_training_ends_as_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"load_pretrained": tiny_policy, "EVERY": 2, "STEPS": 4, "BATCH": 2}.items():
+        monkeypatch.setattr(game_policy, name, value)
+    games = [replace(GAME, objective=f"First, open box {n}.") for n in range(3)]
+
+    def trainer(right: Callable[[], float]) -> game_policy.Trainer:
+        made = game_policy.Trainer(games, [games[0]])
+        made.names = [f"thing {n}" for n in range(20)]
+        monkeypatch.setattr(made, "right", right)
+        return made
+
+    def halt() -> float:
+        if stopped.step > 2:
+            raise KeyboardInterrupt
+        return 0.0
+
+    whole, stopped = trainer(lambda: 0.0), trainer(halt)
+    whole.train(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        stopped.train(tmp_path / "stopped")
+    assert not (tmp_path / "stopped").exists()
+    resumed = trainer(lambda: 0.0)
+    resumed.train(tmp_path / "stopped")
+    assert resumed.step == 4
+    weights = [each.model.lm_head.weight for each in (whole, resumed, tiny_policy())]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
 
 
 def results(tree_solved: float, tree_tokens: int) -> plan_games.Results:
