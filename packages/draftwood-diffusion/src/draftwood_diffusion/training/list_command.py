@@ -14,7 +14,11 @@ from draftwood.cli.terminal import output, progress
 @click.argument("recipe", type=click.Choice(["insertion", "order-agnostic"]))
 @click.argument("output_folder", metavar="OUTPUT", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--task", type=click.Choice(["copy", "reverse", "sort"]), default="sort", show_default=True
+    "--task",
+    type=click.Choice(["copy", "reverse", "sort"]),
+    default="sort",
+    show_default=True,
+    help="What is inserted; order-agnostic mends lists that say each item three times.",
 )
 @click.option(
     "--items", type=click.IntRange(2, 9), default=5, show_default=True, help="Items of a list."

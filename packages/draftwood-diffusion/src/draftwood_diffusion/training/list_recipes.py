@@ -17,6 +17,7 @@ from draftwood_train.checkpoints import NAME, Checkpoint, copied
 NAMES, BEGIN, END = 10, 10, 11
 """Items of which lists are made, and the two tokens behind them."""
 JUDGED, JUDGED_SEED = 200, 10**6
+TIMES = 3
 HIDDEN, SAVED_EACH = 48, 100
 ERRORS = 0.2
 """Share of places that hold a token of chance while the order-agnostic layer learns."""
@@ -29,7 +30,7 @@ class ListSettings:
 
     Attributes:
         recipe: ``insertion`` or ``order-agnostic``.
-        task: what becomes of a list.
+        task: what becomes of a list, for insertion.
         items: of a list.
         steps, rows: of the training, and lists of a step.
         rate: of learning, at first; it falls in the second half.
@@ -110,7 +111,7 @@ class ListTraining:
             count = step % (settings.items + 1)
             loss = Insertion(BEGIN, END).loss(self.decoder, given, made, count, chance)
         else:
-            texts = _said_twice(given, made)
+            texts = _said_thrice(given)
             loss = self._layer().loss(texts, corrupted(texts, ERRORS, NAMES, chance))
         self.optimiser.zero_grad()
         loss.backward()
@@ -125,8 +126,8 @@ class ListTraining:
         given, made = self.settings.lists(JUDGED, (self.settings.seed + 1) * JUDGED_SEED)
         if self.settings.recipe == "insertion":
             return self._written(given, made)
-        texts, rows = _said_twice(given, made), torch.arange(JUDGED)
-        places = rows % self.settings.items
+        texts, rows = _said_thrice(given), torch.arange(JUDGED)
+        places = rows % self.settings.items * (TIMES + 1)  # where an item is said first
         broken = texts.clone()
         broken[rows, places] = (broken[rows, places] + 3) % NAMES
         mended, control = (
@@ -143,13 +144,14 @@ class ListTraining:
         return {"right": right / len(texts), "passes": passes / len(texts)}
 
     def _layer(self) -> OrderAgnostic:
-        """The last layer, which looks back to the first list from the second one."""
-        return OrderAgnostic(self.decoder, back=2 * self.settings.items)
+        return OrderAgnostic(self.decoder)
 
 
-def _said_twice(given: Tensor, made: Tensor) -> Int[Tensor, "lists places"]:
-    """Lists, a token between, and what becomes of them."""
-    return torch.cat([given, torch.full((len(given), 1), BEGIN), made], dim=1)
+def _said_thrice(given: Tensor) -> Int[Tensor, "lists places"]:
+    """Lists that say each item three times, and a token behind."""
+    items = given[..., None].expand(-1, -1, TIMES)
+    behind = torch.full((*given.shape, 1), BEGIN)
+    return torch.cat([items, behind], dim=2).flatten(1)
 
 
 def _decoder(seed: int) -> StreamDecoder:
