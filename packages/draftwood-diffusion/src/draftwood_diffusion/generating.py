@@ -23,7 +23,7 @@ TAKEN = frozenset(
 ) | {"seed"}
 """Options of a text that places have a use for."""
 SERVED = frozenset(("stop", "salt", "context"))
-"""Those that a server gives besides."""
+"""Options that a server gives besides."""
 
 
 @dataclass(frozen=True)

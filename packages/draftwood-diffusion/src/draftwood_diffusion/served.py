@@ -72,6 +72,6 @@ class ServedText(MaskedText):
 
     @property
     def details(self) -> dict[str, object]:
-        """What ``generate`` tells beside a text, and the characters of each place."""
+        """Facts that ``generate`` tells beside a text, and the characters of each place."""
         told = [{"token": token} for token in self.text.tokens]
         return {**self.text.details(), "pieces": pieces(self._tokenizer, told)}
