@@ -2,14 +2,18 @@
 
 import json
 import re
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import httpx
 import pytest
 
+from draftwood_serve import panels
 from draftwood_serve.page import FOLDER, PAGE_FILES
 from local_server import RunningServer, running
 
-LARGEST = 90_000  # bytes of all files together
+LARGEST = 90_500  # bytes of all files together
 RACE = json.loads((FOLDER / "race.json").read_text())
 
 
@@ -90,6 +94,37 @@ def test_a_key_is_asked_for_what_is_told_of_the_server(tiny: str) -> None:
         assert found.client.get("/page.json").status_code == 401
         key = {"authorization": "Bearer secret"}
         assert found.client.get("/page.json", headers=key).status_code == 200
+
+
+@pytest.fixture
+def panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that brings a page, and one that the server has already."""
+    folder = tmp_path / "some_panel"
+    folder.mkdir()
+    held = {"__init__.py": "", "shown.html": "<p>shown", "shown.js": "1", "page.css": "stolen"}
+    for name, content in held.items():
+        (folder / name).write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("shown", "missing")
+    entries = [EntryPoint(name, "some_panel", panels.GROUP) for name in names]
+    monkeypatch.setattr(panels, "entry_points", lambda group: entries)
+    panels.panel_files.cache_clear()
+    yield
+    panels.panel_files.cache_clear()
+
+
+@pytest.mark.usefixtures("panel")
+def test_packages_bring_pages(tiny: str) -> None:
+    with running(tiny, api_keys=("secret",)) as found:
+        shown = found.client.get("/shown")
+        assert (shown.status_code, shown.text) == (200, "<p>shown")
+        assert shown.headers["content-security-policy"].startswith("default-src 'none'")
+        assert found.client.get("/shown.js").headers["content-type"].startswith("text/javascript")
+        assert found.client.get("/page.css").text != "stolen"
+        assert found.client.get("/__init__.py").status_code == 401
+        key = {"authorization": "Bearer secret"}
+        assert found.client.get("/__init__.py", headers=key).status_code == 404
+        assert found.client.get("/page.json", headers=key).json()["panels"] == ["shown"]
 
 
 def test_other_hosts_get_no_page(server: RunningServer) -> None:

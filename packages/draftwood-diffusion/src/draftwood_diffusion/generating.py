@@ -1,7 +1,7 @@
 """Methods of ``draftwood generate`` that fill masks, and what each takes of a text's options."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,17 @@ from draftwood_diffusion.unmasking import PARTS, Unmasking, alone, parse
 
 if TYPE_CHECKING:
     from draftwood import Generation
+    from draftwood.engine import Options
     from draftwood.text.language_model import LanguageModel
     from draftwood_diffusion.loop import WrittenText
+    from draftwood_diffusion.served import ServedText
 
 TAKEN = frozenset(
     ("max_new_tokens", "ignore_eos", "raw", "exact", "temperature", "top_k", "top_p", "min_p")
 ) | {"seed"}
 """Options of a text that places have a use for."""
+SERVED = frozenset(("stop", "salt", "context"))
+"""Options that a server gives besides."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Writing:
 
         require_taken(self.text, params)
         masked, tokens = masked_model(lm, self.settings), lm.encode(prompt, params.raw)
-        method = self._with_delimiters(lm)
+        method = with_delimiters(self.method, lm)
         made = list["Generation"]()
         for number in range(count):
             since = time.perf_counter()
@@ -53,35 +57,70 @@ class Writing:
             made.append(_generation(lm, self.text, found, time.perf_counter() - since))
         return made
 
-    def _with_delimiters(self, lm: "LanguageModel") -> Unmasking:
-        """The method, told which tokens break lines where it asks."""
-        from draftwood_diffusion.blocks.adablock import AdaBlock
+    def serve(self, lm: "LanguageModel", tokens: list[int], params: SamplingParams) -> "ServedText":
+        """Begin a text that a server runs beside others.
 
-        blocks = self.method.blocks
-        if not isinstance(blocks, AdaBlock) or blocks.delimiters:
-            return self.method
-        found = (n for n in range(lm.model.vocab_size) if "\n" in str(lm.tokenizer.decode([n])))
-        return replace(self.method, blocks=replace(blocks, delimiters=frozenset(found)))
+        Raises:
+            ValueError: as ``MaskedText``, for options that it does not take, and for a rule that is
+                told the text.
+        """
+        from draftwood.text.builder import StopStrings
+        from draftwood_diffusion.opening import masked_model
+        from draftwood_diffusion.served import ServedText
+
+        require_taken(self.text, params, SERVED)
+        if self.method.rule.knows_text:
+            raise ValueError(
+                f"method {self.text!r} is told the text in advance, which a server does not know;"
+                " take it in 'draftwood generate'"
+            )
+        masked, method = masked_model(lm, self.settings), with_delimiters(self.method, lm)
+        options = replace(
+            options_of(lm, params), stop_rules=[StopStrings(lm.tokenizer, params.stops)]
+        )
+        return ServedText(masked, tokens, options, method, lm.tokenizer)
+
+
+def with_delimiters(method: Unmasking, lm: "LanguageModel") -> Unmasking:
+    """The method, told which tokens break lines where it asks."""
+    from draftwood_diffusion.blocks.adablock import AdaBlock
+
+    blocks = method.blocks
+    if not isinstance(blocks, AdaBlock) or blocks.delimiters:
+        return method
+    found = (n for n in range(lm.model.vocab_size) if "\n" in str(lm.tokenizer.decode([n])))
+    return replace(method, blocks=replace(blocks, delimiters=frozenset(found)))
+
+
+def options_of(lm: "LanguageModel", params: SamplingParams) -> "Options":
+    """Length, sampling, end tokens and seed of a text."""
+    from draftwood.engine import Options
+    from draftwood.sampling import Sampling
+
+    ends = frozenset[int]() if params.ignore_eos else lm.end_tokens
+    return Options(Sampling.of(params, ends), params.max_new_tokens, ends, params.seed)
 
 
 def _written(
     masked: Any, tokens: list[int], lm: "LanguageModel", params: SamplingParams, method: Unmasking
 ) -> "WrittenText":
-    from draftwood.engine import Options
-    from draftwood.sampling import Sampling
     from draftwood_diffusion.loop import written
 
-    ends = frozenset[int]() if params.ignore_eos else lm.end_tokens
-    options = Options(Sampling.of(params, ends), params.max_new_tokens, ends, params.seed)
-    return written(masked, tokens, options, method)
+    return written(masked, tokens, options_of(lm, params), method)
 
 
-def require_taken(name: str, params: SamplingParams) -> None:
-    """Raise ValueError for an option of a text that filling masks does not take."""
+def require_taken(name: str, params: SamplingParams, more: Set[str] = frozenset()) -> None:
+    """Raise ValueError for an option of a text that filling masks does not take.
+
+    Args:
+        name: of the method.
+        params: options.
+        more: names of options that are taken here besides.
+    """
     usual = SamplingParams()
     for each in fields(params):
         is_given = getattr(params, each.name) != getattr(usual, each.name)
-        if is_given and each.name not in TAKEN:
+        if is_given and each.name not in TAKEN | more:
             raise ValueError(
                 f"method {name!r} does not take {each.name}, as it writes out of order; leave it"
                 " out, or take a model that writes token by token"
@@ -98,17 +137,7 @@ def _generation(
     tokens = found.tokens
     stats = Stats(tokens=len(tokens))
     stats.prefills, stats.target_runs, stats.seconds["target"] = 1, found.runs, seconds
-    order = [
-        {"pass": each.run, "place": each.place, "token": each.token}
-        for each in found.fixings
-        if each.place < len(tokens)
-    ]
-    details = {
-        "passes": found.runs,
-        "tokens_per_pass": round(len(tokens) / found.runs, 4),
-        "rows": found.rows,
-        "order": order,
-    }
+    details = found.details()
     text = str(lm.tokenizer.decode(list(tokens), skip_special_tokens=True))
     ended = bool(tokens) and tokens[-1] in lm.end_tokens
     reason = "stop" if ended else "length"
@@ -123,13 +152,15 @@ def _adjusted(text: str, settings: Mapping[str, int]) -> AnswersMethod:
 def answers_of(text: str, method: Unmasking, settings: Mapping[str, int]) -> AnswersMethod:
     """A method as ``draftwood generate`` and ``draftwood methods`` know it."""
     part: type[Part] = PARTS[text.partition("+")[0].partition(",")[0].strip()]
+    writing = Writing(text, method, settings)
     inexact = " --inexact" if method.promise == "trades quality" else ""
     typed = part.option() if text == part.name else text
     return AnswersMethod(
         *(text, f"draftwood generate --model DIFFUSION_MODEL --method {typed}{inexact}"),
-        *(part.summary, part.source, method.promise, Writing(text, method, settings)),
+        *(part.summary, part.source, method.promise, writing),
         adjust=_adjusted,
         show=_show,
+        serve=writing.serve,
     )
 
 

@@ -52,6 +52,20 @@ class WrittenText:
     runs: int = 0
     rows: int = 0
 
+    def details(self) -> dict[str, object]:
+        """Passes, and the order in which the text's tokens were fixed, in plain types."""
+        order = [
+            {"pass": each.run, "place": each.place, "token": each.token}
+            for each in self.fixings
+            if each.place < len(self.tokens)
+        ]
+        return {
+            "passes": self.runs,
+            "tokens_per_pass": round(len(self.tokens) / max(1, self.runs), 4),
+            "rows": self.rows,
+            "order": order,
+        }
+
 
 class MaskedText(KeepsCache):
     """Write a text block by block, as one task of a scheduler.

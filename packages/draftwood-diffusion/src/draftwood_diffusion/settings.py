@@ -86,11 +86,14 @@ def as_told(settings: DiffusionSettings) -> dict[str, Any]:
     return {KEY: asdict(settings)}
 
 
-def other_writer(folder: Path) -> str | None:
-    """Tell how a masked-diffusion model writes, and how to ask for it; None for another model."""
+def other_writer(folder: Path) -> tuple[str, str] | None:
+    """Tell how a masked-diffusion model writes and how to ask for it, and what a server takes by
+    itself; None for another model.
+    """
     if settings_of(folder) is None:
         return None
-    return (
+    how = (
         "it fills masks; name a rule that says which, as --method one-by-one, or --method threshold"
         " with --inexact ('draftwood methods --package diffusion' lists them)"
     )
+    return how, "one-by-one"

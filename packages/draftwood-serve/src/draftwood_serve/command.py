@@ -275,8 +275,11 @@ def _check_processes(
 def _check(settings: "ServeSettings", is_one_of_several: bool = False) -> None:
     """Refuse settings that cannot be served, before slow imports; say what is left aside."""
     from draftwood import methods
+    from draftwood_serve.other_texts import served_method
 
     try:
+        if served_method(settings.first_method, settings) is not None:
+            return settings.require()
         method = methods.spec(settings.first_method)
         taken = methods.taken(method, settings.given)
         options.check_methods([method.name], taken, settings.inexact)

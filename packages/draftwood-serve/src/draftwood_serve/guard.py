@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from draftwood_serve.errors import OLLAMA, ApiError
 from draftwood_serve.page import PAGE_FILES
+from draftwood_serve.panels import panel_files
 from draftwood_serve.settings import (
     BODY_BYTES,
     BODY_SECONDS,
@@ -80,7 +81,7 @@ class Guard:
 
     def _owner(self, path: str, headers: dict[str, str]) -> str:
         """Number of the request's API key; empty if none is required."""
-        if not self.settings.api_keys or path in OPEN_PATHS:
+        if not self.settings.api_keys or path in OPEN_PATHS or path in panel_files():
             return ""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         found = [

@@ -9,7 +9,9 @@ from typing import Any, Literal, Protocol
 
 from draftwood import engine
 from draftwood.grammar import Tool, ToolChoice
+from draftwood.methods.answers import AnswersMethod
 from draftwood.models.native.prefixes import Prefixes
+from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Stats
 from draftwood.text import infill
 from draftwood.text.language_model import LanguageModel
@@ -46,6 +48,10 @@ class SharedCache(Protocol):
 
     def require_room(self, tokens: int) -> None:
         """Raise ValueError for a prompt that can never be held."""
+        ...
+
+    def other_method(self, wanted: "Speculation") -> AnswersMethod | None:
+        """A package's method that writes the texts; None where the engine's loop does."""
         ...
 
 
@@ -200,7 +206,7 @@ def make_job(
         ),
         "response_format",
     )
-    limit = cache.context_length
+    limit, other = cache.context_length, cache.other_method(wanted.speculation)
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
     options["exact"] = cache.exact
     if wanted.gap is not None:
@@ -217,7 +223,7 @@ def make_job(
         texts = [
             blaming_the_request(
                 lambda place=place, tokens=tokens: _choice(
-                    lm, {**options, "seed": seed + place}, wanted, tokens, limit
+                    lm, {**options, "seed": seed + place}, wanted, tokens, limit, other
                 )
             )
             for place in range(wanted.n)
@@ -227,9 +233,11 @@ def make_job(
             choice.number, choice.prompt_text = place, prompt_text
             choice.traced = wanted.speculation.trace == "tree"
         choices += texts
-        tasks += _tasks(lm, texts, most_texts)
+        alone = (TaskOfJob(each.sequence, [each]) for each in texts)
+        tasks += _tasks(lm, texts, most_texts) if other is None else alone
     return TextJob(
-        *(tasks, choices, prompt_tokens, seed, lm.method.name, loop, wanted.speculation, arrived),
+        *(tasks, choices, prompt_tokens, seed, lm.method.name if other is None else other.name),
+        *(loop, wanted.speculation, arrived),
         curve=cache.curve,
     )
 
@@ -291,6 +299,7 @@ def _choice(
     wanted: TextRequest,
     tokens: list[int],
     limit: int | None,
+    other: AnswersMethod | None,
 ) -> Choice:
     room = UNLIMITED if limit is None else limit - len(tokens)
     length = room if wanted.max_tokens is None else wanted.max_tokens
@@ -303,10 +312,28 @@ def _choice(
         )
     least = min(asked, length)  # the context may end the text before
     own = {**options, "max_new_tokens": length, "min_tokens": least}
+    if other is not None:
+        return Choice(_other_text(other, lm, tokens, own, wanted))
     sequence = lm.stream(tokens, **own).sequence
     if wanted.prompt_logprobs is not None:
         sequence.record_prompt(wanted.prompt_logprobs)
     return Choice(sequence)
+
+
+def _other_text(
+    other: AnswersMethod,
+    lm: LanguageModel,
+    tokens: list[int],
+    options: Mapping[str, Any],
+    wanted: TextRequest,
+) -> Any:
+    """A text that a package's method writes, where nothing is asked that it does not know."""
+    if wanted.gap is not None or wanted.prompt_logprobs is not None:
+        what = "suffix" if wanted.gap is not None else "logprobs"
+        raise bad_request(f"method {other.name!r} does not take {what}; leave it out", what)
+    own = {name: each for name, each in options.items() if name not in ("prefixes", "ends")}
+    assert other.serve is not None
+    return other.serve(lm, tokens, SamplingParams(**own))
 
 
 def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:

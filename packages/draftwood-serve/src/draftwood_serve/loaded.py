@@ -6,12 +6,15 @@ from typing import Any
 
 from draftwood import engine, methods
 from draftwood.learning.learning import Learning
+from draftwood.loading.names import other_way, require_token_by_token
+from draftwood.methods.answers import AnswersMethod
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.errors import one_line
 from draftwood_serve.jobs import Speculation
+from draftwood_serve.other_texts import served_method
 from draftwood_serve.settings import ServeSettings
 
 LEAST_TOKENS = 64
@@ -35,8 +38,8 @@ class LoadedTarget:
 
     def __init__(self, settings: ServeSettings, turns: AbstractContextManager[Any]) -> None:
         self.settings = settings
-        self._require(settings.first_method)
-        methods.require_tree([settings.first_method], settings.tree, settings.drafts.levels)
+        if self._require(settings.first_method) is None:
+            methods.require_tree([settings.first_method], settings.tree, settings.drafts.levels)
         self.plain = LanguageModel.of(settings.load(), "plain")
         self.prefixes = self._limit_cache(self.plain.model)
         self._known: dict[tuple[str, str], LanguageModel] = {}
@@ -44,12 +47,34 @@ class LoadedTarget:
         self.learning: Learning | None = None
         self.idle_reason: str | None = None  # why it does not learn, though it was asked to
         with turns:
-            named = settings.first_method if settings.tree else settings.method
-            self.method = named or self.plain.models.default_method()
+            self.method = self._usual_method()
             self.curve = self.plain.calibration.followed()
             self.using("", Speculation())
         if settings.learn:
             self._start_learning()
+
+    def _usual_method(self) -> str:
+        """The method of requests that name none.
+
+        Raises:
+            ValueError: for one that writes token by token where the model does not.
+        """
+        settings, other = self.settings, other_way(self.plain.calibration.folder)
+        named = settings.first_method if settings.tree else settings.method
+        if other is None:
+            return named or self.plain.models.default_method()
+        if named is not None and served_method(named, settings) is None:
+            require_token_by_token(settings.model, self.plain.calibration.folder)
+        return named or other[1]
+
+    @property
+    def writes_by_token(self) -> bool:
+        """False for a model that a package knows to write in another way."""
+        return other_way(self.plain.calibration.folder) is None
+
+    def other_method(self, wanted: Speculation) -> AnswersMethod | None:
+        """A package's method that writes texts of a request; None where the engine's loop does."""
+        return served_method(wanted.method or self.method, self.settings)
 
     @property
     def context_length(self) -> int | None:
@@ -92,7 +117,10 @@ class LoadedTarget:
                 a tree that it does not take.
         """
         name = wanted.method or self.method
-        self._require(name)
+        if self._require(name) is not None:
+            if wanted.tree is not None or wanted.budget is not None:
+                raise ValueError(f"method {name!r} drafts nothing; leave tree and budget out")
+            return self.plain
         if wanted.tree is not None:
             found = self._with_tree(owner, name, wanted.tree)
         else:
@@ -160,12 +188,18 @@ class LoadedTarget:
                     f" {held}; shorten it, or start the server with more --cache-memory"
                 )
 
-    def _require(self, name: str) -> None:
-        require_method(name, self.settings)
+    def _require(self, name: str) -> AnswersMethod | None:
+        return require_method(name, self.settings)
 
 
-def require_method(name: str, settings: ServeSettings) -> None:
-    """Raise ValueError for an unknown method, one that lacks a part, and a lossy one."""
+def require_method(name: str, settings: ServeSettings) -> AnswersMethod | None:
+    """Raise ValueError for an unknown method, one that lacks a part, and a lossy one.
+
+    Returns:
+        The method, if a package's writes its texts itself.
+    """
+    if (other := served_method(name, settings)) is not None:
+        return other
     recipe = methods.recipe(name)
     lacking = methods.lacking(recipe, settings.given)
     if lacking is not None:
@@ -178,6 +212,7 @@ def require_method(name: str, settings: ServeSettings) -> None:
             f"method {name!r} changes what the model would say; start the server with --inexact"
             " to allow that"
         )
+    return None
 
 
 def known_methods(settings: ServeSettings) -> list[methods.MethodSpec]:

@@ -1,4 +1,7 @@
-"""Pages: at `/` a chat that shows its draft trees, and a race; at `/complete` completions."""
+"""Pages: at `/` a chat that shows its draft trees, and a race; at `/complete` completions.
+
+Packages bring others, see ``panels``.
+"""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +15,8 @@ from draftwood.verifiers import Match
 from draftwood_serve.answering import model_named
 from draftwood_serve.errors import json_response
 from draftwood_serve.loaded import known_methods
+from draftwood_serve.other_texts import served_methods
+from draftwood_serve.panels import panel_files, panel_names
 from draftwood_serve.served import ServedModel
 from draftwood_serve.service import TextService
 
@@ -44,9 +49,9 @@ HEADERS = {
 
 def add_page(app: FastAPI, service: TextService) -> None:
     """Serve the page, its parts, and at `/page.json` what it has to know of this server."""
-    for path, (name, kind) in PAGE_FILES.items():
-        answer = _file((FOLDER / name).read_bytes(), kind)
-        app.get(path, include_in_schema=False)(answer)
+    own = {path: (FOLDER / name, kind) for path, (name, kind) in PAGE_FILES.items()}
+    for path, (file, kind) in {**panel_files(), **own}.items():
+        app.get(path, include_in_schema=False)(_file(file.read_bytes(), kind))
 
     @app.get("/page.json", include_in_schema=False)
     async def facts(model: str | None = None) -> Response:
@@ -63,7 +68,22 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
 
 def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
     """A model, the methods that the page may ask for, and all models that there are."""
-    methods = [
+    by_token = not model.is_loaded or model.target.writes_by_token
+    device = service.models.loaded[-1].target.plain.model.device if service.models.loaded else None
+    return {
+        "model": model.name,
+        "models": [{"name": each.name, "loaded": each.is_loaded} for each in service.models.all],
+        "machine": None if device is None else device_name(device),
+        "context_length": model.context_length,
+        "method": model.target.method if model.is_loaded else model.settings.first_method,
+        "methods": _methods(model) if by_token else _other_methods(model),
+        "token_by_token": by_token,
+        "panels": panel_names(),
+    }
+
+
+def _methods(model: ServedModel) -> list[dict[str, Any]]:
+    return [
         {
             "name": recipe.name,
             "summary": recipe.summary,
@@ -72,12 +92,10 @@ def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
         }
         for recipe in known_methods(model.settings)
     ]
-    device = service.models.loaded[-1].target.plain.model.device if service.models.loaded else None
-    return {
-        "model": model.name,
-        "models": [{"name": each.name, "loaded": each.is_loaded} for each in service.models.all],
-        "machine": None if device is None else device_name(device),
-        "context_length": model.context_length,
-        "method": model.target.method if model.is_loaded else model.settings.first_method,
-        "methods": methods,
-    }
+
+
+def _other_methods(model: ServedModel) -> list[dict[str, Any]]:
+    return [
+        {"name": each.name, "summary": each.summary, "same_text": False}
+        for each in served_methods(model.settings)
+    ]

@@ -1,7 +1,7 @@
 """Texts of a request while they are written: what each step sends, and when."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -106,6 +106,11 @@ class Choice:
     @property
     def finished(self) -> bool:
         return self.sequence.finish_reason is not None
+
+    @property
+    def details(self) -> Mapping[str, object] | None:
+        """More that a package's method tells of the text; None for a text of the engine's loop."""
+        return getattr(self.sequence, "details", None)
 
     @property
     def prompt_logprobs(self) -> Sequence[TokenLogprob | None]:

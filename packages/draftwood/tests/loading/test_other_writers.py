@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from draftwood.loading import names
-from draftwood.loading.names import WRITERS, require_token_by_token
+from draftwood.loading.names import WRITERS, other_way, require_token_by_token
 
 
-def fills_masks(folder: Path) -> str | None:
-    return "it fills masks; name a rule" if folder.name == "masks" else None
+def fills_masks(folder: Path) -> tuple[str, str] | None:
+    return ("it fills masks; name a rule", "a-rule") if folder.name == "masks" else None
 
 
 def test_a_package_says_how_a_folder_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +20,4 @@ def test_a_package_says_how_a_folder_writes(monkeypatch: pytest.MonkeyPatch) -> 
     require_token_by_token("a", None)
     with pytest.raises(ValueError, match="b does not write token by token: it fills masks; name"):
         require_token_by_token("b", Path("masks"))
+    assert other_way(Path("masks")) == ("it fills masks; name a rule", "a-rule")

@@ -101,6 +101,8 @@ class AnswerTo:
         if self.job.speculation.trace == "tree" and not self._tellers:
             told = [self._teller().tell_all(each.steps) for each in self.wholes]
             found["speculative_decoding"]["per_step_trees"] = told[0] if len(told) == 1 else told
+        if self.job.speculation.trace and self.job.choices[0].details is not None:
+            found["details"] = [each.details for each in self.job.choices]
         return found
 
     def step(self, update: TextUpdate) -> dict[str, Any]:

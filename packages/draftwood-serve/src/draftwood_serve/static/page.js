@@ -409,7 +409,7 @@ async function learn(name) {
     else complain(error instanceof Refused ? error.message : "The server cannot be reached.");
     return;
   }
-  const { model, models, machine, method, methods } = state.facts;
+  const { model, models, machine, method, methods, panels } = state.facts;
   complain("");
   $("choice").hidden = models.length < 2;
   $("model").replaceChildren(...models.map(({ name, loaded }) => {
@@ -424,6 +424,7 @@ async function learn(name) {
     option.selected = name === method;
     return option;
   }));
+  $("panels").replaceChildren(...panels.map((href) => make("a", { href }, href)));
   settingsSaid();
 }
 

@@ -259,12 +259,17 @@ def require_token_by_token(name: str, folder: Path | None) -> None:
         name: of the model.
         folder: of the model; None for one that came from nowhere.
     """
-    if folder is not None and (how := _other_way(folder)) is not None:
-        raise ValueError(f"{name} does not write token by token: {how}")
+    if (found := other_way(folder)) is not None:
+        raise ValueError(f"{name} does not write token by token: {found[0]}")
 
 
 @cache
-def _other_way(folder: Path) -> str | None:
-    """Ask packages about a folder; once, as many texts are written."""
-    told = (entry.load()(folder) for entry in entry_points(WRITERS))
+def other_way(folder: Path | None) -> tuple[str, str] | None:
+    """Ask packages about a folder; once, as many texts are written.
+
+    Returns:
+        How its model writes and how to ask for it, and the method that servers take by themselves;
+        None for a model that writes token by token.
+    """
+    told = (entry.load()(folder) for entry in entry_points(WRITERS) if folder is not None)
     return next((each for each in told if each is not None), None)

@@ -27,12 +27,16 @@ class AnswersMethod(CommandMethod):
         adjust: makes the method that a text behind its name asks for, as ``threshold,tau=0.8``, and
             settings of the model that the user gives; None where it has neither.
         show: shows an answer in its own way, given the ``LanguageModel`` too; None where it cannot.
+        serve: makes a text, of a ``LanguageModel``, tokens and ``SamplingParams``, that a server
+            runs beside others: a task of a scheduler with what ``engine.Sequence`` tells of its
+            prompt, and ``details``; None where it cannot.
     """
 
     write: Callable[[Any, Any, int, Any], list[Any]]
     needs: "frozenset[Need]" = frozenset()
     adjust: "Callable[[str, Mapping[str, int]], AnswersMethod] | None" = None
     show: Callable[[Any, Any], None] | None = None
+    serve: Callable[[Any, list[int], Any], Any] | None = None
 
     def adjusted(self, text: str, settings: Mapping[str, int]) -> "AnswersMethod":
         """The method with its knobs.

@@ -1,0 +1,109 @@
+"""`bench parallel` on a model: right answers, a judge's nats, records that go on."""
+
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command import refused, run
+from draftwood_diffusion.lists.tasks import exercises
+from draftwood_diffusion.parallel.measured import in_words, is_right, of_tasks, rows_of
+from draftwood_diffusion.parallel.records import Records, TextRecord
+
+target = import_module("command_models").target  # a fixture of tests that run commands
+MASK = 95  # "~", the last of the model's letters
+BENCH = ("bench", "parallel", "--methods", "one-by-one;top-k,k=4")
+
+
+@pytest.fixture(scope="module")
+def filling(target: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same weights in a folder that calls itself a masked-diffusion model."""
+    folder = tmp_path_factory.mktemp("parallel") / "filling"
+    shutil.copytree(target, folder)
+    told = json.loads((folder / "config.json").read_text())
+    told["draftwood_diffusion"] = {"mask_token": MASK, "block_length": 4}
+    (folder / "config.json").write_text(json.dumps(told))
+    return str(folder)
+
+
+def measured(*more: str) -> list[dict[str, Any]]:
+    found = run(*BENCH, *more, "--json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_a_right_answer_counts_and_a_wrong_one_does_not() -> None:
+    for task in ("reverse", "shuffle", "words-easy", "latin-square", "sudoku"):
+        (exercise,) = exercises(task, 4, 1, 0)
+        (asked,) = of_tasks([task], 4, 1, 0)
+        assert asked.text.startswith(exercise.question)
+        for answer in exercise.answers:
+            assert is_right(in_words(answer), asked.answers)
+            assert is_right(f"{in_words(answer)} and more", asked.answers)
+            assert not is_right(in_words(answer[:-2]), asked.answers)
+    (reverse,) = of_tasks(["reverse"], 4, 1, 0)
+    assert not is_right(" ".join(reversed(in_words(reverse.answers[0]).split())), reverse.answers)
+
+
+def test_figures_stand_beside_the_first_method_prompt_by_prompt() -> None:
+    records = [
+        TextRecord(method, str(n), 8, passes + n % 2, score, "")
+        for n in range(20)
+        for method, passes, score in (("slow", 8, n / 10), ("fast", 4, n / 10 - 1))
+    ]
+    records.append(TextRecord("fast", "0", 8, 4, None, ""))
+    slow, fast = rows_of(records)
+    assert (slow.more_tokens.value, slow.more_tokens.low, slow.more_tokens.high) == (0, 0, 0)
+    assert fast.tokens_per_pass.value == pytest.approx((8 / 4 + 8 / 5) / 2)
+    assert fast.score is not None
+    assert fast.more_score is not None
+    assert fast.score.prompts == fast.more_score.prompts == 19  # one has no tokens to judge
+    # the same text is judged twice, so prompts' own differences do not widen the interval
+    assert fast.more_score.high - fast.more_score.low < 1e-9 < fast.score.high - fast.score.low
+
+
+def test_tasks_and_judged_texts_on_a_model(filling: str, target: str, tmp_path: Path) -> None:
+    tasks = ("--tasks", "copy,latin-square", "--items", "3", "--exercises", "2")
+    one, other = measured("--model", filling, *tasks)
+    assert (one["method"], one["tokens_per_pass"]["value"]) == ("one-by-one", 1.0)
+    assert one["tokens_per_pass"]["prompts"] == 4
+    assert 2 < other["tokens_per_pass"]["value"] <= 4
+    assert 0 <= other["score"]["value"] <= 1
+    assert other["more_tokens"]["value"] == pytest.approx(other["tokens_per_pass"]["value"] - 1)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("hello\n\nwell now\n")
+    judged = ("--prompts", str(lines), "--judge", target, "--max-new-tokens", "8")
+    asked = ("--model", filling, *judged, "--output", str(tmp_path / "run"))
+    first = measured(*asked)
+    assert first[1]["score"]["value"] < 0
+    file = tmp_path / "run" / "parallel.jsonl"
+    whole = file.read_text()
+    assert whole.count("\n") == 4
+    file.write_text("".join(whole.splitlines(keepends=True)[:2]) + '{"method": "to')  # killed
+    assert measured(*asked) == first
+    assert file.read_text() == whole
+    told = refused(*BENCH, *asked, "--temperature", "1")
+    assert "holds a run of other settings; give another --output" in told
+    file.write_text("{}\n")
+    assert "has a line that is no record" in refused(*BENCH, *asked)
+    assert Records(None).begin({}) == []
+
+
+def test_what_does_not_go_together_is_refused(filling: str, target: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("hello\n")
+    prompts = ("--prompts", str(lines))
+    assert "--judge is for a trained model" in refused(*BENCH, "--judge", target)
+    assert "have no right answer" in refused(*BENCH, "--model", filling, *prompts)
+    assert "have no right answer" in refused(*BENCH, "--model", filling, "--judge", target)
+    both = (*prompts, "--judge", target, "--tasks", "copy")
+    assert "leave --tasks out" in refused(*BENCH, "--model", filling, *both)
+    lines.write_text("\n")
+    assert "got none" in refused(*BENCH, "--model", filling, *prompts, "--judge", target)
+    assert "there is no task 'x'" in refused(*BENCH, "--model", filling, "--tasks", "x")
+    assert "writes from left to right" in refused(*BENCH, "--model", target, "--tasks", "copy")
+    wrong = ("bench", "parallel", "--model", filling, "--methods", "nosuch")
+    assert "there is no rule of unmasking 'nosuch'" in refused(*wrong)

@@ -1,0 +1,153 @@
+"""A server writes texts of masks beside each other, and its page replays them."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+import draftwood
+from draftwood.cli.main import main
+from draftwood.costs import calibration
+from draftwood.costs.curve import Curve
+from draftwood.methods.answers import answers_method
+from draftwood.sampling_params import SamplingParams
+from draftwood.text.language_model import LanguageModel
+from draftwood_serve.page import HEADERS
+from local_server import RunningServer, running
+
+MODEL = "stories-diffusion"
+BEGINNING = "Once upon a time"
+PATH = "/v1/completions"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_measures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
+        patch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
+        home = tmp_path_factory.mktemp("home")
+        patch.setattr(calibration, "home", lambda: home)
+        yield
+
+
+@pytest.fixture(scope="module")
+def masks(quick_measures: None) -> Iterator[RunningServer]:
+    with running(MODEL, method=None, inexact=True, served_names=()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lm(quick_measures: None) -> LanguageModel:
+    return draftwood.load(MODEL, method="plain")
+
+
+def written(lm: LanguageModel, method: str, count: int, **options: object) -> list[str]:
+    """Texts that ``generate`` writes."""
+    found = answers_method(method)
+    assert found is not None
+    params = SamplingParams(raw=True, exact=False, **options)  # type: ignore[arg-type]
+    return [each.text for each in found.write(lm, BEGINNING, count, params)]
+
+
+@pytest.mark.parametrize(
+    ("method", "temperature"), [("one-by-one", 1.0), ("threshold,tau=0.7", 0.0), ("adablock", 1.0)]
+)
+def test_texts_side_by_side_are_those_of_generate(
+    masks: RunningServer, lm: LanguageModel, method: str, temperature: float
+) -> None:
+    body = {"prompt": BEGINNING, "n": 3, "seed": 5, "max_tokens": 40, "temperature": temperature}
+    asked = {**body, "speculative": {"method": method}}
+    told = masks.post(PATH, **asked)["choices"]
+    texts = [each["text"] for each in told]
+    assert texts == written(lm, method, 3, seed=5, max_new_tokens=40, temperature=temperature)
+    events = masks.stream(PATH, **asked)
+    pieces = ["", "", ""]
+    blocks = 0
+    for choice in (choice for each in events for choice in each["choices"]):
+        pieces[choice["index"]] += choice["text"]
+        blocks += 1
+    assert pieces == texts
+    assert blocks >= 3 * 3  # 40 tokens behind a prompt reach into at least three blocks
+    assert events[-1]["metrics"]["method"] == method
+
+
+def test_a_text_is_told_with_the_order_of_its_tokens(masks: RunningServer) -> None:
+    body = {"prompt": BEGINNING, "max_tokens": 30, "temperature": 0}
+    told = masks.post(PATH, **body, speculative={"method": "threshold", "trace": True})
+    (details,) = told["metrics"]["details"]
+    assert "".join(details["pieces"]) == told["choices"][0]["text"]
+    assert {each["place"] for each in details["order"]} == {*range(30)}
+    runs = [each["pass"] for each in details["order"]]
+    assert runs == sorted(runs)
+    assert {*runs} == {*range(1, details["passes"] + 1)}
+    assert told["usage"]["completion_tokens"] == 30
+    untold = masks.post(PATH, **body, speculative={"method": "threshold"})
+    assert "details" not in untold["metrics"]  # nobody asked
+
+
+def test_stop_strings_and_end_tokens_end_a_text(masks: RunningServer) -> None:
+    body = {"prompt": BEGINNING, "max_tokens": 40, "temperature": 0}
+    whole = masks.text(**body)
+    assert " little" in whole
+    (choice,) = masks.post(PATH, **body, stop=" little")["choices"]
+    assert choice["text"] == whole.partition(" little")[0]
+    assert choice["finish_reason"] == "stop"
+    (choice,) = masks.post(PATH, **{**body, "max_tokens": 4})["choices"]
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"logprobs": 1}, "does not take logprobs"),
+        ({"suffix": "end"}, "infill|suffix"),
+        ({"repetition_penalty": 1.2}, "does not take repetition_penalty"),
+        ({"speculative": {"method": "plain"}}, "it fills masks; name a rule"),
+        ({"speculative": {"method": "oracle"}}, "which a server does not know"),
+        ({"speculative": {"method": "superposed"}}, "which no server runs"),
+        ({"speculative": {"method": "threshold,tau=3"}}, "tau must be from 0 to 1"),
+        ({"speculative": {"method": "threshold", "budget": 4}}, "leave tree and budget out"),
+        ({"prompt": "a" * 4000}, "maximum context length"),
+    ],
+)
+def test_what_masks_do_not_take_is_refused(
+    masks: RunningServer, more: dict[str, object], told: str
+) -> None:
+    body: dict[str, object] = {"prompt": BEGINNING, "max_tokens": 8, **more}
+    assert re.search(told, masks.refused(PATH, 400, **body)["message"])
+
+
+def test_rules_that_trade_quality_need_a_server_that_allows_them() -> None:
+    with running(MODEL, method=None, served_names=()) as found:
+        body = {"prompt": BEGINNING, "max_tokens": 8}
+        error = found.refused(PATH, 400, **body, speculative={"method": "threshold"})
+        assert "start the server with --inexact" in error["message"]
+        names = [each["name"] for each in found.client.get("/page.json").json()["methods"]]
+        assert "freedave" in names
+        assert "threshold" not in names
+    typed = ["serve", "--model", MODEL, "--method", "threshold", "--port", "0"]
+    result = CliRunner().invoke(main, typed)
+    assert "start the server with --inexact" in result.stderr
+    assert result.stderr.count("\n") == 1
+    with (
+        pytest.raises(ValueError, match="does not write token by token: it fills masks"),
+        running(MODEL, method="suffix", served_names=()),
+    ):
+        pass
+
+
+def test_the_page_of_the_replay_comes_with_the_package(masks: RunningServer) -> None:
+    facts = masks.client.get("/page.json").json()
+    assert "replay" in facts["panels"]
+    assert not facts["token_by_token"]
+    assert facts["method"] == "one-by-one"
+    assert {"one-by-one", "threshold", "freedave"} <= {each["name"] for each in facts["methods"]}
+    for path, kind in (("/replay", "html"), ("/replay.js", "javascript"), ("/replay.css", "css")):
+        answer = masks.client.get(path)
+        assert kind in answer.headers["content-type"]
+        assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
+        assert not re.findall(r"innerHTML|<script>|<style| on\w+=\"|https?://", answer.text)
+    with running(MODEL, method=None, served_names=(), api_keys=("secret",)) as found:
+        assert found.client.get("/replay").status_code == 200
+        assert found.client.get("/page.json").status_code == 401

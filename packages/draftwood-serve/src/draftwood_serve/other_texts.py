@@ -1,0 +1,42 @@
+"""Texts that a package's method writes, in the place of the engine's loop."""
+
+from contextlib import suppress
+
+from draftwood.methods.answers import AnswersMethod, answers_method
+from draftwood.methods.listings import ANSWERS
+from draftwood.optional import entry_points
+from draftwood_serve.settings import ServeSettings
+
+
+def served_method(name: str, settings: ServeSettings) -> AnswersMethod | None:
+    """A package's method by its name and knobs; None for a method of the engine's loop.
+
+    Raises:
+        ValueError: for one that no server runs, one that changes texts unless the server allows it,
+            and knobs that it does not have.
+    """
+    found = answers_method(name)
+    if found is None:
+        return None
+    if found.serve is None:
+        raise ValueError(
+            f"method {name!r} writes several answers at once, which no server runs; take it in"
+            " 'draftwood generate'"
+        )
+    if found.promise == "trades quality" and not settings.inexact:
+        raise ValueError(
+            f"method {name!r} changes what the model would say; start the server with --inexact"
+            " to allow that"
+        )
+    if settings.tree is not None:
+        raise ValueError(f"method {name!r} draws no trees; leave --tree out")
+    return found
+
+
+def served_methods(settings: ServeSettings) -> list[AnswersMethod]:
+    """The methods of packages that requests may ask for."""
+    found = []
+    for entry in entry_points(ANSWERS):
+        with suppress(ValueError):
+            found.append(served_method(entry.name, settings))
+    return [each for each in found if each is not None]
