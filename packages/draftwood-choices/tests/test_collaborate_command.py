@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,11 +11,13 @@ import pytest
 import draftwood
 from command import refused, run
 from draftwood import SamplingParams
+from draftwood_choices.collaboration import address
 from draftwood_choices.collaboration.address import RemoteWriter
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rules import Foreal, parse_rule
 from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
 from draftwood_choices.collaboration.texts import collaborate
+from draftwood_choices.collaboration.writer import WriterLostError
 from local_server import running
 
 PROMPT = "one. two. one. two."
@@ -110,12 +113,30 @@ def babbles(handler: Scripted) -> None:
     handler.wfile.write(b"data: <html>\n\n")
 
 
+def sends(*pieces: bytes) -> Callable[[Scripted], None]:
+    def behaviour(handler: Scripted) -> None:
+        breaks_off(handler)
+        handler.wfile.write(b"".join(b"data: " + each + b"\n\n" for each in pieces))
+
+    return behaviour
+
+
+def fails_in_lines(handler: Scripted) -> None:
+    handler._answer(500, {"error": {"message": "no\nmemory"}})
+
+
 @pytest.mark.parametrize(
     ("behaviour", "said", "kept"),
     [
         (fails, "status 500, no memory", 0),
+        (fails_in_lines, "status 500, no memory", 0),
         (breaks_off, "stopped half-way", 2),
         (babbles, "Expecting value", 0),
+        (sends(b"null"), "it sent what is no completion", 2),
+        (sends(b"[1]"), "it sent what is no completion", 2),
+        (sends(b'{"choices": null}'), "stopped half-way", 2),
+        (sends(b'{"choices": [3]}'), "it sent what is no completion", 2),
+        (sends(b'{"error": {"message": "too\\nmany"}}'), ": too many", 2),
     ],
 )
 def test_where_an_address_fails_the_follower_goes_on(
@@ -145,6 +166,28 @@ def test_where_an_address_fails_the_follower_goes_on(
     assert [line for line in lines if "lost" in line] == [lines[-1]]
     assert lines[-1].startswith("the leader was lost: ")
     assert lines[-1].endswith("; the follower went on")
+
+
+def test_signs_of_life_alone_are_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address, "PATIENCE", 0.2)
+
+    def pings(handler: Scripted) -> None:
+        breaks_off(handler)
+        for _ in range(100):
+            handler.wfile.write(b": ping\n\n")
+            time.sleep(0.02)
+
+    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(pings)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        writer = RemoteWriter(f"http://127.0.0.1:{server.server_port}", "x", SamplingParams())
+        with pytest.raises(WriterLostError, match="signs of life"):
+            list(writer.write([], 8, 1, False))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert writer.cost.seconds < 1.5
 
 
 def test_an_end_token_behind_an_address_ends_the_text() -> None:
@@ -187,13 +230,19 @@ def test_bad_input_is_refused_in_one_line(
     assert "no model answers at http://127.0.0.1:1 " in no(
         "--leader", "http://127.0.0.1:1", "--inexact"
     )
-    assert "'http://' is no address" in no("--leader", "http://", "--inexact")
+    for wrong in ("http://", "http://127.0.0.1:99999", "http://127.0.0.1:port"):
+        assert f"{wrong!r} is no address" in no("--leader", wrong, "--inexact")
+    assert "is given twice" in no("--rule", "foreal,n=3,n=4", "--inexact")
     away = ("--leader", "http://127.0.0.1:1", "--inexact", "--rule")
     assert "needs a leader that is loaded here" in no(*away, "oracle")
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     assert "the environment has no NO_SUCH_KEY" in no(
         *away, "foreal", "--leader-key", "NO_SUCH_KEY"
     )
+    monkeypatch.setenv("TWO_LINES", "a-secret\nof-two-lines")
+    told_of_key = no(*away, "foreal", "--leader-key", "TWO_LINES")
+    assert "give it in one line" in told_of_key
+    assert "secret" not in told_of_key
     file = tmp_path / "router.json"
     file.write_text("{}")
     assert "is no router of this version" in no(

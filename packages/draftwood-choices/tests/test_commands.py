@@ -83,6 +83,13 @@ def test_a_control_that_is_right_is_not_caught(monkeypatch: pytest.MonkeyPatch) 
     assert not checks.CHECKS["momentum in the root's context"]().passed
 
 
+def test_copies_that_read_nothing_write_another_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proof.copies_write() == []
+    assert proof.copies_write(proof.Deaf) == list(proof.ALL_RULES)
+    monkeypatch.setattr(proof.copies_write, "__defaults__", (proof.Deaf,))
+    assert not checks.CHECKS[proof.COPIES]().passed
+
+
 def test_a_writer_that_catches_up_is_not_called_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "Deaf", proof.LocalWriter)
     assert not checks.CHECKS[proof.CONTROL]().passed

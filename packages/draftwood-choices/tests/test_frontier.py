@@ -98,6 +98,8 @@ def test_answers_written_at_once_are_those_written_in_turn(
 def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     asked = ("bench", "frontier", "--leader", target, "--model", target, "--output", str(tmp_path))
     assert "there is no rule 'ead'" in refused(*asked, "--rule", "ead")
+    for command in (asked, ("train", "router", str(tmp_path / "r.json"), "--model", target)):
+        assert "an address sends texts alone" in refused(*command, "--leader", "http://localhost")
     assert "leaves none of" in refused(*asked, "--skip", "900")
     assert "needs numbers" in refused(*asked, "--values", "a")
     assert "foreal's n must be from 0" in refused(*asked, "--values", "-1")

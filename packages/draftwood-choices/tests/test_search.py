@@ -60,6 +60,7 @@ def test_a_program_judges_by_the_number_on_its_last_line(tmp_path: Path) -> None
         ("print('nan')", "printed no score"),
         ("raise ValueError('broken')", "exit code 1: ValueError: broken"),
         ("x = bytearray(1 << 30)\nprint(1)", "MemoryError"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
     ],
 )
 def test_a_program_that_gives_no_score_is_told_in_one_line(
@@ -251,8 +252,11 @@ def test_a_checker_that_fails_is_a_line_and_the_answer_stays(target: str, tmp_pa
     assert "no score for 2 answers: the checker printed nothing" in made.stderr
 
 
-def test_bad_input_is_refused(target: str) -> None:
+def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     model = ("--model", target)
+    (tmp_path / "checker").write_text("#!/bin/sh\n")
+    told = refused("solve", "hi", *model, "--checker", str(tmp_path / "checker"))
+    assert "make it executable" in told
     assert "give --checker" in refused("solve", "hi", *model, "--method", "iad")
     assert "there is no checker" in refused("solve", "hi", *model, "--checker", "absent.py")
     assert "--final is no regular" in refused("solve", "hi", *model, "--final", "(")

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO
+
+PRINTED = 1 << 20
+"""Bytes that are read of what a program prints, the last ones."""
+LARGEST_FILE = 64 << 20
+"""Bytes that a program may write into a file, and print."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,7 @@ class Ended:
 
     Attributes:
         code: exit code.
-        out, err: what it printed.
+        out, err: the end of what it printed.
     """
 
     code: int
@@ -34,6 +40,8 @@ def run_limited(
     folder: Path | None = None,
 ) -> Ended:
     """Run a program without a shell, in a group of its own that ends with it.
+
+    It reads and prints files, which no memory and no process that it left behind can hold up.
 
     Args:
         command: program and arguments.
@@ -51,23 +59,32 @@ def run_limited(
         whole = math.ceil(seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
 
-    pipe: Any = subprocess.PIPE
-    running = subprocess.Popen(
-        command,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        cwd=folder,
-        preexec_fn=limit,
-        start_new_session=True,
-    )
-    with running:
+    with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as err:
+        asked.write(given)
+        asked.seek(0)
+        running = subprocess.Popen(
+            command,
+            stdin=asked,
+            stdout=out,
+            stderr=err,
+            cwd=folder,
+            preexec_fn=limit,
+            start_new_session=True,
+        )
         try:
-            out, err = running.communicate(given, seconds)
+            running.wait(seconds)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"it took more than {seconds:g} s") from None
         finally:
             with suppress(ProcessLookupError):  # what it started ends with it
                 os.killpg(running.pid, signal.SIGKILL)
-    return Ended(running.returncode, out, err)
+            running.wait()
+        return Ended(running.returncode, _last(out), _last(err))
+
+
+def _last(file: IO[bytes]) -> bytes:
+    """Read the end of what was printed."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - PRINTED))
+    return file.read()

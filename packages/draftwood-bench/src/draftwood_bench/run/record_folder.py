@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from draftwood.storage.atomic import write_file
+
 Record = TypeVar("Record")
 """A dataclass of texts and numbers."""
 COMMITS = "commits"
@@ -44,12 +46,12 @@ class RecordFolder(Generic[Record]):
         if self._settings_file.exists():
             if self.settings() != wanted:
                 raise ValueError(
-                    f"{self.folder} holds a run of other settings; give another --output"
+                    f"{self.folder} holds a run of other settings; give another folder"
                 )
             commits = self.commits()
         commits = list(dict.fromkeys([*commits, commit()]))
         told = json.dumps({**wanted, COMMITS: commits}, indent=1, sort_keys=True)
-        self._settings_file.write_text(told + "\n", encoding="utf-8")
+        write_file(self._settings_file, told + "\n")
 
     @property
     def _settings_file(self) -> Path:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from draftwood.sampling_params import SamplingParams
 from draftwood_choices.collaboration.cost import WriterCost
@@ -17,6 +17,7 @@ PATIENCE = 60.0
 """Seconds of silence after which a server counts as lost."""
 SAID = 200
 """Characters of a server's error that are told."""
+NO_COMPLETION = "it sent what is no completion"
 
 
 class RemoteWriter:
@@ -47,18 +48,16 @@ class RemoteWriter:
         model: str | None = None,
         key: str | None = None,
     ) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{address!r} is no address; give one as http://localhost:8000")
+        parts = _parts(address)
         self.address, self.prompt, self.params = address, prompt, params
         self.path = parts.path.rstrip("/") or "/v1"
-        self._place = (parts.hostname, parts.port)
+        self._place = (str(parts.hostname), parts.port)
         self._kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
         self._headers = {"content-type": "application/json"}
         if key is not None:
-            self._headers["authorization"] = f"Bearer {key}"
+            self._headers["authorization"] = f"Bearer {_header_text(key)}"
         self.cost = WriterCost()
         self.model = model or self._first_model()
 
@@ -80,7 +79,7 @@ class RemoteWriter:
         try:
             for chunk in self._chunks(body):
                 billed.read(chunk)
-                for choice in chunk.get("choices", ()):
+                for choice in chunk.get("choices") or ():
                     text, ended = choice.get("text") or "", bool(choice.get("finish_reason"))
                     new, counted = billed.tokens(counted, bool(text))
                     is_end = choice.get("finish_reason") == "stop"
@@ -88,9 +87,11 @@ class RemoteWriter:
                         yield WrittenToken(text, count=new, is_end=is_end)
             if not ended:
                 raise WriterLostError(f"{self.address} stopped half-way")
+        except WriterLostError:
+            raise
+        except (TypeError, AttributeError):
+            raise WriterLostError(f"{self.address}: {NO_COMPLETION}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if isinstance(error, WriterLostError):
-                raise
             raise WriterLostError(f"{self.address}: {_said(error)}") from None
         finally:
             self._count(billed)
@@ -116,15 +117,16 @@ class RemoteWriter:
     def _chunks(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         with closing(self._connection()) as connection:
             response = self._asked(connection, "POST", "/completions", json.dumps(body))
+            heard = time.monotonic()
             for line in response:
                 data = line.strip().removeprefix(b"data:").strip()
                 if data == b"[DONE]":
                     return
                 if line.startswith(b"data:"):
-                    chunk = json.loads(data)
-                    if "error" in chunk:
-                        raise ValueError(_message(chunk, "an error"))
-                    yield chunk
+                    heard = time.monotonic()
+                    yield _chunk(data)
+                elif time.monotonic() - heard > PATIENCE:  # signs of life alone are silence
+                    raise TimeoutError(f"nothing but signs of life for {PATIENCE:g} s")
 
     def _connection(self) -> http.client.HTTPConnection:
         return self._kind(*self._place, timeout=PATIENCE)
@@ -181,6 +183,36 @@ class _Billed:
         return max(0, whole - counted), whole
 
 
+def _parts(address: str) -> SplitResult:
+    """Split an address; ValueError for one that is none."""
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018  it is read, and refused, here
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{address!r} is no address; give one as http://localhost:8000")
+    return parts
+
+
+def _header_text(key: str) -> str:
+    """A key as a header takes it; an error does not tell the key."""
+    found = key.strip()
+    if not found.isascii() or not found.isprintable():
+        raise ValueError("the key for --leader holds what no header may; give it in one line")
+    return found
+
+
+def _chunk(data: bytes) -> dict[str, Any]:
+    """Read a piece of a stream; ValueError for what is none, and for an error in its place."""
+    chunk = json.loads(data)
+    if not isinstance(chunk, dict):
+        raise ValueError(NO_COMPLETION)
+    if "error" in chunk:
+        raise ValueError(_message(chunk, "an error"))
+    return chunk
+
+
 def _message(told: Any, reason: str) -> str:
     """Read the message of a server's error; a page of text in its place tells the reason alone."""
     try:
@@ -192,4 +224,5 @@ def _message(told: Any, reason: str) -> str:
 
 
 def _said(error: Exception) -> str:
-    return f"{error}" if str(error) else type(error).__name__
+    """An error's text in one line."""
+    return " ".join(str(error).split())[:SAID] or type(error).__name__

@@ -8,6 +8,7 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output
+from draftwood_choices.frontier.leader import leader_option
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -22,7 +23,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 @click.command(short_help="Two models, one text: quality and cost as a rule's knob turns.")
 @options.model_options
-@click.option("--leader", required=True, metavar="MODEL", help="The larger model.")
+@leader_option
 @click.option("--leader-method", default="auto", show_default=True, help="How it drafts.")
 @options.method
 @click.option("--rule", default="foreal", show_default=True, help="Of 'draftwood collaborate'.")

@@ -8,6 +8,7 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes, progress
+from draftwood_choices.frontier.leader import leader_option
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Weights of step-router, by which two models write one text.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @options.model_options
-@click.option("--leader", required=True, metavar="MODEL", help="The larger model.")
+@leader_option
 @options.method
 @click.option("--prompts", default="built-in", show_default=True, help="As for 'bench'.")
 @click.option("--limit", type=click.IntRange(1), help="Most prompts in all.")

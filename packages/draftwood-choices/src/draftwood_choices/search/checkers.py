@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -82,7 +84,8 @@ class Program:
         printed = out.decode("utf-8", "replace").strip()
         if code:
             told = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            ended = f"the checker ended with exit code {code}"
+            how = f"ended with exit code {code}" if code > 0 else f"was ended by {_signal(-code)}"
+            ended = f"the checker {how}"
             return Judgement(None, f"{ended}: {told}"[:LONGEST_NOTE] if told else ended)
         if not printed:
             return Judgement(None, "the checker printed nothing; its last line must be a score")
@@ -94,6 +97,12 @@ class Program:
         if not math.isfinite(score):
             return Judgement(None, f"the checker printed no score: {number!r:.80}")
         return Judgement(score, note.strip()[:LONGEST_NOTE])
+
+
+def _signal(number: int) -> str:
+    """Name a signal."""
+    known = [each.name for each in signal.Signals if each == number]
+    return known[0] if known else f"signal {number}"
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,7 @@ def checker_of(given: str, seconds: float, memory: int) -> Checker:
         seconds, memory: limits of a program.
 
     Raises:
-        ValueError: for a file that is not there, and one that is neither.
+        ValueError: for a file that is not there, and one that is none of these.
     """
     if given.startswith("regex:"):
         return Pattern(given.removeprefix("regex:"))
@@ -178,4 +187,9 @@ def checker_of(given: str, seconds: float, memory: int) -> Checker:
             return Schema(path.read_text(encoding="utf-8"))
         except UnicodeDecodeError:
             raise ValueError(f"{given} is not UTF-8 text") from None
+    if path.suffix != ".py" and not os.access(path, os.X_OK):
+        raise ValueError(
+            f"the checker {given} is no program that may run; make it executable, or give a .py or"
+            " .json file"
+        )
     return Program(path, seconds, memory)

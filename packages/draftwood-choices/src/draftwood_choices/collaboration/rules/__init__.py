@@ -26,5 +26,8 @@ def parse_rule(text: str) -> CollaborationRule:
     name, *given = [part.strip() for part in text.split(",")]
     if name not in RULES:
         raise ValueError(f"there is no rule {name!r}; there are: {', '.join(RULES)}")
-    pairs = (part.partition("=") for part in given)
-    return made(RULES[name], {knob: value for knob, _, value in pairs})
+    pairs = [part.partition("=") for part in given]
+    knobs = {knob: value for knob, _, value in pairs}
+    if len(knobs) < len(pairs):
+        raise ValueError(f"a knob of {text!r} is given twice; give each once")
+    return made(RULES[name], knobs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from draftwood.methods.knobs import knob
+from draftwood.storage.atomic import write_file
 from draftwood_choices.collaboration.passages import LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule, Course
 from draftwood_choices.collaboration.rules.steps import StepSeen, StepsWritten
@@ -53,8 +54,9 @@ class StepWeights:
         return 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, score))))
 
     def save(self, file: Path) -> None:
+        """Write the router, whole or not at all."""
         told = {"features": FEATURES, "weights": self.weights, "bias": self.bias}
-        file.write_text(json.dumps({**told, "about": dict(self.about)}, indent=1) + "\n")
+        write_file(file, json.dumps({**told, "about": dict(self.about)}, indent=1) + "\n")
 
     @classmethod
     def load(cls, file: Path) -> "StepWeights":
@@ -68,8 +70,11 @@ class StepWeights:
             weights = tuple(map(float, found["weights"]))
             if tuple(found["features"]) != FEATURES or len(weights) != len(FEATURES):
                 raise ValueError("other features")
-            return cls(weights, float(found["bias"]), found.get("about", {}))
-        except (ValueError, KeyError, TypeError) as error:
+            bias = float(found["bias"])
+            if not all(map(math.isfinite, (*weights, bias))):
+                raise ValueError("weights with NaN or infinity")
+            return cls(weights, bias, found.get("about", {}))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} is no router of this version ({error}); make one with 'draftwood train"
                 " router'"
