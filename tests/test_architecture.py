@@ -284,7 +284,7 @@ def names_imported(folder: Path, package: str = "draftwood") -> set[str]:
 
 OTHERS = [folder for name, folder in SATELLITES.items() if name != BACKEND]
 MOST_NAMES = {
-    "of the core": (179, "draftwood", OTHERS),
+    "of the core": (187, "draftwood", OTHERS),
     "of the backend": (98, "draftwood", [SATELLITES[BACKEND]]),
     "of PyTorch's package": (11, BACKEND, OTHERS),
 }
