@@ -72,7 +72,9 @@ LONG_ALTOGETHER = {  # and what is quick of the same
     "test_complete_page.py": "test_page_files.py",
     "test_data_built_in_model.py": "test_data_write.py",
     "test_page.py": "test_page_files.py",
+    "test_pictures_page.py": "test_bench_pictures.py",
     "test_release.py": "test_package_layout.py",
+    "test_replay_page.py": "test_served_masks.py",
     "test_tool_calls.py": "test_tools.py",
 }
 
