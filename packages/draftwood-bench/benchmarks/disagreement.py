@@ -25,10 +25,10 @@ from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.statistics import Estimate
 from draftwood_bench.run.describe import commit
 from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.ends import sentence_end
 from draftwood_choices.frontier.points import AnswerRecord
 from draftwood_choices.frontier.run import PROTOCOL
-from draftwood_choices.records import asked_of
 
 LEADER_ALONE = "leader alone"
 PARTS = {"first three": (0, 3), "fourth to tenth": (3, 10), "past the tenth": (10, 1 << 30)}

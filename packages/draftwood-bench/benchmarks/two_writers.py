@@ -28,13 +28,13 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
 from draftwood_bench.plan.prompts import Prompt, load_prompts
 from draftwood_bench.records.statistics import Estimate, difference
+from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
 from draftwood_choices.collaboration.teaching import RouterTeacher, trained
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
 from draftwood_choices.frontier.run import Frontier, Rules, sharing
 from draftwood_choices.frontier.table import leader_written, table
-from draftwood_choices.records import asked_of
 
 SETS = ("gsm8k", "svamp", "mbpp-run")
 TAUGHT, CHOSEN, MEASURED = 20, 20, 100

@@ -207,11 +207,7 @@ def require_method(name: str, settings: ServeSettings) -> AnswersMethod | None:
         raise ValueError(
             f"method {name!r} needs a {lacking}, and this server was started without {option}"
         )
-    if recipe.promise == "trades quality" and not settings.inexact:
-        raise ValueError(
-            f"method {name!r} changes what the model would say; start the server with --inexact"
-            " to allow that"
-        )
+    settings.require_allowed(name, recipe.promise)
     return None
 
 

@@ -23,11 +23,7 @@ def served_method(name: str, settings: ServeSettings) -> AnswersMethod | None:
             f"method {name!r} writes several answers at once, which no server runs; take it in"
             " 'draftwood generate'"
         )
-    if found.promise == "trades quality" and not settings.inexact:
-        raise ValueError(
-            f"method {name!r} changes what the model would say; start the server with --inexact"
-            " to allow that"
-        )
+    settings.require_allowed(name, found.promise)
     if settings.tree is not None:
         raise ValueError(f"method {name!r} draws no trees; leave --tree out")
     return found

@@ -106,6 +106,14 @@ class ServeSettings(ModelNames):
         if self.learn_key is not None and self.learn_key not in self.api_keys:
             raise ValueError("--learn-key must be one of the keys that --api-key gives")
 
+    def require_allowed(self, method: str, promise: str) -> None:
+        """Raise ValueError for a method that changes texts, unless the server allows it."""
+        if promise == "trades quality" and not self.inexact:
+            raise ValueError(
+                f"method {method!r} changes what the model would say; start the server with"
+                " --inexact to allow that"
+            )
+
     @property
     def learning_owner(self) -> str | None:
         """Number of the API key whose texts are learnt from; empty if there is no key.

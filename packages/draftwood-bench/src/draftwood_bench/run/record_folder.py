@@ -22,11 +22,13 @@ class RecordFolder(Generic[Record]):
         folder: made where it is missing.
         protocol: names its files.
         kind: of the records.
+        cure: of a folder that cannot go on.
     """
 
     folder: Path
     protocol: str
     kind: type[Record]
+    cure: str = "give another folder"
 
     @property
     def file(self) -> Path:
@@ -45,9 +47,7 @@ class RecordFolder(Generic[Record]):
         wanted, commits = json.loads(json.dumps(dict(settings))), list[str | None]()
         if self._settings_file.exists():
             if self.settings() != wanted:
-                raise ValueError(
-                    f"{self.folder} holds a run of other settings; give another folder"
-                )
+                raise ValueError(f"{self.folder} holds a run of other settings; {self.cure}")
             commits = self.commits()
         commits = list(dict.fromkeys([*commits, commit()]))
         told = json.dumps({**wanted, COMMITS: commits}, indent=1, sort_keys=True)
@@ -97,8 +97,9 @@ class RecordFolder(Generic[Record]):
             return []
         *lines, last = self.file.read_text(encoding="utf-8").split("\n")
         if last:  # the next record begins behind a whole line
-            self.file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            write_file(self.file, "".join(f"{line}\n" for line in lines))
         try:
             return [self.kind(**json.loads(line)) for line in lines]
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{self.file} has a line that is no record ({error})") from None
+            told = f"{self.file} has a line that is no record ({error})"
+            raise ValueError(f"{told}; {self.cure}") from None

@@ -65,10 +65,9 @@ class SharedRows:
         self.model, self.prompt, self.first = model, list(prompt), first
         self.hidden = tuple(hidden)
         self.states: dict[Text, States] = {}
-        self._rows: OrderedDict[Text, np.ndarray] = OrderedDict()  # that asked for last is the last
-        self._branches: OrderedDict[int, Branch] = (
-            OrderedDict()
-        )  # likewise; the first is the prompt
+        # of both the one that was used last is the last
+        self._rows: OrderedDict[Text, np.ndarray] = OrderedDict()
+        self._branches: OrderedDict[int, Branch] = OrderedDict()  # number 0 holds the prompt alone
 
     def after(self, text: Sequence[int]) -> Float[np.ndarray, "1 vocab"]:
         """Logits [1 vocab] of the token that comes after a text, which has a token at least.

@@ -56,10 +56,10 @@ def router(
     """
     from draftwood.together import results_together
     from draftwood_bench.plan.prompts import load_prompts
+    from draftwood_choices.asking import asked_of
     from draftwood_choices.collaboration.teaching import RouterTeacher, trained
     from draftwood_choices.collaboration.texts import collaborate
     from draftwood_choices.frontier.run import sharing
-    from draftwood_choices.records import asked_of
 
     options.check_methods([method or names.drafts.method], names.given, drafts=names.drafts)
     names.require()

@@ -14,12 +14,12 @@ from draftwood.together import results_together
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.quality import quality
 from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import ALONE, AnswerRecord, controls_of
 from draftwood_choices.prefix_stores import prefixes_of
-from draftwood_choices.records import asked_of
 
 PROTOCOL = "frontier"
 """Names the files of its records."""

@@ -50,7 +50,7 @@ def value(
     """
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_bench.run.record_folder import RecordFolder
-    from draftwood_choices.records import asked_of
+    from draftwood_choices.asking import asked_of
     from draftwood_choices.search.proposals import Proposer
     from draftwood_choices.search.value_head import read_layers
     from draftwood_choices.search.value_training import (

@@ -10,7 +10,7 @@ from draftwood_bench.plan.prompts import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import score
 from draftwood_bench.run.record_folder import RecordFolder
-from draftwood_choices.records import asked_of
+from draftwood_choices.asking import asked_of
 from draftwood_choices.search.checkers import Checker, Judgement
 from draftwood_choices.search.methods import SearchMethod, SearchOptions, Solution
 from draftwood_choices.search.nodes import nodes_of
