@@ -25,16 +25,13 @@ from benchmarks.search_sums import cost_ratio
 from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
-from draftwood.together import results_together
 from draftwood_bench.plan.prompts import Prompt, load_prompts
 from draftwood_bench.records.statistics import Estimate, difference
-from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
-from draftwood_choices.collaboration.teaching import RouterTeacher, trained
-from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
 from draftwood_choices.frontier.run import Frontier, Rules, sharing
 from draftwood_choices.frontier.table import leader_written, table
+from draftwood_choices.frontier.teaching import RouterCourse
 
 SETS = ("gsm8k", "svamp", "mbpp-run")
 TAUGHT, CHOSEN, MEASURED = 20, 20, 100
@@ -63,17 +60,8 @@ def questions(first: int, count: int) -> list[Prompt]:
 def taught(file: Path, leader: LanguageModel, follower: LanguageModel) -> Path:
     """The router's file, which is learnt where it is missing."""
     if not file.exists():
-        prompts = questions(0, TAUGHT)
-        teachers = [RouterTeacher() for _ in prompts]
-        options: dict[str, Any] = {"max_new_tokens": LONGEST, "exact": False}
-        waiting = zip(prompts, teachers, strict=True)
-
-        def write_some() -> None:
-            for prompt, teacher in waiting:
-                collaborate(asked_of(prompt, follower), leader, follower, teacher, **options).run()
-
-        results_together([write_some] * TOGETHER)
-        trained([each.seen for each in teachers]).save(file)
+        params = SamplingParams(max_new_tokens=LONGEST)
+        RouterCourse(leader, follower, questions(0, TAUGHT), params, together=TOGETHER).learn(file)
     return file
 
 

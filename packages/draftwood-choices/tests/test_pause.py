@@ -20,7 +20,7 @@ from draftwood.sampling import Context, Sampling
 from draftwood.verifiers import Match, Verifier
 from draftwood_choices import pause
 from draftwood_choices.pause import CANDIDATES, LENGTH, entropy
-from draftwood_choices.pause_entropy import FEWEST, best_entropy
+from draftwood_choices.pause_entropy import FEWEST, MUCH, best_entropy
 from law_cases import contextual
 from roads import tiny_llama
 from test_momentum import DRAFTED, PROMPT, VOCAB
@@ -209,6 +209,7 @@ def test_tune_learns_the_entropy_that_texts_need(
     learnt = ("tune", "--pause", "--model", target)
     found = json.loads(run(*learnt, "--seconds", "0.5", "--json").stdout)
     assert found["tokens"] >= FEWEST
+    assert (found["paused"] > MUCH) == ("a text such as the model writes" in found.get("note", ""))
     texts = {
         run(*ruled, "--inexact", "--method", method).stdout
         for method in ("plain", "auto", "lookup")

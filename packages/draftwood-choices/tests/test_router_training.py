@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from command import refused, run
+from draftwood_bench.plan.prompts import Prompt
 from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
 from draftwood_choices.collaboration.teaching import trained
+from draftwood_choices.frontier.teaching import RouterCourse, TaughtText
 
 Texts = list[list[tuple[list[float], float]]]
 
@@ -69,6 +71,37 @@ def test_the_command_writes_a_router_that_the_rule_reads(
     assert run("collaborate", "Hi", *asked, *rule).exit_code == 0
     line = refused("train", "router", str(tmp_path / "no" / "x.json"), *asked)
     assert "make it first" in line
+
+
+def test_a_course_that_was_stopped_goes_on(
+    target: str, draft: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from draftwood_choices.collaboration.rules import steps
+
+    monkeypatch.setattr(steps, "LONGEST", 6)
+    asked = ("--leader", target, "--model", draft, "--max-new-tokens", "60", "--limit", "6")
+    asked += ("--temperature", "1", "--together", "1")
+    whole, file = tmp_path / "whole.json", tmp_path / "router.json"
+    assert run("train", "router", str(whole), *asked).exit_code == 0
+    written, text = list[str](), RouterCourse._text
+
+    def until_three_are_written(course: RouterCourse, prompt: Prompt) -> TaughtText:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(prompt.id)
+        return text(course, prompt)
+
+    monkeypatch.setattr(RouterCourse, "_text", until_three_are_written)
+    assert run("train", "router", str(file), *asked).exit_code != 0
+    assert not file.exists()
+    assert "of other settings; delete" in refused(
+        *("train", "router", str(file), *asked, "--tau", "1")
+    )
+    written.clear()
+    assert run("train", "router", str(file), *asked).exit_code == 0
+    assert len(written) == 3
+    assert file.read_text() == whole.read_text()
+    assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == []
 
 
 def test_train_lists_the_router() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from transformers import PreTrainedTokenizerFast
 
 from draftwood.testing import tiny_llama
 from draftwood_serve.access_log import ServerLog
@@ -27,9 +28,15 @@ TEMPLATE = (
 NAME = "tiny"
 
 
-def save_tiny(folder: Path, context: int = 512, layers: int = 2, end: str | None = None) -> str:
+def save_tiny(
+    folder: Path,
+    context: int = 512,
+    layers: int = 2,
+    end: str | None = None,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+) -> str:
     """A random Llama whose tokens are letters; nothing ends its text, or this one does."""
-    tokenizer = letters()
+    tokenizer = tokenizer or letters()
     tokenizer.eos_token = end
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)

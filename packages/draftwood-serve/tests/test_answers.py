@@ -1,15 +1,18 @@
 """Texts of completions and chats: what they say, when they end, what is told beside them."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import decoders
 
 import draftwood
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.jobs import Speculation
 from draftwood_serve.loaded import MOST_TREES
-from local_server import RunningServer, running
+from letters import letters
+from local_server import RunningServer, running, save_tiny
 
 PROMPT = "hello"
 
@@ -53,6 +56,26 @@ def test_a_chat_is_the_text_of_the_library(server: RunningServer, lm: LanguageMo
     parts = [{"type": "text", "text": "who"}]
     sent["messages"] = [messages[0] | {"role": "developer"}, {"role": "user", "content": parts}]
     assert server.post("/v1/chat/completions", **sent)["choices"] == found["choices"]
+
+
+def test_a_completion_goes_on_with_its_prompt_and_a_chat_begins(tmp_path: Path) -> None:
+    """With a tokenizer that drops the space before a text's first word, as Llama 2's does."""
+    made = letters()
+    made.backend_tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("Ġ", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    target = save_tiny(tmp_path, tokenizer=made)
+    spaces = {"logit_bias": {"0": 100}, "max_tokens": 2, "temperature": 0}
+    told = {"method": "plain", "trace": "tree"}
+    with running(target) as server:
+        found = server.post("/v1/completions", prompt="ab", speculative=told, echo=True, **spaces)
+        asked = [{"role": "user", "content": "ab"}]
+        chat = server.post("/v1/chat/completions", messages=asked, **spaces)
+        assert server.text("ab", stream=False, logprobs=1, **spaces) == "  "
+    assert found["choices"][0]["text"] == "ab  "
+    steps = found["metrics"]["speculative_decoding"]["per_step_trees"]
+    assert "".join("".join(step["tokens"]) for step in steps) == "  "
+    assert chat["choices"][0]["message"]["content"] == " "
 
 
 def test_a_stream_says_what_the_whole_answer_says(server: RunningServer) -> None:

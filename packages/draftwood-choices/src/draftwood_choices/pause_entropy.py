@@ -4,6 +4,7 @@ import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -18,6 +19,8 @@ from draftwood_choices.pause import entropy
 
 FEWEST = 200
 """Tokens from which an entropy can be learnt."""
+MUCH = 0.9
+"""Share of tokens at which to pause that hardly repays."""
 WINDOW = 256
 """Tokens that are read in a row."""
 CODE = ("bisect", "heapq", "textwrap", "shlex", "statistics", "fractions", "calendar", "difflib")
@@ -89,12 +92,17 @@ def learn(lm: LanguageModel, text: str | None = None, seconds: float = 30.0) -> 
             break
     values = np.array(entropies)
     bound, accuracy = best_entropy(values, np.array(first, bool))
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "entropy": round(bound, 4),
         "paused": round(float((values >= bound).mean()), 4),
         "accuracy": round(accuracy, 4),
         "tokens": len(values),
     }
+    if found["paused"] > MUCH:
+        found["note"] = (
+            "texts pause nearly everywhere, as this text's tokens are seldom the model's likeliest;"
+            " give --pause a text such as the model writes"
+        )
     record = {"model": str(Fingerprint.of(lm.model)), **found}
     write_file(_file(lm.model), json.dumps(record, indent=1) + "\n")
     return found

@@ -1,7 +1,7 @@
 """Methods of ``draftwood generate`` that fill masks, and what each takes of a text's options."""
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,8 @@ class Writing:
             since = time.perf_counter()
             seed = None if params.seed is None else params.seed + number
             found = _written(masked, tokens, lm, replace(params, seed=seed), method)
-            made.append(_generation(lm, self.text, found, time.perf_counter() - since))
+            behind = lm.text_before(tokens, params.raw)
+            made.append(_generation(lm, self.text, found, time.perf_counter() - since, behind))
         return made
 
     def serve(self, lm: "LanguageModel", tokens: list[int], params: SamplingParams) -> "ServedText":
@@ -75,9 +76,8 @@ class Writing:
                 " take it in 'draftwood generate'"
             )
         masked, method = masked_model(lm, self.settings), with_delimiters(self.method, lm)
-        options = replace(
-            options_of(lm, params), stop_rules=[StopStrings(lm.tokenizer, params.stops)]
-        )
+        ends = StopStrings(lm.tokenizer, params.stops, behind=lm.text_before(tokens, params.raw))
+        options = replace(options_of(lm, params), stop_rules=[ends])
         return ServedText(masked, tokens, options, method, lm.tokenizer)
 
 
@@ -128,20 +128,26 @@ def require_taken(name: str, params: SamplingParams, more: Set[str] = frozenset(
 
 
 def _generation(
-    lm: "LanguageModel", name: str, found: "WrittenText", seconds: float
+    lm: "LanguageModel",
+    name: str,
+    found: "WrittenText",
+    seconds: float,
+    behind: Sequence[int],
 ) -> "Generation":
     """A text in the form of others, with its passes and the order of its tokens."""
     from draftwood import Generation
     from draftwood.stats import Stats
+    from draftwood.text.builder import TextBuilder
 
-    tokens = found.tokens
+    tokens, builder = found.tokens, TextBuilder(lm.tokenizer, behind=behind)
+    builder.add(tokens)
+    builder.finish()
     stats = Stats(tokens=len(tokens))
     stats.prefills, stats.target_runs, stats.seconds["target"] = 1, found.runs, seconds
     details = found.details()
-    text = str(lm.tokenizer.decode(list(tokens), skip_special_tokens=True))
     ended = bool(tokens) and tokens[-1] in lm.end_tokens
     reason = "stop" if ended else "length"
-    return Generation(text, list(tokens), reason, lm.name, name, stats, details=details)
+    return Generation(builder.text, list(tokens), reason, lm.name, name, stats, details=details)
 
 
 def _adjusted(text: str, settings: Mapping[str, int]) -> AnswersMethod:

@@ -208,6 +208,7 @@ def make_job(
     )
     limit, other = cache.context_length, cache.other_method(wanted.speculation)
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
+    options["raw"] = wanted.raw
     options["exact"] = cache.exact
     if wanted.gap is not None:
         options["ends"] = blaming_the_request(lambda: _marks(lm), "suffix").ends

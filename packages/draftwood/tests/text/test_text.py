@@ -139,6 +139,24 @@ def test_decoding_each_token_by_itself_would_be_noticed() -> None:
     assert "".join(decoded(pieces, [token]) for token in encoded(pieces, TEXTS[0])) != TEXTS[0]
 
 
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_that_goes_on_with_others_keeps_its_space(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]()
+    tokens = encoded(tokenizer, LINES[0] + " " + text)
+    lost = 0
+    for place in range(1, len(tokens)):
+        before = decoded(tokenizer, tokens[:place])
+        if before.endswith("\ufffd"):  # in the middle of a character
+            continue
+        wanted = decoded(tokenizer, tokens)[len(before) :]
+        builder = TextBuilder(tokenizer, behind=tokens[:place])
+        assert "".join(streamed(builder, tokens[place:])) == wanted
+        assert builder.tokens == tokens[place:]
+        lost += "".join(streamed(TextBuilder(tokenizer), tokens[place:])) != wanted
+    assert bool(lost) == (name == "sentence-pieces")  # control: without them spaces are lost
+
+
 def test_an_unfinished_character_appears_only_at_the_end() -> None:
     tokens = encoded(byte_level(), "ok 😀")[:-1]
     builder = TextBuilder(byte_level())

@@ -19,8 +19,6 @@ from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
 
-TAIL = 16  # tokens that are decoded again, so that spaces and bytes come out right
-
 
 class WriterLostError(OSError):
     """A writer cannot go on; what it wrote stays."""
@@ -154,7 +152,7 @@ class LocalWriter:
         params = replace(self.params, **of_turn)
         sequence = self.lm.stream([*self.prompt, *answer], params, prefixes=self.kept).sequence
         sequence.tell_within = 0.0  # the rule may end the turn after any step
-        builder = self._builder(answer)
+        builder = TextBuilder(self.lm.tokenizer, behind=[*self.prompt, *answer])
         with closing(run_all([sequence])) as running:
             try:
                 for _, step in running:
@@ -168,13 +166,6 @@ class LocalWriter:
             finally:
                 self._count(steps, len(sequence.prompt), sequence.prefill.reused)
                 self.cost.seconds += clock() - began
-
-    def _builder(self, answer: Sequence[int]) -> TextBuilder:
-        """Decode behind the answer."""
-        builder = TextBuilder(self.lm.tokenizer)
-        builder.add((self.prompt + list(answer))[-TAIL:])
-        builder.new_text()
-        return builder
 
     def _count(self, steps: Sequence[Step], read: int, reused: int) -> None:
         """Count a turn.

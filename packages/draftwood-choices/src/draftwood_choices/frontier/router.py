@@ -47,19 +47,18 @@ def router(
     """Write FILE, a router for 'draftwood collaborate --rule step-router --router FILE'.
 
     Both models write each step of each text, and the leader judges both by its own log-probability;
-    the router learns from the follower's pass alone which step the leader writes better.
+    the router learns from the follower's pass alone which step the leader writes better. A run that
+    was stopped goes on from the texts that it had.
 
     \b
     Example:
       draftwood train router gsm8k.json --leader qwen2.5-coder-1.5b --model qwen2.5-coder-0.5b \\
         --prompts gsm8k --limit 200
     """
-    from draftwood.together import results_together
+    from draftwood.sampling_params import SamplingParams
     from draftwood_bench.plan.prompts import load_prompts
-    from draftwood_choices.asking import asked_of
-    from draftwood_choices.collaboration.teaching import RouterTeacher, trained
-    from draftwood_choices.collaboration.texts import collaborate
     from draftwood_choices.frontier.run import sharing
+    from draftwood_choices.frontier.teaching import RouterCourse
 
     options.check_methods([method or names.drafts.method], names.given, drafts=names.drafts)
     names.require()
@@ -69,17 +68,9 @@ def router(
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} for {file.name}; make it first")
     led, lm = sharing(options.load(ahead, "auto")), sharing(options.load(names, method))
-    teachers = [RouterTeacher(tau) for _ in chosen]
+    course = RouterCourse(led, lm, chosen, SamplingParams(**decoding), tau, together)
     with progress() as bar:
-        waiting = iter(bar.track(list(zip(chosen, teachers, strict=True)), description="texts"))
-
-        def write_some() -> None:
-            for prompt, teacher in waiting:
-                collaborate(asked_of(prompt, lm), led, lm, teacher, exact=False, **decoding).run()
-
-        results_together([write_some] * min(together, len(chosen)))
-    found = trained([each.seen for each in teachers], tau)
-    found.save(file)
+        found = course.learn(file, lambda prompts: bar.track(prompts, description="texts"))
     known = {name: value for name, value in found.about.items() if value is not None}
     told = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
     notes().print(f"{file}: {told}", soft_wrap=True)

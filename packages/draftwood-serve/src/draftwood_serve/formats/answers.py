@@ -99,7 +99,7 @@ class AnswerTo:
     def metrics(self) -> dict[str, Any]:
         found = block(self.job)
         if self.job.speculation.trace == "tree" and not self._tellers:
-            told = [self._teller().tell_all(each.steps) for each in self.wholes]
+            told = [self._teller(n).tell_all(each.steps) for n, each in enumerate(self.wholes)]
             found["speculative_decoding"]["per_step_trees"] = told[0] if len(told) == 1 else told
         if self.job.speculation.trace and self.job.choices[0].details is not None:
             found["details"] = [each.details for each in self.job.choices]
@@ -110,14 +110,16 @@ class AnswerTo:
         if update.traced is None:
             return {}
         if update.choice not in self._tellers:
-            self._tellers[update.choice] = self._teller()
+            self._tellers[update.choice] = self._teller(update.choice)
         told = self._tellers[update.choice].tell(
             update.traced, final=update.finish_reason is not None
         )
         return {"step": told}
 
-    def _teller(self) -> StepTeller:
-        return StepTeller(self.token_texts, self.job.method, self.job.started)
+    def _teller(self, choice: int) -> StepTeller:
+        job = self.job
+        behind = job.choices[choice].builder.behind
+        return StepTeller(self.token_texts, job.method, job.started, behind)
 
     @property
     def ended(self) -> bool:

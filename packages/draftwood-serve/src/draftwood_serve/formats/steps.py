@@ -18,11 +18,14 @@ class StepTeller:
         texts: of the model's tokens.
         method: that proposed a draft token where its tree does not say what did.
         started: when the request's turn came, in seconds of ``time.perf_counter``.
+        behind: tokens with which the text goes on.
     """
 
-    def __init__(self, texts: TokenTexts, method: str, started: float) -> None:
+    def __init__(
+        self, texts: TokenTexts, method: str, started: float, behind: Sequence[int]
+    ) -> None:
         self.texts, self.method, self.started = texts, method, started
-        self._builder = TextBuilder(texts.tokenizer)
+        self._builder = TextBuilder(texts.tokenizer, behind=behind)
 
     def tell_all(self, steps: Sequence[TracedStep]) -> list[dict[str, Any]]:
         """All steps of a text that is whole."""

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from draftwood.tokenizer.protocol import AnyTokenizer
 
+TAIL = 16
+"""Fewest tokens before a text that are decoded with it, so that spaces and bytes come out right."""
+
 
 @dataclass
 class TextBuilder:
@@ -15,6 +18,7 @@ class TextBuilder:
         stop: strings that end the text; they are not part of it. A special token, which has no text
             of its own, may be one of them.
         min_tokens: no string ends the text before so many.
+        behind: tokens before the text, which decide whether it begins with a space.
 
     Raises:
         ValueError: for a stop string that holds a special token and more.
@@ -23,6 +27,7 @@ class TextBuilder:
     tokenizer: AnyTokenizer
     stop: Sequence[str] = ()
     min_tokens: int = 0
+    behind: Sequence[int] = ()
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stopped: bool = False
@@ -33,6 +38,7 @@ class TextBuilder:
     _ends: frozenset[int] = frozenset()  # special tokens among the stop strings
 
     def __post_init__(self) -> None:
+        self.behind = self._tail(self.behind)
         special = _special_tokens(self.tokenizer)
         for stop in self.stop:
             inside = next((text for text in special if text in stop and text != stop), None)
@@ -77,9 +83,17 @@ class TextBuilder:
         piece, self._given = self.text[self._given : end], max(self._given, end)
         return piece
 
+    def _tail(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """The newest of these tokens, so many that they begin with a whole character."""
+        count = TAIL
+        while count < len(tokens) and "\ufffd" in self._text(list(tokens[-count:])):
+            count *= 2
+        return tuple(tokens[-count:])
+
     def _decode(self, final: bool) -> None:
-        old = self._text(self.tokens[self._start : self._done])
-        new = self._text(self.tokens[self._start :])
+        before = () if self._start else self.behind
+        old = self._text([*before, *self.tokens[self._start : self._done]])
+        new = self._text([*before, *self.tokens[self._start :]])
         # a character may lack bytes yet
         if len(new) > len(old) and (final or not new.endswith("\ufffd")):
             self.text += new[len(old) :]
@@ -116,14 +130,16 @@ class StopStrings:
         tokenizer: decodes tokens.
         strings: that end a text; there may be none.
         min_tokens: no string ends a text before so many.
+        behind: tokens with which the texts go on.
     """
 
     tokenizer: AnyTokenizer
     strings: Sequence[str] = ()
     min_tokens: int = 0
+    behind: Sequence[int] = ()
 
     def start(self) -> TextBuilder:
-        return TextBuilder(self.tokenizer, self.strings, self.min_tokens)
+        return TextBuilder(self.tokenizer, self.strings, self.min_tokens, self.behind)
 
 
 def _special_tokens(tokenizer: AnyTokenizer) -> dict[str, int]:

@@ -198,6 +198,10 @@ class LanguageModel(TextEmbedder, InProcess):
             )
         return encode_text(self.tokenizer, prompt)
 
+    def text_before(self, prompt: Sequence[int], raw: bool) -> Sequence[int]:
+        """Tokens with which an answer goes on: the prompt's, but a chat's answer begins a text."""
+        return prompt if raw or self.tokenizer.chat_template is None else ()
+
     @takes_options
     def stream(
         self,
@@ -227,7 +231,10 @@ class LanguageModel(TextEmbedder, InProcess):
         """
         wanted = sampling_params(params, options)
         require_token_by_token(self.name, self.calibration.folder)
-        constraint = self._constraint(wanted)
+        constraint, tokens = self._constraint(wanted), token_ids(prompt)
+        if tokens is None:
+            tokens = self.encode(prompt, wanted.raw)  # type: ignore[arg-type]
+        behind = self.text_before(tokens, wanted.raw)
         ends = frozenset() if wanted.ignore_eos else self.end_tokens | ends
         request = Options(
             Sampling.of(wanted, ends),
@@ -235,7 +242,7 @@ class LanguageModel(TextEmbedder, InProcess):
             ends,
             wanted.seed,
             wanted.exact,
-            stop_rules=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens)],
+            stop_rules=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens, behind)],
             logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,
@@ -244,9 +251,6 @@ class LanguageModel(TextEmbedder, InProcess):
             watch=None if self.learning is None else self.learning.watch,
             context=wanted.context,
         )
-        tokens = token_ids(prompt)
-        if tokens is None:
-            tokens = self.encode(prompt, wanted.raw)  # type: ignore[arg-type]
         method = self.method
         sequence = engine.Sequence(self.model, method.drafter, method.verifier, tokens, request)
         return Stream(sequence, self.name, method.name)
