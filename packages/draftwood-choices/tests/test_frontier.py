@@ -76,6 +76,7 @@ def test_the_protocol_runs_goes_on_and_tells_all_points(
         key: each.text for key, each in by_key.items()
     }
     assert "other settings" in refused(*asked, "--seed", "1")
+    assert "other settings" in refused(*asked, "--limit", "3")  # controls have a share of two
     assert json.loads((folder / "frontier.json").read_text())["knob"] == "n"
 
 

@@ -121,8 +121,8 @@ def frontier(
     if router is not None:
         known = StepWeights.load(router)
         settings["router"] = [*known.weights, known.bias]
-    if skip:
-        settings["skip"] = skip
+    # of how many answers a control's share was measured belongs to it
+    settings |= {name: each for name, each in {"limit": limit, "skip": skip}.items() if each}
     if together > 1:
         settings["together"], led, lm = together, sharing(led), sharing(lm)
     records = Frontier(led, lm, rules, asked, params, folder, together).run(settings)
