@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common.processes import ROOT, Answer, Process, checkout, in_turns, print_table
+from benchmarks.common.processes import ROOT, Answer, Process, checkout, in_turns
+from benchmarks.common.scripts import parser_of, print_table
 from draftwood_bench.plan.prompts import BUILT_IN, load_prompts
 from draftwood_bench.records.machine import processor
 
@@ -204,9 +205,7 @@ def report(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="measure")
     runs.add_argument("--model", default="smollm2-135m")

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import print_table
 from benchmarks.self_speculation.paired_counts import figure, over
 from draftwood.storage.atomic import write_file
 from draftwood_bench.records.statistics import Estimate

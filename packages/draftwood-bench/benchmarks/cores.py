@@ -15,7 +15,6 @@ whose memory cannot give the bytes per second in the last column is slower. Noth
 compute.
 """
 
-import argparse
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,8 @@ import numpy as np
 
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
-from benchmarks.common.processes import print_table
 from benchmarks.common.schedule import Foretold, foretell, traced
+from benchmarks.common.scripts import parser_of, print_table
 from draftwood.costs.curve import LENGTH, tree_parents
 from draftwood.models.native import NativeModel
 from draftwood.native import threads as own_threads
@@ -166,9 +165,7 @@ def _simulated(told: dict | None, alone: float | None) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("act", choices=("run", "show"))
     parser.add_argument("--models", default="smollm2-135m,tinyllama-1.1b", metavar="A,B,C")
     parser.add_argument("--threads", default="", metavar="A,B,C", help="[1, 2, 4 ... 8 x cores]")

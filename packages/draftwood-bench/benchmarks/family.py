@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.json_lines import RESULTS
+from benchmarks.common.scripts import parser_of, print_tables
 from benchmarks.pipelines import (
     LOOPED,
     looped_file,
@@ -253,18 +254,12 @@ def measure_all(given: argparse.Namespace) -> None:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from benchmarks.common.processes import print_table
-
     for name in EXPERIMENTS:
-        for title, rows in tables(name):
-            print_table(rows, f"### {title}")
-            print()
+        print_tables((f"### {title}", rows) for title, rows in tables(name))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("train", "measure"):
         command = commands.add_parser(name)

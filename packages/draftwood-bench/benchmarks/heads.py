@@ -11,7 +11,6 @@ time. At last passes over five nodes with and without states that a head reads. 
 measures PyTorch's form of EAGLE and LM too; its threads spin for a while behind its operations.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from statistics import median, quantiles
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 
 import draftwood
+from benchmarks.common.scripts import parser_of
 from draftwood.drafters import Eagle, Lm
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
@@ -177,9 +177,7 @@ def ctc_levels(trained: TrainedHead, target: Any) -> Levels:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--prompt", type=int, default=128, help="tokens before the tree")
     parser.add_argument("--pytorch", action="store_true", help="PyTorch's form of EAGLE and LM too")

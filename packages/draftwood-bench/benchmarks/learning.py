@@ -25,7 +25,7 @@ import numpy as np
 
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import print_table
 from draftwood.learning.idle import IdleGate
 from draftwood.learning.learning import Learning
 from draftwood.learning.texts import WatchedText

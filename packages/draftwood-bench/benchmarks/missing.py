@@ -15,7 +15,6 @@ say the amount of data (medusa-300k); their cards, which tell data, recipe and c
 with the records.
 """
 
-import argparse
 import shlex
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from benchmarks.common.json_lines import RESULTS
 from benchmarks.common.processes import ROOT
+from benchmarks.common.scripts import parser_of
 from draftwood.heads.folder import CARD
 from draftwood.heads.places import shipped
 from draftwood.methods.drafts import Drafts
@@ -126,9 +126,7 @@ def commands(given: Mapping[str, str | None]) -> dict[str, list[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is missing, run by run; the exit code of the first that fails, else 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--list", action="store_true", help="print the commands alone")
     for name in HEADS:
         parser.add_argument(f"--{name}", help=f"folder of trained {name} heads of smollm2-135m")

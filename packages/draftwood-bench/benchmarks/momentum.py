@@ -25,7 +25,7 @@ import numpy as np
 
 import draftwood
 from benchmarks.common.json_lines import append, read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import print_table
 from benchmarks.self_speculation.paired_counts import Side, figure, gain, over
 from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel

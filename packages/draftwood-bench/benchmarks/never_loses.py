@@ -22,7 +22,7 @@ from statistics import median
 
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import parser_of, print_table
 from benchmarks.self_speculation.paired_counts import Side, over
 from draftwood.stats import Stats
 from draftwood.testing.heads import sure_eagle
@@ -162,9 +162,7 @@ def figures(own: Sequence[Mapping], base: Sequence[Mapping]) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("act", choices=("run", "show"))
     parser.add_argument("--models", default=",".join(MODELS), metavar="A,B,C")
     parser.add_argument("--heads", default=",".join(HEADS), metavar="A,B,C")

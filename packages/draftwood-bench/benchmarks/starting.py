@@ -10,7 +10,6 @@ the model, goes on with a prompt by one token and leaves; the clock runs from be
 to that token. Nothing else should compute.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import parser_of, print_table
 from draftwood_bench.peers.environments import prepare
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit
@@ -136,9 +135,7 @@ def rows(output: Path) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("act", choices=("run", "show"))
     parser.add_argument("--models", default=",".join(MODELS), metavar="A,B,C")
     parser.add_argument("--rounds", type=int, default=9)

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common.processes import ROOT, Process, checkout, environment, in_turns, print_table
+from benchmarks.common.processes import ROOT, Process, checkout, environment, in_turns
+from benchmarks.common.scripts import parser_of, print_table
 from draftwood_bench.plan.prompts import load_prompts
 
 CASES = ("plain 0", "plain 1", "auto 0", "auto 1", "suffix 0", "suffix 1")
@@ -109,9 +110,7 @@ def _row(case: str, values: dict[str, list[float]], equal: bool | None) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--old", required=True, help="another checkout")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--cases", default=",".join(CASES), help="methods with temperatures")

@@ -132,7 +132,7 @@ def summary(arm: str, found: dict[str, Any], plain: dict[str, Any] | None) -> di
 
 def measure(arguments: argparse.Namespace) -> None:
     """All arms, one after the other."""
-    from benchmarks.common.processes import print_table
+    from benchmarks.common.scripts import print_table
     from benchmarks.serving.load import spread_prompts
     from benchmarks.serving.servers import Weights
     from draftwood_bench.records.machine import processor

@@ -105,15 +105,6 @@ def in_turns(names: Iterable[str], turn: int) -> list[str]:
     return list(names)[:: -1 if turn % 2 else 1]
 
 
-def print_table(rows: list[dict], title: str) -> None:
-    """The rows in Markdown, names of columns from their keys."""
-    from draftwood_bench.report.table import Table
-
-    head = tuple(name.replace("_", " ") for name in rows[0])
-    cells = tuple(tuple(str(value) for value in row.values()) for row in rows)
-    print(f"{title}\n\n{Table(title, head, cells).markdown()}")
-
-
 def serve(model: str, requests: Iterable[str], say: Callable[[str], None]) -> None:
     """Answer requests, one a line."""
     import draftwood

@@ -10,19 +10,15 @@ on what else the machine does. Seconds do: `--quiet` says that nothing else comp
 again what was recorded otherwise.
 """
 
-import argparse
-
 import torch
 
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import parser_of, print_tables
 from benchmarks.self_speculation.experiments import EXPERIMENTS, tables
 from benchmarks.self_speculation.paired_counts import Records
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("act", choices=["run", "show"])
     parser.add_argument("names", nargs="*", metavar="EXPERIMENT", help="all where none is named")
     parser.add_argument("--quiet", action="store_true", help="nothing else computes")
@@ -34,9 +30,7 @@ def main() -> None:
     for name in given.names or EXPERIMENTS:
         if given.act == "run":
             EXPERIMENTS[name].run(Records(name, given.quiet))
-        for title, rows in tables(name):
-            print_table(rows, f"**{title}**")
-            print()
+        print_tables((f"**{title}**", rows) for title, rows in tables(name))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.json_lines import RESULTS, append, read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import parser_of, print_table
 from draftwood import methods
 from draftwood.engine import Overlap
 from draftwood.model_set import ModelSet
@@ -185,9 +185,7 @@ def told(found: Estimate | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("act", nargs="?", choices=["run"], help="measure before the tables")
     parser.add_argument("--pair", choices=list(PAIRS), default="tinyllama")
     parser.add_argument("--arms", default=",".join(USUAL), help=", ".join(["plain", *OVERLAPS]))

@@ -11,7 +11,6 @@ tokens on any machine, and sizes follow from one given curve. Intervals are 95 %
 prompts.
 """
 
-import argparse
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.json_lines import RESULTS, append, read
-from benchmarks.common.processes import CURVE, in_turns, print_table
+from benchmarks.common.processes import CURVE, in_turns
+from benchmarks.common.scripts import parser_of, print_tables
 from draftwood.costs.budget import Budget
 from draftwood.costs.curve import Curve
 from draftwood.drafters import Drafter, DraftRequest, DraftSession
@@ -268,9 +268,7 @@ def _percent(found: Estimate | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--show", action="store_true", help="print what was measured")
     parser.add_argument("--output", type=Path, default=RECORDS)
     parser.add_argument("--per-category", type=int, default=3)
@@ -280,9 +278,7 @@ def main() -> None:
     if not given.show:
         temperatures = [float(each) for each in given.temperature.split(",")]
         measure(given.output, given.per_category, given.rounds, temperatures)
-    for temperature, rows in tables(given.output):
-        print_table(rows, f"### T = {temperature:g}")
-        print()
+    print_tables((f"### T = {heat:g}", rows) for heat, rows in tables(given.output))
 
 
 if __name__ == "__main__":

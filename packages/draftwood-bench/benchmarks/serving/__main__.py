@@ -25,6 +25,7 @@ from typing import Any
 
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import ROOT, checkout, in_turns
+from benchmarks.common.scripts import parser_of
 from benchmarks.serving.figures import FIGURES, Bench
 from benchmarks.serving.load import Cell, at_once, body_of, by_guidellm, spread_prompts
 from benchmarks.serving.servers import Server, ServerError, System, Weights, systems
@@ -181,9 +182,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("prepare", help="make the environments").set_defaults(act=prepare)
     commands.add_parser("show", help="print tables in Markdown").set_defaults(act=show)

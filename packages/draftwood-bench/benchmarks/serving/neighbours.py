@@ -8,7 +8,6 @@ decoding and beside itself where it is told of no neighbour, so that its trees a
 alone. Every text starts anew in every round; prompts are not timed.
 """
 
-import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any
 
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.scripts import parser_of
 from benchmarks.serving.show import shown, spread
 from draftwood.engine import Limits, Scheduler
 from draftwood.engine.task import Event, StepBudget
@@ -152,9 +152,7 @@ def _ratio(speeds: Mapping[tuple[str, int, int], float], count: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("act", choices=["run", "show"])
     parser.add_argument("--texts", default="1,2,4,8,16", help="numbers of texts, by commas")
     parser.add_argument("--rounds", type=int, default=5)

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.processes import in_turns, print_table
+from benchmarks.common.processes import in_turns
+from benchmarks.common.scripts import print_table
 from benchmarks.serving.load import at_once, body_of, spread_prompts
 from benchmarks.serving.soak import start
 from draftwood_bench.plan.prompts import BUILT_IN, Prompt, load_prompts

@@ -10,7 +10,6 @@ no training saw any. Block efficiency is what a forward pass emits, pooled over 
 bootstrap 95 % interval over prompts.
 """
 
-import argparse
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from benchmarks.common.scripts import parser_of, print_tables
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import Method, build
 from draftwood.methods.drafts import Drafts
@@ -397,11 +397,7 @@ def statistical(records: Sequence[Mapping[str, Any]]) -> list[Record]:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from benchmarks.common.processes import print_table
-
-    for question, rows in tables():
-        print_table(rows, f"### {TITLES[question]}")
-        print()
+    print_tables((f"### {TITLES[question]}", rows) for question, rows in tables())
 
 
 PAIRS = (
@@ -425,9 +421,7 @@ TITLES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
     training.add_argument("data", type=Path)

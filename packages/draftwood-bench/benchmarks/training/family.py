@@ -25,7 +25,6 @@ rejection, and count passes of the target and of the drafter. A setting (length,
 chosen on one half of the prompts and counts on the other. Intervals are over prompts.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +33,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.common.json_lines import read
+from benchmarks.common.scripts import parser_of, print_tables
 from benchmarks.training.drafters import (
     TITLES,
     Arm,
@@ -235,9 +235,7 @@ TITLE = {**TITLES, "fspad": "FSPAD beside EAGLE-1", "block": "Blocks of mask tok
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("train", "measure"):
         command = commands.add_parser(name)
@@ -261,11 +259,7 @@ def main() -> None:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from benchmarks.common.processes import print_table
-
-    for title, rows in tables():
-        print_table(rows, f"### {title}")
-        print()
+    print_tables((f"### {title}", rows) for title, rows in tables())
 
 
 if __name__ == "__main__":

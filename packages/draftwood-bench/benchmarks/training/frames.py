@@ -17,7 +17,6 @@ fourth place, for heads whose frames do not depend on what was drafted. So it ca
 nodes. The shipped CTC head is the arm "prefix+lk" at 1,643,000 tokens of other data.
 """
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -28,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from benchmarks.common.scripts import parser_of, print_tables
 from benchmarks.training.drafters import (
     Arm,
     Cell,
@@ -259,9 +259,7 @@ def alone(probs: Tensor, nodes: int) -> DraftTree:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("train", "measure", "judge"):
         command = commands.add_parser(name)
@@ -289,12 +287,8 @@ def main() -> None:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from benchmarks.common.processes import print_table
-
     for title, found in ((TITLE, tables()), (HELD, judged()), (HELD_PAIRS, judged_pairs())):
-        for amount, rows in found:
-            print_table(rows, f"### {title}, {amount:,} tokens")
-            print()
+        print_tables((f"### {title}, {amount:,} tokens", rows) for amount, rows in found)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.json_lines import read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import print_table
 from benchmarks.training.drafters import RECORDS
 
 DATA = ("eagle, 20k data", "eagle, kl", "eagle, 180k data")

@@ -13,7 +13,6 @@ tree of one or of eight nodes holds, the same best tree for all places; and at t
 overlap with the target. Intervals come from drawing texts again.
 """
 
-import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.scripts import parser_of, print_tables
 from benchmarks.training.drafters import statistical
 from draftwood.heads.folder import load
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
@@ -242,9 +242,7 @@ def row(name: str, own: Sequence[Mapping[str, Any]], base: list[Any]) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
     training.add_argument("data", type=Path)
@@ -264,11 +262,9 @@ def main() -> None:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from benchmarks.common.processes import print_table
-
-    for minutes, found in rows():
-        print_table(found, f"### Learning per hour, {minutes:g} minutes each")
-        print()
+    print_tables(
+        (f"### Learning per hour, {minutes:g} minutes each", found) for minutes, found in rows()
+    )
 
 
 if __name__ == "__main__":

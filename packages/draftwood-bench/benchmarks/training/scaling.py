@@ -17,7 +17,6 @@ again, and the deviation of a new point from the line by Student's distribution.
 hold fewer tokens than a run sees, it says how often they are passed over.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.common.json_lines import RESULTS, append, read
+from benchmarks.common.scripts import parser_of, print_table
 from benchmarks.training.drafters import (
     Arm,
     Measurement,
@@ -270,9 +270,7 @@ def foretold_rows() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("plan", "run"):
         command = commands.add_parser(name)
@@ -296,8 +294,6 @@ def main() -> None:
 
 def show() -> None:
     """The tables, in Markdown."""
-    from benchmarks.common.processes import print_table
-
     print_table(rows(), "### Accepted tokens by data, weights, batch and target")
     print()
     print_table(foretold_rows(), "### The largest run, foretold and measured")

@@ -9,7 +9,6 @@ another order in each round; heads that FOLDER lacks are left out. Trees hold fo
 that pays on two cores; every head runs in C++. Seconds count decoding alone.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
-from benchmarks.common.processes import print_table
+from benchmarks.common.scripts import parser_of, print_table
 from benchmarks.training.drafters import method_of
 from benchmarks.training.frames import ARMS
 from draftwood.heads.folder import load
@@ -145,9 +144,7 @@ def rows(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("folder", type=Path)
