@@ -16,31 +16,22 @@ from draftwood_train.recipes.acceptance import (
     weighted_loss,
 )
 from draftwood_train.recipes.lm import LmRecipe
-from training_cases import target, texts
+from training_cases import learnt, target, texts
 
 
 def some_rows(count: int = 40, rows: int = 12) -> PackedRows:
     return next(iter(RowPacking(texts(count, seed=0), (), 2, 24, rows, 0).batches()))  # type: ignore[arg-type]
 
 
-def learnt(head: Any, recipe: Any, steps: int, rows: PackedRows) -> None:
-    optimiser = torch.optim.Adam([each for each in head.parameters() if each.requires_grad], 1e-2)
-    for _ in range(steps):
-        loss, _ = recipe.loss(head, rows, target(), 0.0)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-
-
 def test_it_learns_and_its_lm_stays() -> None:
     torch.manual_seed(0)
     rows, own, recipe = some_rows(), target(), AcceptanceRecipe(blocks=1)
     lm = LmRecipe(start_from="random").build(own)
-    learnt(lm, LmRecipe(start_from="random"), 12, rows)  # so that it is right here and there
+    learnt(lm, LmRecipe(start_from="random"), rows, 12)  # so that it is right here and there
     head = recipe.build(own)
     head.load_state_dict({**head.state_dict(), **lm.state_dict()})
     before = recipe.judge(head, rows, own)
-    learnt(head, recipe, 400, rows)
+    learnt(head, recipe, rows, 400)
     after = recipe.judge(head, rows, own)
     assert before.figures["skill"] / before.places < 0.01
     assert after.figures["skill"] / after.places > 0.15
@@ -54,7 +45,7 @@ def test_labels_of_other_places_teach_nothing(monkeypatch: pytest.MonkeyPatch) -
     torch.manual_seed(0)
     rows, own, recipe = some_rows(), target(), AcceptanceRecipe(blocks=1)
     lm = LmRecipe(start_from="random").build(own)
-    learnt(lm, LmRecipe(start_from="random"), 12, rows)
+    learnt(lm, LmRecipe(start_from="random"), rows, 12)
     head = recipe.build(own)
     head.load_state_dict({**head.state_dict(), **lm.state_dict()})
 
@@ -65,7 +56,7 @@ def test_labels_of_other_places_teach_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patched:
         patched.setattr("draftwood_train.recipes.acceptance.drafts", shuffled)
-        learnt(head, recipe, 400, rows)
+        learnt(head, recipe, rows, 400)
     judged = recipe.judge(head, rows, own)
     assert judged.figures["skill"] / judged.places < 0.05
 

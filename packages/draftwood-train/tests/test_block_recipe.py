@@ -6,34 +6,21 @@ import pytest
 import torch
 
 from draftwood_methods.heads.dflash import DflashHead
+from draftwood_train.packed_frames import drawn
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.dflash import (
     DflashRecipe,
     counted_slots,
-    drawn_places,
     row_of,
     slot_states,
 )
-from training_cases import LAYERS, STORED, VOCAB, packing, target, texts
+from training_cases import LAYERS, STORED, VOCAB, packing, target, texts, trained
 
 RECIPE = DflashRecipe(frames=3, pairwise=4, features="last", anchors=8)
 
 
 def some_rows(seed: int = 0) -> PackedRows:
     return next(packing(texts(12, seed), reads=(STORED[-1],)).batches())
-
-
-def trained(recipe: DflashRecipe, rows: PackedRows, steps: int) -> DflashHead:
-    torch.manual_seed(0)
-    head = recipe.build(target())
-    assert isinstance(head, DflashHead)
-    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
-    for _ in range(steps):
-        loss, _ = recipe.loss(head, rows, target(), 0.0)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return head.eval()
 
 
 def noisy(recipe: DflashRecipe) -> DflashHead:
@@ -119,9 +106,9 @@ def test_only_answers_are_learnt() -> None:
 def test_drawn_places_are_some_of_the_possible() -> None:
     possible = counted_slots(some_rows(), 3)[..., 0]
     for count in (2, 8, 100):
-        drawn = drawn_places(possible, count)
-        assert not bool((drawn & ~possible).any())
-        assert torch.equal(drawn.sum(-1), possible.sum(-1).clamp(max=count))
+        chosen = drawn(possible, count)
+        assert not bool((chosen & ~possible).any())
+        assert torch.equal(chosen.sum(-1), possible.sum(-1).clamp(max=count))
     assert len(row_of(some_rows(), 1).tokens) == 1
 
 

@@ -4,37 +4,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from draftwood_train.divergences import DIVERGENCES, divergences
-from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.lm import LmRecipe
-from training_cases import target, texts
-
-
-def trained(recipe: LmRecipe, steps: int) -> nn.Module:
-    torch.manual_seed(0)
-    head, own = recipe.build(target()), target()
-    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
-    rows = some_rows()
-    for _ in range(steps):
-        loss, _ = recipe.loss(head, rows, own, 0.0)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return head.eval()
+from training_cases import packing, target, texts, trained
 
 
 def some_rows() -> PackedRows:
-    return next(iter(RowPacking(texts(12, seed=0), (), 2, 24, 3, 0).batches()))  # type: ignore[arg-type]
+    return next(packing(texts(12, seed=0), reads=()).batches())
 
 
 @pytest.mark.parametrize("loss", ["kl", "reverse-kl", "jsd", "tv", "lk-hybrid"])
 def test_it_learns_what_follows(loss: str) -> None:
     recipe = LmRecipe(loss_name=loss, start_from="random")  # type: ignore[arg-type]
     rows, own = some_rows(), target()
-    new, old = trained(recipe, 40), trained(recipe, 0)
+    new, old = trained(recipe, rows, 40), trained(recipe, rows, 0)
     after, before = (recipe.judge(each, rows, own).figures for each in (new, old))
     assert after["overlap"] > 1.5 * before["overlap"]
     assert after["block_efficiency"] > before["block_efficiency"]

@@ -10,7 +10,7 @@ from draftwood_train.medusa_heads import MedusaHeads, level_states
 from draftwood_train.recipe import Judged, PackedRows
 from draftwood_train.recipes.hydra import HydraRecipe
 from draftwood_train.recipes.medusa import MedusaRecipe
-from training_cases import VOCAB, packing, target, texts
+from training_cases import VOCAB, packing, target, texts, trained
 
 RECIPES = {
     "medusa": MedusaRecipe(),
@@ -22,18 +22,6 @@ RECIPES = {
 def some_rows(seed: int = 0) -> PackedRows:
     rows = next(packing(texts(12, seed)).batches())
     return replace(rows, states=rows.final[:, :, None])
-
-
-def trained(recipe: MedusaHeads, rows: PackedRows, steps: int) -> MedusaHead:
-    torch.manual_seed(0)
-    head = recipe.build(target())  # type: ignore[attr-defined]
-    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
-    for _ in range(steps):
-        loss, _ = recipe.loss(head, rows, target(), 0.0)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return head.eval()
 
 
 def judged(recipe: MedusaHeads, head: MedusaHead, rows: PackedRows) -> dict[str, float]:

@@ -4,46 +4,32 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
-from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.s2d import S2dRecipe, nested_states
-from training_cases import target, texts
+from training_cases import packing, target, texts, trained
 
 
 def some_rows() -> PackedRows:
-    return next(iter(RowPacking(texts(12, seed=0), (), 2, 24, 3, 0).batches()))  # type: ignore[arg-type]
-
-
-def trained(recipe: S2dRecipe, steps: int) -> nn.Module:
-    torch.manual_seed(0)
-    head, own, rows = recipe.build(target()), target(), some_rows()
-    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
-    for _ in range(steps):
-        loss, _ = recipe.loss(head, rows, own, 0.0)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return head.eval()
+    return next(packing(texts(12, seed=0), reads=()).batches())
 
 
 def test_every_size_learns() -> None:
     recipe, rows, own = S2dRecipe(sizes=2), some_rows(), target()
-    heads = (trained(recipe, steps) for steps in (40, 0))
+    heads = (trained(recipe, rows, steps) for steps in (40, 0))
     after, before = (recipe.judge(each, rows, own) for each in heads)
     assert after.places == before.places > 10
     for size in ("size_1", "size_2", "block_efficiency"):
         assert after.figures[size] > 1.3 * before.figures[size]
     assert after.figures["size_2"] == after.figures["block_efficiency"]
-    _, figures = recipe.loss(trained(recipe, 0), rows, own, 0.0)
+    _, figures = recipe.loss(trained(recipe, rows, 0), rows, own, 0.0)
     assert set(figures) == {"overlap_size_1", "overlap_size_2"}
 
 
 def test_the_loss_is_the_mean_over_sizes() -> None:
     """With weights that make both sizes one, it is the loss of either."""
     rows, own, small = some_rows(), target(), S2dRecipe(sizes=1)
-    head = trained(small, 3)
+    head = trained(small, rows, 3)
     alone, _ = small.loss(head, rows, own, 0.0)
     double = S2dRecipe(sizes=2, start_from="random")
     twice = double.build(own)

@@ -1,10 +1,10 @@
 """SpecDec's and LongSpec's drafters learn, and LongSpec sees what decoding will show it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from draftwood_methods.heads.longspec import LongspecHead
 from draftwood_methods.heads.specdec import SpecdecHead
@@ -12,7 +12,7 @@ from draftwood_train.recipe import DrafterRecipe, PackedRows, TargetWeights
 from draftwood_train.recipes import longspec as recipes
 from draftwood_train.recipes.longspec import LongspecRecipe, cache_seen, moved, target_cache
 from draftwood_train.recipes.specdec import SpecdecRecipe, place_states
-from training_cases import DIM, LAYERS, SIZES, packing, target, texts
+from training_cases import DIM, LAYERS, SIZES, packing, target, texts, trained
 
 READ = LAYERS - 3
 
@@ -32,17 +32,8 @@ def some_rows(places: int = 24) -> PackedRows:
     return next(packing(texts(12, seed=0), places=places, reads=(READ,)).batches())
 
 
-def trained(recipe: DrafterRecipe, steps: int) -> nn.Module:
-    torch.manual_seed(0)
-    own, rows = donor(), some_rows()
-    head = recipe.build(own)
-    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
-    for _ in range(steps):
-        loss, _ = recipe.loss(head, rows, own, 0.0)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return head.eval()
+def learnt_by(recipe: DrafterRecipe, steps: int) -> Any:
+    return trained(recipe, some_rows(), steps, donor())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +47,7 @@ def trained(recipe: DrafterRecipe, steps: int) -> nn.Module:
     ids=str,
 )
 def test_they_learn_what_follows(recipe: DrafterRecipe) -> None:
-    new, old = trained(recipe, 60), trained(recipe, 0)
+    new, old = learnt_by(recipe, 60), learnt_by(recipe, 0)
     after, before = (recipe.judge(each, some_rows(), donor()) for each in (new, old))
     assert after.places == before.places > 4
     gained = after.figures["block_efficiency"] - before.figures["block_efficiency"]
@@ -66,7 +57,7 @@ def test_they_learn_what_follows(recipe: DrafterRecipe) -> None:
 
 def test_places_that_share_a_query_are_told_apart_by_their_positions() -> None:
     """The paper's control."""
-    head = trained(SpecdecRecipe(places=4, anchors=24, shares_query=True), 3)
+    head = learnt_by(SpecdecRecipe(places=4, anchors=24, shares_query=True), 3)
     assert isinstance(head, SpecdecHead)
     assert head.queries.shape == (1, DIM)
     states = head.draft(head.caches(), donor().embedding[:5])
@@ -75,7 +66,7 @@ def test_places_that_share_a_query_are_told_apart_by_their_positions() -> None:
 
 def test_specdecs_places_in_training_are_those_of_decoding() -> None:
     rows, own = some_rows(), donor()
-    head = trained(SpecdecRecipe(places=3, anchors=8), 3)
+    head = learnt_by(SpecdecRecipe(places=3, anchors=8), 3)
     assert isinstance(head, SpecdecHead)
     row, segment = 0, rows.segments[0]
     own_places = (segment == 0).nonzero()[:, 0]
@@ -91,7 +82,7 @@ def test_specdecs_places_in_training_are_those_of_decoding() -> None:
 
 def test_longspecs_rows_in_training_are_those_of_decoding() -> None:
     rows, own, window = some_rows(), donor(), 4
-    head = trained(LongspecRecipe(window=window), 3)
+    head = learnt_by(LongspecRecipe(window=window), 3)
     assert isinstance(head, LongspecHead)
     places = (rows.segments[0] == 0).nonzero()[:, 0]
     tokens = rows.tokens[0, places]

@@ -1,11 +1,13 @@
 """A target of random numbers and texts that look as if it had written them."""
 
+from typing import Any
+
 import torch
 
 from draftwood.native.formats import HeadSizes
 from draftwood_train.data.texts import StoredText
 from draftwood_train.packing import RowPacking
-from draftwood_train.recipe import TargetWeights
+from draftwood_train.recipe import PackedRows, TargetWeights
 
 VOCAB, DIM, LAYERS = 40, 16, 6
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)
@@ -57,3 +59,24 @@ def packing(
 ) -> RowPacking:
     columns = tuple(STORED.index(layer) for layer in reads)
     return RowPacking(texts, columns, 2, places, rows, seed)  # type: ignore[arg-type]
+
+
+def trained(recipe: Any, rows: PackedRows, steps: int, own: TargetWeights | None = None) -> Any:
+    """A new head after so many steps on the same rows, of ``target()`` where no other is named."""
+    torch.manual_seed(0)
+    head = recipe.build(own or target())
+    learnt(head, recipe, rows, steps, own)
+    return head.eval()
+
+
+def learnt(
+    head: Any, recipe: Any, rows: PackedRows, steps: int, own: TargetWeights | None = None
+) -> None:
+    """Let a head learn the same rows for so many steps."""
+    own = own or target()
+    optimiser = torch.optim.Adam([each for each in head.parameters() if each.requires_grad], 1e-2)
+    for _ in range(steps):
+        loss, _ = recipe.loss(head, rows, own, 0.0)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()

@@ -1,7 +1,7 @@
-"""Attention of CTC frames at many places of a text at once."""
+"""Frames at many places of a text at once: which places, and what their frames attend to."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -43,3 +43,19 @@ class PackedFrames:
         mixed = mixed + torch.einsum("bhafg,bhagd->bhafd", near, own_value)
         unseen = mixed.new_zeros(*mixed.shape[:2], places, mixed.shape[-1])
         return torch.cat([unseen, mixed.flatten(2, 3)], dim=2)
+
+
+def drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
+    """Draw at most ``count`` of the possible places of each row."""
+    chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
+    best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
+    return torch.zeros_like(possible).scatter(-1, best, True) & possible
+
+
+def in_order(
+    chosen: Bool[Tensor, "rows places"],
+) -> tuple[Int[Tensor, "rows anchors"], Bool[Tensor, "rows anchors"]]:
+    """The chosen places of each row, filled up to the longest, and which of them are real."""
+    width = int(chosen.sum(-1).max())
+    order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
+    return order, chosen.gather(-1, order)

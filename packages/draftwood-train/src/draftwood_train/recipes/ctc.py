@@ -21,9 +21,11 @@ from draftwood_train.ctc_losses import (
     paces,
     prefix_loss,
 )
+from draftwood_train.first_weights import add_nothing
 from draftwood_train.losses import head_losses, kl
-from draftwood_train.packed_frames import PackedFrames
+from draftwood_train.packed_frames import PackedFrames, drawn, in_order
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.unrolled import shifted
 
 FRAME_LOSSES = ("ce", "kl")
 """Losses of each frame alone, which need no blank."""
@@ -131,7 +133,7 @@ class CtcRecipe:
         alone = self.loss_name in FRAME_LOSSES
         labels, follows = _labels(rows, target, self.frames if alone else self.label_length)
         lengths = (follows & (labels >= 0)).long().cumprod(-1).sum(-1)
-        chosen = _drawn(lengths > 0, self.anchors)
+        chosen = drawn(lengths > 0, self.anchors)
         if not bool(chosen.any()):
             return torch.zeros((), device=labels.device, requires_grad=True), {}
         states = frame_states(head, rows, target, chosen)
@@ -219,10 +221,8 @@ def _start_as_linear_frames(head: CtcHead) -> None:
     """Let layers and further states add nothing at first; a pairwise term does so by itself."""
     if len(head.config.reads) > 1:
         head.fc.weight.zero_()
-    layers: tuple[Any, ...] = (head, *head.deeper) if head.config.form == "layer" else ()
-    for layer in layers:
-        layer.self_attn.o_proj.weight.zero_()
-        layer.mlp.down_proj.weight.zero_()
+    if head.config.form == "layer":
+        add_nothing([head, *head.deeper])
 
 
 @torch.no_grad()
@@ -286,22 +286,10 @@ def _labels(
     index = target.draft_index[rows.tokens]
     labels, follows = [], []
     for ahead in range(2, length + 2):
-        labels.append(_ahead(index, ahead, -1))
-        same = _ahead(rows.segments, ahead, -1) == rows.segments
-        follows.append(same & _ahead(rows.is_answer, ahead, 0).bool() & (rows.segments >= 0))
+        labels.append(shifted(index, ahead, -1))
+        same = shifted(rows.segments, ahead, -1) == rows.segments
+        follows.append(same & shifted(rows.is_answer, ahead, False) & (rows.segments >= 0))
     return torch.stack(labels, dim=-1), torch.stack(follows, dim=-1)
-
-
-def _ahead(values: Tensor, count: int, fill: int) -> Tensor:
-    """Shift values left by ``count`` places, filling the end."""
-    return functional.pad(values[:, count:].long(), (0, min(count, values.shape[1])), value=fill)
-
-
-def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
-    """Draw at most ``count`` of the possible places of each row."""
-    chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
-    best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
-    return torch.zeros_like(possible).scatter(-1, best, True) & possible
 
 
 def frame_states(
@@ -309,10 +297,8 @@ def frame_states(
 ) -> Float[Tensor, "anchors frames dim"]:
     """States of the frames at the chosen places, in their order, as the output head reads them."""
     count, dtype = head.config.frames, head.frame_weight.dtype
-    width = int(chosen.sum(-1).max())
-    order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
-    real = chosen.gather(-1, order)
-    embedded = functional.embedding(_ahead(rows.tokens, 1, 0), target.embedding)
+    order, real = in_order(chosen)
+    embedded = functional.embedding(shifted(rows.tokens, 1), target.embedding)
     context = head.rows(head.combine(rows.states.to(dtype)), embedded.to(dtype))
     anchors = context.gather(1, order[..., None].expand(-1, -1, context.shape[-1]))
     places = torch.arange(context.shape[1], device=order.device)

@@ -13,9 +13,10 @@ from torch.nn import functional
 from draftwood.heads.kinds import config_type
 from draftwood.validation import positive
 from draftwood_torch.heads.networks import new_network
+from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
-from draftwood_train.packed_frames import PackedFrames
+from draftwood_train.packed_frames import PackedFrames, drawn, in_order
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import predicted_places, shifted
 
@@ -89,7 +90,7 @@ class DflashRecipe:
         """The weighted mean over slots of drawn blocks, and each slot's overlap with the target."""
         config: Any = head.config
         counted = counted_slots(rows, config.frames)
-        chosen = drawn_places(counted[..., 0], self.anchors)
+        chosen = drawn(counted[..., 0], self.anchors)
         if not bool(chosen.any()):
             return torch.zeros((), device=chosen.device, requires_grad=True), {}
         states = slot_states(head, rows, target, chosen)
@@ -130,13 +131,6 @@ def counted_slots(rows: PackedRows, frames: int) -> Bool[Tensor, "rows places {f
     return torch.stack(found, dim=-1) & (rows.segments >= 0)[..., None]
 
 
-def drawn_places(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
-    """Draw at most ``count`` of the possible places of each row."""
-    chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
-    best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
-    return torch.zeros_like(possible).scatter(-1, best, True) & possible
-
-
 def slot_states(
     head: Any, rows: PackedRows, target: TargetWeights, chosen: Bool[Tensor, "rows places"]
 ) -> Float[Tensor, "blocks slots dim"]:
@@ -146,9 +140,7 @@ def slot_states(
     token before it.
     """
     frames, dtype = head.config.frames, head.fc.weight.dtype
-    width = int(chosen.sum(-1).max())
-    order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
-    real = chosen.gather(-1, order)
+    order, real = in_order(chosen)
     at = order[..., None] + 1 + torch.arange(frames, device=order.device)  # of slots' own tokens
     tokens = rows.tokens.gather(-1, at.clamp(max=rows.tokens.shape[1] - 1).flatten(1))
     embedded = functional.embedding(tokens.unflatten(1, (-1, frames)), target.embedding).to(dtype)
@@ -188,13 +180,5 @@ def start_from(head: Any, target: TargetWeights) -> None:
     size = head.config.sizes.hidden
     head.fc.weight.mul_(0.1)
     head.fc.weight[:, -size:] += torch.eye(size)
-    if target.final_norm is not None:
-        head.norm.weight.copy_(target.final_norm)
-    known = target.last_layers[-1] if target.last_layers else {}
-    layers: list[Any] = list(head.layers)
-    first, *deeper = layers
-    own = {name: known[name] for name, _ in first.named_parameters() if name in known}
-    first.load_state_dict(own, strict=False)
-    for layer in deeper:
-        layer.self_attn.o_proj.weight.zero_()
-        layer.mlp.down_proj.weight.zero_()
+    copy_last_layers(head, head.layers[:1], target)
+    add_nothing(head.layers[1:])

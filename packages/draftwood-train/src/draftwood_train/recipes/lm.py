@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from draftwood_torch.heads.lm import LmHead
 from draftwood_train.divergences import DIVERGENCES, divergences
+from draftwood_train.first_weights import copy_last_layers
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
@@ -57,7 +58,7 @@ class LmRecipe:
     def build(self, target: TargetWeights) -> nn.Module:
         head = LmHead(LmHead.config_type(target.sizes, self.layers, self.window))
         if self.start_from == "last-layers":
-            start_from(head, target)
+            copy_last_layers(head, head.layers, target)
         return head
 
     def loss(
@@ -95,16 +96,3 @@ def states_of_rows(
     attend.next_step()
     embedded = functional.embedding(tokens, target.embedding).float()
     return head(embedded, rows.positions, attend)
-
-
-@torch.no_grad()
-def start_from(head: LmHead, target: TargetWeights) -> None:
-    """Give a draft LM the weights of the target's newest layers."""
-    if target.final_norm is not None:
-        head.norm.weight.copy_(target.final_norm)
-    newest = target.last_layers[-len(head.layers) :]
-    for layer, known in zip(reversed(head.layers), reversed(newest), strict=False):
-        layer.load_state_dict(
-            {name: known[name] for name, _ in layer.named_parameters() if name in known},
-            strict=False,
-        )

@@ -13,6 +13,7 @@ from draftwood.heads.kinds import config_type
 from draftwood.validation import positive
 from draftwood_torch.heads import layers
 from draftwood_torch.heads.networks import new_network
+from draftwood_train.first_weights import copy_last_layers
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
@@ -182,11 +183,6 @@ def _start_from(head: Any, target: TargetWeights) -> None:
     """Give a head the weights of the target's last layer, which reads its own window first; what
     it reads of the cache counts for nothing until it has learnt.
     """
-    if target.final_norm is not None:
-        head.norm.weight.copy_(target.final_norm)
-    if target.last_layers:
-        known = target.last_layers[-1]
-        given = {name: known[name] for name, _ in head.layer.named_parameters() if name in known}
-        head.layer.load_state_dict(given, strict=False)
+    copy_last_layers(head, [head.layer], target)
     if head.config.reads_cache:
         head.cross_o_proj.weight.zero_()

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from draftwood.heads.kinds import config_type
 from draftwood_torch.heads.networks import new_network
+from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, head_losses
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
@@ -56,9 +57,10 @@ class S2dRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         exits = tuple(self.step * number for number in range(1, self.sizes + 1))
-        head = new_network(config_type("s2d")(target.sizes, exits, self.window))
+        head: Any = new_network(config_type("s2d")(target.sizes, exits, self.window))
         if self.start_from == "last-layer":
-            start_from(head, target)
+            copy_last_layers(head, head.layers[:1], target)
+            add_nothing(head.layers[1:])
         return head
 
     def loss(
@@ -95,18 +97,3 @@ def nested_states(
     attend.next_step()
     embedded = functional.embedding(rows.tokens, target.embedding).float()
     return head(embedded, rows.positions, attend)
-
-
-@torch.no_grad()
-def start_from(head: Any, target: TargetWeights) -> None:
-    """Give the first layer the weights of the target's last; let the others add nothing."""
-    if target.final_norm is not None:
-        head.norm.weight.copy_(target.final_norm)
-    layers: list[Any] = list(head.layers)
-    first, *deeper = layers
-    known = target.last_layers[-1] if target.last_layers else {}
-    own = {name: known[name] for name, _ in first.named_parameters() if name in known}
-    first.load_state_dict(own, strict=False)
-    for layer in deeper:
-        layer.self_attn.o_proj.weight.zero_()
-        layer.mlp.down_proj.weight.zero_()

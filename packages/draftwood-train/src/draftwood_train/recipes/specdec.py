@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,8 +14,9 @@ from draftwood.heads.lattice import Unmerged
 from draftwood.heads.prefix_search import likeliest_prefixes
 from draftwood.validation import positive
 from draftwood_torch.heads.networks import new_network
+from draftwood_train.first_weights import copy_last_layers
 from draftwood_train.losses import head_losses, kl
-from draftwood_train.packed_frames import PackedFrames
+from draftwood_train.packed_frames import PackedFrames, drawn, in_order
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.recipes.ctc import NODES, depth_of, judged_places
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
@@ -53,13 +54,13 @@ class SpecdecRecipe:
         return ()
 
     def build(self, target: TargetWeights) -> nn.Module:
-        head = new_network(
+        head: Any = new_network(
             config_type("specdec")(
                 target.sizes, self.layers, self.places, self.shares_query, self.window
             )
         )
         if self.start_from == "last-layers":
-            _start_from(head, target)
+            copy_last_layers(head, [*head.layers, head.drafting], target)
         return head
 
     def loss(
@@ -67,7 +68,7 @@ class SpecdecRecipe:
     ) -> tuple[Tensor, Mapping[str, float]]:
         """The mean divergence over drawn places, and the overlap of each query."""
         counts = predicted_places(rows.is_answer, rows.segments)
-        chosen = _drawn(counts, self.anchors)
+        chosen = drawn(counts, self.anchors)
         if not bool(chosen.any()):
             return torch.zeros((), requires_grad=True), {}
         states, kept = place_states(head, rows, target, chosen), chosen.nonzero().T
@@ -108,7 +109,7 @@ def place_states(
 ) -> Float[Tensor, "anchors queries dim"]:
     """States behind the queries of the chosen places, in their order."""
     count, window = head.config.places, head.config.window
-    order, real = _first(chosen)
+    order, real = in_order(chosen)
     attend = Unrolled(rows.segments, window)
     attend.next_step()
     embedded = functional.embedding(rows.tokens, target.embedding).to(head.proj.weight.dtype)
@@ -122,30 +123,3 @@ def place_states(
     positions = torch.cat([rows.positions, at], dim=-1)
     states = head(text, positions, PackedFrames(count, seen), anchors=order.shape[1])
     return states.unflatten(1, (-1, count))[real]
-
-
-def _first(
-    chosen: Bool[Tensor, "rows places"],
-) -> tuple[Int[Tensor, "rows anchors"], Bool[Tensor, "rows anchors"]]:
-    """The chosen places of each row, filled up to the longest, and which of them are real."""
-    width = int(chosen.sum(-1).max())
-    order = chosen.long().sort(dim=-1, descending=True, stable=True).indices[:, :width]
-    return order, chosen.gather(-1, order)
-
-
-def _drawn(possible: Bool[Tensor, "rows places"], count: int) -> Bool[Tensor, "rows places"]:
-    """Draw at most ``count`` of the possible places of each row."""
-    chances = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
-    best = chances.topk(min(count, possible.shape[1]), dim=-1).indices
-    return torch.zeros_like(possible).scatter(-1, best, True) & possible
-
-
-@torch.no_grad()
-def _start_from(head: Any, target: TargetWeights) -> None:
-    """Give a drafter the weights of the target's newest layers and its final norm."""
-    if target.final_norm is not None:
-        head.norm.weight.copy_(target.final_norm)
-    layers = [*head.layers, head.drafting]
-    for layer, known in zip(reversed(layers), reversed(target.last_layers), strict=False):
-        given = {name: known[name] for name, _ in layer.named_parameters() if name in known}
-        layer.load_state_dict(given, strict=False)
