@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.heads.shapes import TensorShapes
@@ -142,16 +142,9 @@ class DflashHead(nn.Module):
         before, new = cache.length, len(rows)
         last = before + new
         positions = torch.arange(before, last + self.config.frames, device=rows.device)
-        attend = cache.attend(self._seen(before, new, rows.device))
+        config = self.config
+        seen = layers.seen_by_frames(before, new, config.frames, config.window, rows.device)
+        attend = cache.attend(seen)
         states = self(rows, self.born(root), positions, attend)
         cache.keep(last)
         return states
-
-    def _seen(self, before: int, new: int, device: torch.device) -> Bool[Tensor, "rows context"]:
-        """Attention mask of new rows, which see themselves alone, and of the slots after them."""
-        last, slots = before + new, self.config.frames
-        seen = torch.zeros(new + slots, last + slots, dtype=torch.bool, device=device)
-        seen[:new, before:last] = torch.eye(new, dtype=torch.bool, device=device)
-        oldest = 0 if self.config.window is None else max(0, last - self.config.window)
-        seen[new:, oldest:] = True
-        return seen

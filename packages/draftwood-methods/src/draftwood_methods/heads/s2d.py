@@ -9,7 +9,6 @@ from torch import Tensor
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood_methods.token_heads import TokenHead
 from draftwood_torch.heads import layers
 
 ROWS_AT_ONCE = 128
@@ -54,7 +53,7 @@ class S2dConfig:
         return found
 
 
-class S2dHead(TokenHead):
+class S2dHead(layers.TokenHead):
     """A draft LM whose first layers draft by themselves, behind one norm and output head.
 
     Sorted speculative decoding (Kavehzadeh et al. 2024, arXiv:2407.01955). Part i holds the layers

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from draftwood.heads.shapes import TensorShapes
 from draftwood.native.formats import HeadSizes
-from draftwood_methods.token_heads import TokenHead
 from draftwood_torch.heads import layers
 
 
@@ -57,7 +56,7 @@ class SpecdecConfig:
         return found
 
 
-class SpecdecHead(TokenHead):
+class SpecdecHead(layers.TokenHead):
     """Drafts several places in one call, from the text alone (Xia et al. 2022, arXiv:2203.16487).
 
     Layers over the text give each row the state of the token there. One more layer reads a learned
@@ -77,18 +76,6 @@ class SpecdecHead(TokenHead):
         self.queries = nn.Parameter(torch.randn(count, sizes.hidden) * sizes.hidden**-0.5)
         self.drafting = layers.DecoderLayer(sizes)
         self.norm = layers.RmsNorm(sizes.hidden, sizes.epsilon)
-
-    def read(
-        self,
-        embedded: Float[Tensor, "... rows dim"],
-        positions: Int[Tensor, "... rows"],
-        attend: layers.AttentionRule,
-    ) -> Float[Tensor, "... rows dim"]:
-        """The states of a text's rows, from the target's embedding of its tokens."""
-        state = self.proj(embedded)
-        for number, layer in enumerate(self.layers):
-            state = layer(state, positions, number, attend)
-        return state
 
     def forward(
         self,

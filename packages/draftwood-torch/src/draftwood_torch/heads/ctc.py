@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from draftwood.heads.ctc import CtcConfig, frames_of
@@ -20,6 +20,7 @@ from draftwood_torch.heads.layers import (
     Mlp,
     PairwiseTerm,
     RmsNorm,
+    seen_by_frames,
 )
 from draftwood_torch.tensors import as_tensor
 
@@ -178,18 +179,7 @@ class CtcHead(nn.Module):
         last = before + new
         positions = torch.arange(before, last + 1 + frames, device=rows.device)
         positions = positions[positions != last]
-        attend = cache.attend(self._seen(before, new, rows.device))
+        attend = cache.attend(seen_by_frames(before, new, frames, self.config.window, rows.device))
         states = self(rows, self.born(rows[-1]), positions, attend)
         cache.keep(last)
         return states
-
-    def _seen(self, before: int, new: int, device: torch.device) -> Bool[Tensor, "rows context"]:
-        """Attention mask of new context rows and the frames after them; a context row sees only
-        itself.
-        """
-        last, frames = before + new, self.config.frames
-        seen = torch.zeros(new + frames, last + frames, dtype=torch.bool, device=device)
-        seen[:new, before:last] = torch.eye(new, dtype=torch.bool, device=device)
-        oldest = 0 if self.config.window is None else max(0, last - self.config.window)
-        seen[new:, oldest:] = True
-        return seen

@@ -252,3 +252,49 @@ class PairwiseTerm(nn.Module):
 
     def _before(self, embedded: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch rank"]:
         return self.before_proj(functional.rms_norm(embedded, embedded.shape[-1:]))
+
+
+class TokenHead(nn.Module):
+    """Base of heads that read a text's tokens alone, in the target's embedding.
+
+    A projection behind the embedding starts as the identity.
+
+    Args:
+        sizes: of the layers.
+        count: of the layers.
+    """
+
+    def __init__(self, sizes: HeadSizes, count: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
+        with torch.no_grad():
+            nn.init.eye_(self.proj.weight)
+        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(count))
+
+    def read(
+        self,
+        embedded: Float[Tensor, "... rows dim"],
+        positions: Int[Tensor, "... rows"],
+        attend: AttentionRule,
+    ) -> Float[Tensor, "... rows dim"]:
+        """The states of a text's rows, from the target's embedding of its tokens."""
+        state = self.proj(embedded)
+        for number, layer in enumerate(self.layers):
+            state = layer(state, positions, number, attend)
+        return state
+
+
+def seen_by_frames(
+    before: int, new: int, frames: int, window: int | None, device: torch.device
+) -> Bool[Tensor, "rows context"]:
+    """Attention mask of new context rows, which see themselves alone, and of the frames after them.
+
+    Args:
+        before: context rows before these.
+        window: newest context rows that frames see; None for all.
+    """
+    last = before + new
+    seen = torch.zeros(new + frames, last + frames, dtype=torch.bool, device=device)
+    seen[:new, before:last] = torch.eye(new, dtype=torch.bool, device=device)
+    seen[new:, 0 if window is None else max(0, last - window) :] = True
+    return seen

@@ -2,16 +2,15 @@
 
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.lm import LmConfig
-from draftwood_torch.heads.layers import AttentionRule, DecoderLayer, RmsNorm
+from draftwood_torch.heads.layers import AttentionRule, RmsNorm, TokenHead
 
 
-class LmHead(nn.Module):
+class LmHead(TokenHead):
     """Drafts as a language model of its own, between the target's embedding and output head.
 
     Trained by distillation (DistillSpec, Zhou et al. 2024, arXiv:2310.08461). Row t reads the token
@@ -24,12 +23,8 @@ class LmHead(nn.Module):
     config_type: ClassVar[type[LmConfig]] = LmConfig
 
     def __init__(self, config: LmConfig) -> None:
-        super().__init__()
+        super().__init__(config.sizes, config.layers)
         self.config, sizes = config, config.sizes
-        self.proj = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
-        with torch.no_grad():
-            nn.init.eye_(self.proj.weight)
-        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(config.layers))
         self.norm = RmsNorm(sizes.hidden, sizes.epsilon)
         if config.acceptance:
             self.acceptance = AcceptanceHead(sizes.hidden, config.acceptance)
@@ -47,10 +42,7 @@ class LmHead(nn.Module):
             positions: of the tokens, for the rotary embedding.
             attend: which rows see which.
         """
-        state = self.proj(embedded)
-        for number, layer in enumerate(self.layers):
-            state = layer(state, positions, number, attend)
-        return self.norm(state)
+        return self.norm(self.read(embedded, positions, attend))
 
 
 class AcceptanceHead(nn.Module):
