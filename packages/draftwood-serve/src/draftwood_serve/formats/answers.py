@@ -125,7 +125,48 @@ class AnswerTo:
     def ended(self) -> bool:
         return all(each.finish_reason for each in self.wholes)
 
-    def last_chunks(
+    def head(self, kind: str) -> dict[str, Any]:
+        """Fields that OpenAI's answers of a kind and their chunks begin with."""
+        return {
+            "id": self.name,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": None,
+        }
+
+    async def chunks(
+        self,
+        first: list[TextUpdate],
+        kind: str,
+        wanted: StreamOptions,
+        choice_of: Callable[[TextUpdate], dict[str, Any] | None],
+    ) -> AsyncIterator[str]:
+        """Stream one event per step for all texts.
+
+        Args:
+            first: updates received already.
+            kind: of the chunks.
+            choice_of: what an update sends; None where it has nothing to send.
+        """
+        head, updates = self.head(kind), first
+        while updates:
+            choices = [choice for each in updates if (choice := choice_of(each)) is not None]
+            told = [{**head, "choices": [each], **self._so_far(wanted)} for each in choices]
+            if self.ended:
+                yield self._last_chunks(told, head, wanted)
+                return
+            if told:
+                yield "".join(map(event, told))
+            updates = await self.updates()
+
+    def _so_far(self, wanted: StreamOptions) -> dict[str, Any]:
+        """The usage as a chunk tells it."""
+        if wanted.continuous_usage_stats:
+            return {"usage": self.usage()}
+        return {"usage": None} if wanted.include_usage else {}
+
+    def _last_chunks(
         self, chunks: list[dict[str, Any]], head: dict[str, Any], wanted: StreamOptions
     ) -> str:
         """The last chunks of a stream: with the metrics, and the usage where it is wanted.

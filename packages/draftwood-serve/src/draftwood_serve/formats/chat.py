@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
+from draftwood_serve.formats.answers import AnswerTo, chat_logprobs
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.texts import TextUpdate, ToldToken
@@ -35,7 +35,7 @@ async def whole(answer: AnswerTo, body: ChatBody, calls: bool) -> dict[str, Any]
             }
         )
     told = {"choices": choices, "usage": answer.usage(), "metrics": answer.metrics()}
-    return {**_head(answer, "chat.completion"), **told}
+    return {**answer.head("chat.completion"), **told}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -58,48 +58,29 @@ class ChatChunks:
 
     def __init__(self, answer: AnswerTo, body: ChatBody, calls: bool) -> None:
         self.answer, self.body = answer, body
-        self.wanted = body.stream_options or StreamOptions()
         self._readers = [ToolReader() if calls else None for _ in answer.wholes]
         self._begun: set[int] = set()
 
-    async def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
-        """Stream one event per step for all texts.
+    def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
+        """Stream one event per step for all texts; ``first`` came already."""
+        wanted = self.body.stream_options or StreamOptions()
+        return self.answer.chunks(first, CHUNK, wanted, self._choice)
 
-        Args:
-            first: updates received already.
-        """
-        updates = first
-        while updates:
-            found = [self._chunk(each) for each in updates]
-            told = [each for each in found if each is not None]
-            if self.answer.ended:
-                yield self.answer.last_chunks(told, _head(self.answer, CHUNK), self.wanted)
-                return
-            if told:
-                yield "".join(map(event, told))
-            updates = await self.answer.updates()
-
-    def _chunk(self, update: TextUpdate) -> dict[str, Any] | None:
-        """Chunk for an update; None where the update has nothing to send."""
+    def _choice(self, update: TextUpdate) -> dict[str, Any] | None:
+        """Choice of a chunk for an update; None where the update has nothing to send."""
         delta, called = self._delta(update)
         if update.choice not in self._begun:
             delta = {"role": "assistant", "content": "", **delta}
             self._begun.add(update.choice)
         if not (delta or update.told or update.finish_reason or update.traced):
             return None
-        choice = {
+        return {
             "index": update.choice,
             "delta": delta,
             "logprobs": _logprobs(self.answer, self.body, update.told),
             "finish_reason": _reason(update.finish_reason, called),
             **self.answer.step(update),
         }
-        found = {**_head(self.answer, CHUNK), "choices": [choice]}
-        if self.wanted.continuous_usage_stats:
-            found["usage"] = self.answer.usage()
-        elif self.wanted.include_usage:
-            found["usage"] = None
-        return found
 
     def _delta(self, update: TextUpdate) -> tuple[dict[str, Any], bool]:
         """Content and calls of an update, and whether there was a call so far."""
@@ -122,16 +103,6 @@ def _call_delta(delta: CallDelta) -> dict[str, Any]:
         return {"index": delta.index, "function": {"arguments": delta.arguments}}
     function = {"name": delta.name, "arguments": delta.arguments}
     return {"index": delta.index, "id": delta.id, "type": "function", "function": function}
-
-
-def _head(answer: AnswerTo, kind: str) -> dict[str, Any]:
-    return {
-        "id": answer.name,
-        "object": kind,
-        "created": answer.created,
-        "model": answer.model,
-        "system_fingerprint": None,
-    }
 
 
 def _logprobs(answer: AnswerTo, body: ChatBody, told: Sequence[ToldToken]) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from draftwood.stats import TokenLogprob
-from draftwood_serve.formats.answers import AnswerTo, event, number
+from draftwood_serve.formats.answers import AnswerTo, number
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.schemas.completions import CompletionBody
 from draftwood_serve.texts import TextUpdate, ToldToken
@@ -31,28 +31,18 @@ async def whole(answer: AnswerTo, body: CompletionBody) -> dict[str, Any]:
             }
         )
     told = {"choices": choices, "usage": answer.usage(), "metrics": answer.metrics()}
-    return {**_head(answer), **told}
+    return {**answer.head(OBJECT), **told}
 
 
-async def chunks(
-    answer: AnswerTo, body: CompletionBody, first: list[TextUpdate]
-) -> AsyncIterator[str]:
-    """Stream the answer, one event per step for all texts.
+def chunks(answer: AnswerTo, body: CompletionBody, first: list[TextUpdate]) -> AsyncIterator[str]:
+    """Stream the answer, one event per step for all texts; ``first`` came already."""
+    begun = set[int]()
 
-    Args:
-        first: updates received already.
-    """
-    wanted, begun, updates = body.stream_options or StreamOptions(), set[int](), first
-    while updates:
+    def choice_of(update: TextUpdate) -> dict[str, Any] | None:
         _drop_unwanted(answer, body)
-        found = [_chunk(answer, body, wanted, each, begun) for each in updates]
-        told = [each for each in found if each is not None]
-        if answer.ended:
-            yield answer.last_chunks(told, _head(answer), wanted)
-            return
-        if told:
-            yield "".join(map(event, told))
-        updates = await answer.updates()
+        return _choice(answer, body, update, begun)
+
+    return answer.chunks(first, OBJECT, body.stream_options or StreamOptions(), choice_of)
 
 
 def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
@@ -62,14 +52,10 @@ def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
         each.finish_reason = each.finish_reason and "length"
 
 
-def _chunk(
-    answer: AnswerTo,
-    body: CompletionBody,
-    wanted: StreamOptions,
-    update: TextUpdate,
-    begun: set[int],
+def _choice(
+    answer: AnswerTo, body: CompletionBody, update: TextUpdate, begun: set[int]
 ) -> dict[str, Any] | None:
-    """Chunk for an update; None where the update has nothing to send."""
+    """Choice of a chunk for an update; None where the update has nothing to send."""
     if body.max_tokens == 0:
         update = replace(update, text="", told=(), finish_reason="length", traced=None)
     before, logprobs = "", None if body.logprobs is None else _empty()
@@ -81,28 +67,12 @@ def _chunk(
         _tell(logprobs, answer, update.told, 0 if prompt is None else len(prompt.text))
     if not (before or update.text or update.told or update.finish_reason or update.traced):
         return None
-    choice = {
+    return {
         "index": update.choice,
         "text": before + update.text,
         "logprobs": logprobs,
         "finish_reason": update.finish_reason,
         **answer.step(update),
-    }
-    found = {**_head(answer), "choices": [choice]}
-    if wanted.continuous_usage_stats:
-        found["usage"] = answer.usage()
-    elif wanted.include_usage:
-        found["usage"] = None
-    return found
-
-
-def _head(answer: AnswerTo) -> dict[str, Any]:
-    return {
-        "id": answer.name,
-        "object": OBJECT,
-        "created": answer.created,
-        "model": answer.model,
-        "system_fingerprint": None,
     }
 
 

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from draftwood_serve.schemas.common import (
     FunctionTool,
+    Lenient,
     ResponseFormat,
     SamplingBody,
     Strict,
@@ -27,17 +28,13 @@ class MessageFunction(Strict):
     arguments: str
 
 
-class MessageCall(Strict):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
+class MessageCall(Lenient):
     id: str
     type: Literal["function"] = "function"
     function: MessageFunction
 
 
-class ChatMessage(Strict):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
+class ChatMessage(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str | list[TextContent] | None, TextAlone] = None
     name: str | None = None

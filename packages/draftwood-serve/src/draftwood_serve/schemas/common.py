@@ -77,6 +77,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+class Lenient(Strict):
+    """Takes what it names and passes over the rest."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
 class RequestBody(Strict):
     """A request: fields without a value count as left out, and others' fields are named."""
 

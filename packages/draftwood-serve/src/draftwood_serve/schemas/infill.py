@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from draftwood_serve.schemas.common import IGNORED, RequestBody, SpeculativeOptions, Strict
+from draftwood_serve.schemas.common import IGNORED, Lenient, RequestBody, SpeculativeOptions
 from draftwood_serve.schemas.sampling import with_options
 
 FROM_EDITORS = frozenset(
@@ -16,10 +16,8 @@ FROM_EDITORS = frozenset(
 """Fields that say how llama.cpp is to do it, not what the text is to be."""
 
 
-class ExtraFile(Strict):
+class ExtraFile(Lenient):
     """A file, or a part of one, that may tell what is to be written."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     text: str
     filename: str = "other"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from draftwood_serve.schemas.common import FunctionTool, RequestBody, Strict
+from draftwood_serve.schemas.common import FunctionTool, Lenient, RequestBody, Strict
 from draftwood_serve.settings import STOPS
 
 OF_ITS_OWN = frozenset(
@@ -121,22 +121,16 @@ class OllamaBody(OllamaModelBody):
     images: list[Any] | None = None
 
 
-class OllamaFunction(Strict):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
+class OllamaFunction(Lenient):
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class OllamaCall(Strict):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
+class OllamaCall(Lenient):
     function: OllamaFunction
 
 
-class OllamaMessage(Strict):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
+class OllamaMessage(Lenient):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     images: list[Any] | None = None

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field
 
 from draftwood_serve.schemas.common import (
     IGNORED,
+    Lenient,
     RequestBody,
     SpeculativeOptions,
     Strict,
@@ -15,29 +16,23 @@ from draftwood_serve.schemas.common import (
 from draftwood_serve.schemas.sampling import with_options
 
 
-class TextPart(Strict):
+class TextPart(Lenient):
     """A part of a message's content."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["input_text", "output_text", "text"]
     text: str
 
 
-class MessageItem(Strict):
+class MessageItem(Lenient):
     """A message of the conversation."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[str | list[TextPart], TextAlone]
 
 
-class FunctionCallItem(Strict):
+class FunctionCallItem(Lenient):
     """A call that the model made."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["function_call"]
     call_id: str
@@ -45,20 +40,16 @@ class FunctionCallItem(Strict):
     arguments: str
 
 
-class FunctionOutputItem(Strict):
+class FunctionOutputItem(Lenient):
     """Output of a call."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["function_call_output"]
     call_id: str
     output: str | list[TextPart]
 
 
-class ReasoningItem(Strict):
+class ReasoningItem(Lenient):
     """Thoughts of another model, which this one does not read."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["reasoning"]
 
@@ -78,9 +69,7 @@ class ResponseTextFormat(Strict):
     strict: bool | None = None
 
 
-class ResponseText(Strict):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
+class ResponseText(Lenient):
     format: ResponseTextFormat | None = None
 
 
