@@ -272,9 +272,9 @@ def draft_source(
     return DraftSource(name, ranks, network, "by level")
 
 
-def draft_model_of(size: ModelSize, share: float = 0.01) -> ModelSize:
-    """A model of this share of the target's parameters, with an eighth of its layers."""
-    return ModelSize(share * size.parameters, size.bits, max(1, size.layers // 8))
+def draft_model_of(size: ModelSize) -> ModelSize:
+    """A model of a hundredth of the target's parameters, with an eighth of its layers."""
+    return ModelSize(0.01 * size.parameters, size.bits, max(1, size.layers // 8))
 
 
 def head_of(size: ModelSize) -> ModelSize:

@@ -38,9 +38,9 @@ class Stale(FreeDave):
         return super().agreeing(states, [seen[0]] * len(seen), advance)
 
 
-def shuffles(items: int = ITEMS) -> ListedTexts:
-    """Every order of so many items behind a prompt; earlier orders are likelier."""
-    orders = [(START, *each) for each in permutations(range(items))]
+def shuffles() -> ListedTexts:
+    """Every order of some items behind a prompt; earlier orders are likelier."""
+    orders = [(START, *each) for each in permutations(range(ITEMS))]
     return ListedTexts.of(orders, [1.0 / (place + 8) for place in range(len(orders))], START + 2)
 
 

@@ -52,8 +52,6 @@ def require_settings(
     found: DiffusionSettings | None,
     mask_token: int | None = None,
     block_length: int | None = None,
-    shifted: bool | None = None,
-    bidirectional: bool | None = None,
 ) -> DiffusionSettings:
     """Settings of a model with what is told of it beside its folder.
 
@@ -72,12 +70,7 @@ def require_settings(
                 " train diffusion', or name its mask with --mask-token"
             )
         found = DiffusionSettings(mask_token)
-    given = {
-        "mask_token": mask_token,
-        "block_length": block_length,
-        "shifted": shifted,
-        "bidirectional": bidirectional,
-    }
+    given = {"mask_token": mask_token, "block_length": block_length}
     return replace(found, **{name: each for name, each in given.items() if each is not None})
 
 

@@ -121,9 +121,9 @@ class Easel:
         )
         return engine.Sequence(self.model, method.drafter, method.verifier, self.prompt, options)
 
-    def piece(self, method: Method, tokens: int, seed: int = 0) -> Iterator[Step]:
+    def piece(self, method: Method, tokens: int) -> Iterator[Step]:
         """Draw the first tokens of a picture."""
-        return (step for _, step in run_all([self.text(method, seed, tokens)]))
+        return (step for _, step in run_all([self.text(method, 0, tokens)]))
 
     def draw(
         self, method: Method, seeds: Sequence[int], together: int = 1

@@ -33,11 +33,11 @@ SETTINGS = PictureSettings(
 )
 
 
-def configuration(vocab: int = SETTINGS.vocabulary, dim: int = 32) -> dict[str, Any]:
+def configuration(vocab: int = SETTINGS.vocabulary) -> dict[str, Any]:
     """Settings of a Llama of two layers, as its config.json has them."""
     return {
         **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab},
-        **{"hidden_size": dim, "intermediate_size": 2 * dim, "num_hidden_layers": 2},
+        **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
         **{"num_attention_heads": 4, "num_key_value_heads": 2, "dtype": "float32"},
         **{"max_position_embeddings": 128, "tie_word_embeddings": False},
     }
@@ -55,11 +55,11 @@ def random_weights(told: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarr
 
 
 def small_picture_model(
-    products: Literal["float32", "int8"] = "float32", seed: int = 0
+    products: Literal["float32", "int8"] = "float32",
 ) -> PictureModel:
     """A model that paints 6 x 7 grey levels for five words."""
     told = configuration()
-    decoder = describe(told, random_weights(told, seed).get)
+    decoder = describe(told, random_weights(told).get)
     config = ModelConfiguration(told)
     described = DescribedModel(decoder, config, frozenset(), "float32", Cpu())
     return PictureModel(NativeModel(described, products), SETTINGS, GreyCodec(CODES))

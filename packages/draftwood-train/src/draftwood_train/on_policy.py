@@ -101,16 +101,13 @@ def read_answers(path: Path) -> list[tuple[list[int], int]]:
     return [(row["tokens"], row["answer"]) for row in told]
 
 
-def write_answers(
-    path: Path, texts: Texts, trained: TrainedHead, model: Model, tokens: int, seed: int = 0
-) -> int:
+def write_answers(path: Path, texts: Texts, trained: TrainedHead, model: Model, tokens: int) -> int:
     """Let a draft LM answer the prompts of texts until there are so many tokens; goes on if begun.
 
     Args:
         path: of a file of JSON lines.
         texts: whose prompts are taken, in their order, and the lengths of whose answers bound the
-            new ones.
-        seed: of the draws at temperature 1, with the text's number.
+            new ones; a text's number is the seed of its draws at temperature 1.
 
     Returns:
         Tokens that there are now.
@@ -127,7 +124,7 @@ def write_answers(
             break
         text = texts[number]
         prompt, most = text.tokens[: text.answer].tolist(), len(text.tokens) - text.answer
-        drawn = torch.Generator().manual_seed(seed * 1_000_003 + number)
+        drawn = torch.Generator().manual_seed(number)
         whole = [*prompt, *answers(trained, model, prompt, most, drawn)]
         with path.open("a") as file:
             file.write(_line((whole, len(prompt))))

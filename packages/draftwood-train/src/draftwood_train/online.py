@@ -81,7 +81,6 @@ class HeadLearner:
         rows: of the target's output head, one for each token of the draft vocabulary.
         embed: the target's embedding of tokens.
         settings: of the steps.
-        seed: of the order of windows.
 
     Raises:
         ValueError: for a head of another kind.
@@ -93,7 +92,6 @@ class HeadLearner:
         rows: Float[np.ndarray, "draft_vocab dim"],
         embed: Callable[[Tensor], Tensor],
         settings: OnlineSettings | None = None,
-        seed: int = 0,
     ) -> None:
         if trained.config.kind != "eagle":
             raise ValueError(
@@ -103,7 +101,7 @@ class HeadLearner:
         self._config = trained.config
         self.settings, self.steps = settings or OnlineSettings(), 0
         self._rows, self._embed = as_tensor(rows), embed
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._scale = self.settings.batch * self.settings.window  # of a step's loss
         self._beginning = {name: torch.tensor(each) for name, each in trained.weights.items()}
 

@@ -38,14 +38,12 @@ def export(
     trained: TrainedHead,
     target: Model,
     verifier: str,
-    architecture: str = "LlamaForCausalLM",
 ) -> Path:
     """Write a complete head, with the target's embedding and output rows.
 
     Args:
         folder: new, or one that was exported before.
         verifier: name under which these programs find the target.
-        architecture: class of the target in Transformers.
 
     Raises:
         ValueError: for a head of another kind or target, and a folder that holds something else.
@@ -60,7 +58,7 @@ def export(
     trained.target.require_model(target)
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
-    says = _settings(trained, {"name_or_path": verifier, "architectures": [architecture]})
+    says = _settings(trained, {"name_or_path": verifier, "architectures": ["LlamaForCausalLM"]})
     weights = _whole(trained, target)
 
     def build(partial: Path) -> None:

@@ -25,33 +25,28 @@ MATRICES = {
     "down": "mlp.down_proj",
 }
 NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+NEWEST = 3
+"""Layers of a target from which a drafter may start."""
 
 
-def draft_vocabulary(
-    counts: Int[Tensor, " vocab"], size: int, always: frozenset[int] = frozenset()
-) -> Int[Tensor, " draft_vocab"]:
+def draft_vocabulary(counts: Int[Tensor, " vocab"], size: int) -> Int[Tensor, " draft_vocab"]:
     """Select the tokens that a target writes most often, as ascending ids.
 
     Args:
         counts: how often each token stands in the target's own answers.
-        always: tokens that are part of it anyway, such as those that end a text.
     """
     if size < 1:
         raise ValueError(f"a draft vocabulary has at least one token, got {size}")
-    weighed = counts.double()
-    if always:
-        weighed[list(always)] = float("inf")
-    order = weighed.sort(descending=True, stable=True).indices
+    order = counts.double().sort(descending=True, stable=True).indices
     return order[: min(size, len(counts))].sort().values
 
 
-def target_weights(model: Model, name: str, draft_tokens: Any, newest: int = 3) -> TargetWeights:
+def target_weights(model: Model, name: str, draft_tokens: Any) -> TargetWeights:
     """Sizes, embedding and head of a loaded model, and its newest layers as its name finds them.
 
     Args:
         name: under which it was loaded.
         draft_tokens: the draft vocabulary, ids as an array or a tensor.
-        newest: how many of its layers to read.
 
     Raises:
         ValueError: for a model without this ability, or whose layers have another shape.
@@ -77,7 +72,7 @@ def target_weights(model: Model, name: str, draft_tokens: Any, newest: int = 3) 
         head=_tensor(model, weights.head)[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
-        last_layers=_last_layers(decoder.layers[-newest:]),
+        last_layers=_last_layers(decoder.layers[-NEWEST:]),
         final_norm=as_tensor(decoder.norm.weight).float(),
     )
 

@@ -26,17 +26,17 @@ def processor() -> str:
     return ", ".join([names[0] if names else platform.processor() or platform.machine(), *found])
 
 
-def bandwidth(numbers: torch.Tensor, threads: int, rounds: int = 5) -> float:
+def bandwidth(numbers: torch.Tensor, threads: int) -> float:
     """Measure the bytes per second at which ``threads`` threads read a tensor larger than any
     cache.
 
-    The best of some rounds.
+    The best of five rounds.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         times = []
-        for _ in range(rounds):
+        for _ in range(5):
             since = time.perf_counter()
             numbers.sum()
             times.append(time.perf_counter() - since)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes, as_input, psnr
@@ -73,14 +73,3 @@ def rare_bases(bases: Sequence[str]) -> Float[Tensor, " pictures"]:
     """Weights of pictures in draws: a base counts as the root of how many pictures it has."""
     counts = Counter(bases)
     return torch.tensor([counts[base] ** -0.5 for base in bases])
-
-
-def all_codes(
-    model: Autoencoder, pictures: PictureSet, mirrored: bool
-) -> Int[Tensor, "pictures rows columns"]:
-    """Codes of all pictures of a set, as they are or mirrored."""
-    pixels = torch.from_numpy(pictures.pixels)
-    pixels = pixels.flip(2) if mirrored else pixels
-    model.eval()
-    with torch.no_grad():
-        return torch.cat([model.encoded(each) for each in pixels.split(256)])

@@ -63,13 +63,13 @@ def _pod_text(block: str) -> str:
     return block
 
 
-def prose_sections(book: str, text: str, words: int = 900) -> Iterator[Section]:
-    """Parts of running text of about so many words; paragraphs are a few sentences each."""
+def prose_sections(book: str, text: str) -> Iterator[Section]:
+    """Parts of running text of about 900 words; paragraphs are a few sentences each."""
     gathered: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         for paragraph in _paragraphs(" ".join(block.split())):
             gathered.append(paragraph)
-            if sum(len(each.split()) for each in gathered) >= words:
+            if sum(len(each.split()) for each in gathered) >= 900:
                 yield Section(book, "", tuple(gathered))
                 gathered = []
 
