@@ -6,8 +6,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from draftwood import LanguageModel, SamplingParams
 from draftwood.drafters import PromptLookup
@@ -19,19 +17,13 @@ from draftwood_choices.collaboration.loop import Collaboration, CollaborationRes
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.writer import LocalWriter
+from letters import letters
 
 A, DOT, BREAK = 0, 1, 2
 TOKENS = ("a", ".", "Ċ")
 """A letter, a mark and a line break."""
 LENGTH, TEXTS = 4, 700
 PROMPT = [A]
-
-
-def small_tokenizer() -> PreTrainedTokenizerFast:
-    made = Tokenizer(models.BPE({token: number for number, token in enumerate(TOKENS)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
 def table(seed: int) -> np.ndarray:
@@ -46,7 +38,7 @@ TABLES = {LEADER: table(3), FOLLOWER: table(4)}
 
 def table_lm(logits: np.ndarray) -> LanguageModel:
     method = Method(PromptLookup(1, 2, 3), Match())
-    return LanguageModel(TableModel(logits), small_tokenizer(), method, "table")
+    return LanguageModel(TableModel(logits), letters(TOKENS), method, "table")
 
 
 @cache

@@ -16,7 +16,7 @@ from draftwood_diffusion.masked_model import DiffusionSettings
 from draftwood_diffusion.settings import settings_of
 from draftwood_diffusion.training.blocks import blocks_of_8_bits
 from draftwood_diffusion.training.certainty import Certainty
-from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
+from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder, random_decoder
 from draftwood_diffusion.training.folder import begin_folder, read_source, read_weights
 from draftwood_diffusion.training.lexical_units import LexicalUnits, probabilities
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
@@ -35,13 +35,8 @@ MASK = 31
 
 
 def decoder_of(seed: int = 0) -> StreamDecoder:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        decoder = StreamDecoder(DecoderSizes(32, 32, 64, 2, 4, 2, 8, 1e-5, 1e4, True, True, True))
-        for weight in decoder.parameters():
-            if weight.dim() > 1:
-                torch.nn.init.normal_(weight, std=0.3)
-    return decoder
+    sizes = DecoderSizes(32, 32, 64, 2, 4, 2, 8, 1e-5, 1e4, True, True, True)
+    return random_decoder(sizes, 0.3, seed)
 
 
 @pytest.mark.parametrize("is_causal", [True, False])

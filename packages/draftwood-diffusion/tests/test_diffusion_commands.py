@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,15 @@ from rich.console import Console
 from command import refused, run
 from draftwood_diffusion import painting
 from draftwood_diffusion.painting import EARLY, LATE, OPEN, colour, frame, pieces
+from masked_copies import MASK, masked_copy
 
 target = import_module("command_models").target  # a fixture of tests that run commands
-MASK = 95  # "~", the last of the model's letters
 SHORT = ("--max-new-tokens", "12", "--raw")
 
 
 @pytest.fixture(scope="module")
 def filling(target: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The same weights in a folder that calls itself a masked-diffusion model."""
-    folder = tmp_path_factory.mktemp("diffusion") / "filling"
-    shutil.copytree(target, folder)
-    told = json.loads((folder / "config.json").read_text())
-    told["draftwood_diffusion"] = {"mask_token": MASK, "block_length": 4}
-    (folder / "config.json").write_text(json.dumps(told))
-    return str(folder)
+    return masked_copy(target, tmp_path_factory.mktemp("diffusion"))
 
 
 def text(model: str, method: str, *more: str) -> dict[str, Any]:

@@ -6,22 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood_diffusion.training.decoder import DecoderSizes, Sight, StreamDecoder
+from draftwood_diffusion.training.decoder import DecoderSizes, Sight, StreamDecoder, random_decoder
 from draftwood_diffusion.training.insertion import Insertion
 
 BEGIN, END, ITEMS, LENGTH = 10, 11, 8, 5
 
 
 def decoder_of(dim: int = 48) -> StreamDecoder:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        decoder = StreamDecoder(
-            DecoderSizes(12, dim, 2 * dim, 2, 4, 4, 12, 1e-5, 1e4, True, True, True)
-        )
-        for weight in decoder.parameters():
-            if weight.dim() > 1:
-                torch.nn.init.normal_(weight, std=dim**-0.5)
-    return decoder
+    sizes = DecoderSizes(12, dim, 2 * dim, 2, 4, 4, 12, 1e-5, 1e4, True, True, True)
+    return random_decoder(sizes, dim**-0.5)
 
 
 def test_loss_is_that_of_the_definition() -> None:

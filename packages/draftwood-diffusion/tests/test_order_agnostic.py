@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
+from draftwood_diffusion.training.decoder import DecoderSizes, random_decoder
 from draftwood_diffusion.training.noise import Grid
 from draftwood_diffusion.training.order_agnostic import OrderAgnostic, corrupted
 
@@ -13,13 +13,8 @@ SEPARATOR, STEPS = ITEMS, 300
 
 
 def model_of() -> OrderAgnostic:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        decoder = StreamDecoder(DecoderSizes(10, 48, 96, 2, 4, 2, 12, 1e-5, 1e4, True, True, True))
-        for weight in decoder.parameters():
-            if weight.dim() > 1:
-                torch.nn.init.normal_(weight, std=48**-0.5)
-    return OrderAgnostic(decoder)
+    sizes = DecoderSizes(10, 48, 96, 2, 4, 2, 12, 1e-5, 1e4, True, True, True)
+    return OrderAgnostic(random_decoder(sizes, 48**-0.5))
 
 
 def lines(count: int, chance: torch.Generator) -> Tensor:

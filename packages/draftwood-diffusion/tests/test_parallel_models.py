@@ -1,7 +1,6 @@
 """`bench parallel` on a model: right answers, a judge's nats, records that go on."""
 
 import json
-import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,15 @@ from command import refused, run
 from draftwood_diffusion.lists.tasks import exercises
 from draftwood_diffusion.parallel.measured import in_words, is_right, of_tasks, rows_of
 from draftwood_diffusion.parallel.records import Records, TextRecord
+from masked_copies import masked_copy
 
 target = import_module("command_models").target  # a fixture of tests that run commands
-MASK = 95  # "~", the last of the model's letters
 BENCH = ("bench", "parallel", "--methods", "one-by-one;top-k,k=4")
 
 
 @pytest.fixture(scope="module")
 def filling(target: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The same weights in a folder that calls itself a masked-diffusion model."""
-    folder = tmp_path_factory.mktemp("parallel") / "filling"
-    shutil.copytree(target, folder)
-    told = json.loads((folder / "config.json").read_text())
-    told["draftwood_diffusion"] = {"mask_token": MASK, "block_length": 4}
-    (folder / "config.json").write_text(json.dumps(told))
-    return str(folder)
+    return masked_copy(target, tmp_path_factory.mktemp("parallel"))
 
 
 def measured(*more: str) -> list[dict[str, Any]]:

@@ -1,11 +1,15 @@
 """Small folders of pictures that were measured."""
 
 from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_images.drawing import DrawnPicture, Easel
 from draftwood_images.measuring.run import PLAIN, PROTOCOL, PictureRecord
 from draftwood_images.sheet import png_of
 
@@ -41,3 +45,16 @@ def measured(folder: Path) -> Path:
             for seed in (2 * number, 2 * number + 1):
                 found.append(record(point, name, seed, 1.0 if point == PLAIN else 0.5, code))
     return folder
+
+
+def stop_drawing(patch: pytest.MonkeyPatch, drawn: int) -> None:
+    """Let Ctrl-C come once so many pictures are drawn."""
+    draw = Easel.draw
+
+    def some(self: Easel, *given: Any) -> Iterator[DrawnPicture]:
+        for number, picture in enumerate(draw(self, *given)):
+            if number == drawn:
+                raise KeyboardInterrupt
+            yield picture
+
+    patch.setattr(Easel, "draw", some)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from command import refused, run
 from draftwood_bench.run.record_folder import RecordFolder
-from draftwood_images.drawing import DrawnPicture, Easel
 from draftwood_images.layout import Places
 from draftwood_images.maps import failing_by_place, given_by_place
 from draftwood_images.measuring.names import names_for
@@ -19,7 +17,7 @@ from draftwood_images.measuring.report import report
 from draftwood_images.measuring.run import HEIGHT, PLAIN, PROTOCOL, PictureRecord, shrunk
 from draftwood_images.measuring.table import compared
 from draftwood_images.small import WORDS, write_small_model
-from picture_records import COLUMNS, GIVEN, ROWS, TOKENS, measured, record
+from picture_records import COLUMNS, GIVEN, ROWS, TOKENS, measured, record, stop_drawing
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +60,7 @@ def test_methods_draw_the_same_names_and_seeds(model: str, tmp_path: Path) -> No
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Ctrl-C while a name's second picture is drawn."""
-    draw = Easel.draw
-
-    def some(self: Easel, *given: Any) -> Iterator[DrawnPicture]:
-        for number, picture in enumerate(draw(self, *given)):
-            if number == 1:
-                raise KeyboardInterrupt
-            yield picture
-
-    monkeypatch.setattr(Easel, "draw", some)
+    stop_drawing(monkeypatch, 1)
     return monkeypatch
 
 

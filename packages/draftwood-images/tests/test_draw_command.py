@@ -2,18 +2,16 @@
 
 import errno
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from command import refused, run
 from draftwood_images import drawing_options, sheet
-from draftwood_images.drawing import DrawnPicture, Easel
 from draftwood_images.small import write_small_model
 from draftwood_images.starts import STARTS
+from picture_records import stop_drawing
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +93,7 @@ def test_a_model_of_pictures_does_not_write(folder: str) -> None:
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the third picture is drawn."""
-    draw = Easel.draw
-
-    def some(self: Easel, *given: Any) -> Iterator[DrawnPicture]:
-        for number, picture in enumerate(draw(self, *given)):
-            if number == 2:
-                raise KeyboardInterrupt
-            yield picture
-
-    monkeypatch.setattr(Easel, "draw", some)
+    stop_drawing(monkeypatch, 2)
 
 
 @pytest.mark.usefixtures("stopped")

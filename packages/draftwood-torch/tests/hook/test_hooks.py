@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import (
     LlamaForCausalLM,
@@ -38,6 +37,7 @@ from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 from draftwood_methods.verifiers.typical import Typical
 from draftwood_torch.models.transformers import TransformersModel
+from letters import letters
 
 PROMPT = torch.tensor([[5, 9, 5, 9, 5, 9, 7]])
 METHODS = ["plain", "lookup", "recycling", "layer-skip", "rsd-s", "traversal"]
@@ -136,12 +136,7 @@ def test_stopping_criteria_are_asked_after_every_token(method: str) -> None:
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
     """One letter per token."""
-    letters = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
-    letters.pre_tokenizer, letters.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=letters)
+    return letters(LETTERS)
 
 
 @pytest.mark.parametrize("method", ["recycling", "rsd-s"])

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
 import draftwood
 from draftwood import methods
@@ -39,6 +38,7 @@ from draftwood.verifiers.verifier import NodeProbs, Verdict
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
+from letters import letters
 from reference.sessions import InPython, start
 
 THREADS = 8
@@ -109,19 +109,9 @@ def jobs_of(seed: int, count: int) -> list[Job]:
     return jobs
 
 
-def letters() -> PreTrainedTokenizerFast:
-    """One letter per token."""
-    made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
-    made.pre_tokenizer, made.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=made)
-
-
 def language_model(path: Callable[[LlamaForCausalLM], Model], method: str) -> LanguageModel:
     target = path(tiny_llama(layers=4))
-    plain = LanguageModel(target, letters(), methods.build("plain", target), "tiny")
+    plain = LanguageModel(target, letters(LETTERS), methods.build("plain", target), "tiny")
     return plain.with_method(
         method, path(tiny_llama(seed=1, layers=1)) if method == "rsd-s" else None
     )

@@ -11,8 +11,6 @@ from weakref import ref
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import methods
@@ -29,24 +27,16 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
+from letters import letters
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 PROMPT = [5, 9, 5, 9, 5, 9, 7]
 
 
-def letters() -> PreTrainedTokenizerFast:
-    made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(LETTERS)}, []))
-    made.pre_tokenizer, made.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=made)
-
-
 @pytest.fixture
 def lm() -> LanguageModel:
     target = LeanModel(tiny_llama())
-    return LanguageModel(target, letters(), methods.build("plain", target), "tiny")
+    return LanguageModel(target, letters(LETTERS), methods.build("plain", target), "tiny")
 
 
 @pytest.fixture

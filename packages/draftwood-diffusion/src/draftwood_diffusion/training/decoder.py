@@ -263,3 +263,14 @@ def _outside(name: str) -> str:
     """Name that Transformers gives a parameter."""
     known = {"embedding": EMBEDDING, "lm_head": "lm_head.weight"}
     return known.get(name, f"model.{name}")
+
+
+def random_decoder(sizes: DecoderSizes, deviation: float, seed: int = 0) -> StreamDecoder:
+    """A decoder whose matrices are random, by a seed of its own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        decoder = StreamDecoder(sizes)
+        for weight in decoder.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=deviation)
+    return decoder

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
+from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder, random_decoder
 from draftwood_diffusion.training.insertion import Insertion
 from draftwood_diffusion.training.order_agnostic import OrderAgnostic, corrupted
 from draftwood_train.checkpoints import NAME, Checkpoint, copied
@@ -156,10 +156,4 @@ def _said_thrice(given: Tensor) -> Int[Tensor, "lists places"]:
 
 def _decoder(seed: int) -> StreamDecoder:
     sizes = DecoderSizes(END + 1, HIDDEN, 2 * HIDDEN, 2, 4, 4, 12, 1e-5, 1e4, True, True, True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        decoder = StreamDecoder(sizes)
-        for weight in decoder.parameters():
-            if weight.dim() > 1:
-                torch.nn.init.normal_(weight, std=HIDDEN**-0.5)
-    return decoder
+    return random_decoder(sizes, HIDDEN**-0.5, seed)
