@@ -14,6 +14,13 @@ MOST = 8
 """Tokens of a pass from which on the colour is the darkest."""
 SIDE = 12
 """Pixels of a code's square in a map."""
+HEIGHT = 96
+"""Pixels that a picture of a sheet has in height on a page."""
+GIVEN = (
+    "Each square is a code of the picture to its left, coloured by how many tokens the pass gave"
+    " that wrote it."
+)
+"""Told of the figures of ``figures_of_passes``."""
 PALE, DARK = np.array([240, 244, 250]), np.array([11, 60, 130])
 
 
@@ -40,14 +47,9 @@ def failing_by_place(
     return places.cut(counts / max(1, len(failures)))
 
 
-def given_map(given: Int[np.ndarray, "rows columns"]) -> bytes:
-    """PNG of tokens that passes gave, a pixel for each code."""
-    return png_of(_colours((given - 1) / (MOST - 1)))
-
-
-def share_map(shares: Float[np.ndarray, "rows columns"]) -> bytes:
-    """PNG of shares from 0 to 1, likewise."""
-    return png_of(_colours(shares))
+def _shade(tokens: Int[np.ndarray, "rows columns"]) -> UInt8[np.ndarray, "rows columns 3"]:
+    """Colours of so many tokens of a pass."""
+    return _colours((tokens - 1) / (MOST - 1))
 
 
 def _colours(shares: Float[np.ndarray, "rows columns"]) -> UInt8[np.ndarray, "rows columns 3"]:
@@ -58,7 +60,7 @@ def _colours(shares: Float[np.ndarray, "rows columns"]) -> UInt8[np.ndarray, "ro
 def scale() -> str:
     """Legend of the colours of passes, as HTML."""
     values = np.arange(1, MOST + 1)
-    colours = _colours((values[None] - 1) / (MOST - 1))[0].tolist()
+    colours = _shade(values[None])[0].tolist()
     marks = "".join(
         f'<i style="background:rgb({red},{green},{blue})"></i>{value}'
         for value, (red, green, blue) in zip(values, colours, strict=True)
@@ -75,3 +77,29 @@ def figure(png: bytes, alt: str, told: str, height: int) -> str:
     content = b64encode(png).decode()
     image = f'<img alt="{escape(alt)}" height="{height}" src="data:image/png;base64,{content}">'
     return f"<figure>{image}<figcaption>{escape(told)}</figcaption></figure>"
+
+
+def figures_of_passes(
+    png: bytes, name: str, seed: int, passes: int, given: Sequence[int], places: Places, alt: str
+) -> str:
+    """HTML of a picture and a map of the tokens that its passes gave, side by side.
+
+    Args:
+        given: tokens that each pass gave.
+        alt: of the map.
+    """
+    by_place, height = given_by_place(given, places), SIDE * places.rows
+    told = f"{passes} passes, at most {by_place.max()} tokens"
+    picture, map_ = figure(png, name, f"seed {seed}", height), png_of(_shade(by_place))
+    return picture + figure(map_, alt, told, height)
+
+
+def figure_of_failures(label: str, failures: Sequence[Sequence[int]], places: Places) -> str:
+    """HTML of the map of places where drafts of a method fail.
+
+    Args:
+        failures: places where one was rejected, of each picture.
+    """
+    shares = failing_by_place(failures, places)
+    told, alt = f"{label}: {shares.mean():.0%} of places", f"where drafts of {label} fail"
+    return figure(png_of(_colours(shares)), alt, told, SIDE * places.rows)

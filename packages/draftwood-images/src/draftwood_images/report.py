@@ -8,21 +8,18 @@ from draftwood.storage.atomic import write_file
 from draftwood_images.drawing import DrawnPicture
 from draftwood_images.layout import PictureLayout
 from draftwood_images.maps import (
-    SIDE,
-    failing_by_place,
+    GIVEN,
+    HEIGHT,
     figure,
-    given_by_place,
-    given_map,
+    figure_of_failures,
+    figures_of_passes,
     scale,
-    share_map,
 )
 from draftwood_images.sheet import elsewhere, on_white, png_of
 from draftwood_images.sitting import MethodPictures, Sitting
 
 SHOWN = 4
 """Pictures of each method of which passes are coloured."""
-HEIGHT = 96
-"""Pixels that a picture of a sheet has in height."""
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:64rem;padding:0 1rem;color:#222;
 background:#fff}
@@ -58,8 +55,7 @@ def page(sitting: Sitting) -> str:
         "<h2>The same seeds by each method</h2>",
         "".join(_sheet(each) for each in drawn),
         "<h2>Tokens that each pass gave</h2>",
-        "<p>Each square is a code of the picture to its left, coloured by how many tokens the pass"
-        f" gave that wrote it. {scale()}</p>",
+        f"<p>{GIVEN} {scale()}</p>",
         "".join(_passes(each, layout) for each in drawn if each.stats.drafted),
         _failing(drawn, layout),
     ]
@@ -105,26 +101,21 @@ def _picture(one: DrawnPicture, method: str) -> str:
 
 
 def _passes(each: MethodPictures, layout: PictureLayout) -> str:
-    shown, height = list[str](), SIDE * layout.rows
+    shown = list[str]()
     for one in each.pictures[:SHOWN]:
-        given = given_by_place(one.given, layout.places)
-        told = f"{one.stats.target_runs} passes, at most {given.max()} tokens"
+        png, passes = png_of(on_white(one.pixels)), one.stats.target_runs
         alt = f"tokens of each pass, seed {one.seed}, {each.method}"
-        picture = figure(png_of(on_white(one.pixels)), one.name, f"seed {one.seed}", height)
-        map_ = figure(given_map(given), alt, told, height)
-        shown.append(f'<div class="pair">{picture}{map_}</div>')
+        pair = figures_of_passes(png, one.name, one.seed, passes, one.given, layout.places, alt)
+        shown.append(f'<div class="pair">{pair}</div>')
     return f'<h3>{escape(each.method)}</h3><div class="row">{"".join(shown)}</div>'
 
 
 def _failing(drawn: Sequence[MethodPictures], layout: PictureLayout) -> str:
-    shown = list[str]()
-    for each in drawn:
-        if not any(one.stats.drafted for one in each.pictures):
-            continue
-        shares = failing_by_place([one.failures for one in each.pictures], layout.places)
-        told = f"{each.method}: {shares.mean():.0%} of places"
-        alt = f"where drafts of {each.method} fail"
-        shown.append(figure(share_map(shares), alt, told, SIDE * layout.rows))
+    shown = [
+        figure_of_failures(each.method, [one.failures for one in each.pictures], layout.places)
+        for each in drawn
+        if each.stats.drafted
+    ]
     if not shown:
         return ""
     return (

@@ -11,26 +11,19 @@ from draftwood_bench.report.sections import Drawing, Gallery, ProtocolSection
 from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_images.layout import Places
 from draftwood_images.maps import (
-    SIDE,
-    failing_by_place,
+    GIVEN,
+    HEIGHT,
     figure,
-    given_by_place,
-    given_map,
+    figure_of_failures,
+    figures_of_passes,
     scale,
-    share_map,
 )
 from draftwood_images.measuring.run import PLACES, PLAIN, PROTOCOL, PictureRecord
 from draftwood_images.measuring.table import compared, table
 
 SHOWN = 8
 """Names whose pictures are shown."""
-HEIGHT = 96
-"""Pixels that a picture of a sheet has in height."""
 SHEETS = "Each column has one seed, each row one method."
-GIVEN = (
-    "Each square is a code of the picture to its left, coloured by how many tokens the pass gave"
-    " that wrote it."
-)
 FAILING = (
     "Share of the pictures in which a draft token was rejected at a code's place: pale for none,"
     " dark for all."
@@ -149,34 +142,29 @@ def _picture(each: PictureRecord) -> str:
 
 def _passes(told: PictureRecords) -> list[Drawing]:
     """Each name's first picture by each method that drafts, beside the tokens of its passes."""
-    found, height = list[Drawing](), SIDE * told.places.rows
+    found = list[Drawing]()
     for point, drawn in told.by_point.items():
         first = {each.name: each for each in reversed(drawn) if each.name in told.shown}
         for each in reversed(first.values()):
             if not each.drafted:
                 continue
-            given = given_by_place(each.given, told.places)
-            counted = f"{each.passes} passes, at most {given.max()} tokens"
+            png, passes = b64decode(each.png), each.passes
             alt = f"tokens of each pass, {each.name} by {point}, seed {each.seed}"
-            pair = [
-                figure(b64decode(each.png), each.name, f"seed {each.seed}", height),
-                figure(given_map(given), alt, counted, height),
-            ]
+            pair = figures_of_passes(
+                png, each.name, each.seed, passes, each.given, told.places, alt
+            )
             label = f"{each.name}, seed {each.seed}"
-            found.append(Drawing(point, label, f"{_row(pair)}{scale()}"))
+            found.append(Drawing(point, label, f"{_row([pair])}{scale()}"))
     return found
 
 
 def _failing(told: PictureRecords) -> list[Drawing]:
     """A map of each method that drafts, side by side."""
-    maps = list[str]()
-    for point, drawn in told.by_point.items():
-        if not any(each.drafted for each in drawn):
-            continue
-        shares = failing_by_place([each.failures for each in drawn], told.places)
-        counted = f"{point}: {shares.mean():.0%} of places"
-        height = SIDE * told.places.rows
-        maps.append(figure(share_map(shares), f"where drafts of {point} fail", counted, height))
+    maps = [
+        figure_of_failures(point, [each.failures for each in drawn], told.places)
+        for point, drawn in told.by_point.items()
+        if any(each.drafted for each in drawn)
+    ]
     names = len({each.name for each in told.records})
     return [Drawing("all methods", f"{names} names", _row(maps))] if maps else []
 
