@@ -23,7 +23,7 @@ from draftwood.models.native.prefixes import Prefixes
 from draftwood.stats import Stats
 from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompts import load_prompts
-from draftwood_bench.records.statistics import DRAWS, Estimate
+from draftwood_bench.records.statistics import Estimate, estimate_of
 
 FOLDER = RESULTS / "self-speculation"
 
@@ -210,14 +210,9 @@ def _estimate(sides: Sequence[Side], value: Callable[[np.ndarray], np.ndarray]) 
     prompts = [prompt for prompt in sides[0] if all(prompt in own for own in sides)]
     if not prompts:
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
-    sums = np.array([[own[prompt] for prompt in prompts] for own in sides])  # [sides prompts 2]
-    draws = np.random.default_rng(0).integers(len(prompts), size=(DRAWS, len(prompts)))
-    lots = np.concatenate([np.arange(len(prompts))[None], draws])
-    pooled = sums[:, lots].sum(2)
+    sums = np.array([[own[prompt] for prompt in prompts] for own in sides])
     with np.errstate(divide="ignore", invalid="ignore"):  # of draws in which nothing was kept
-        values = value(pooled[..., 0] / pooled[..., 1])
-    low, high = np.quantile(values[1:], (0.025, 0.975))
-    return Estimate(float(values[0]), float(low), float(high), len(prompts))
+        return estimate_of(sums, lambda pooled: value(pooled[..., 0] / pooled[..., 1]))
 
 
 def kept_tokens(row: Row) -> int:

@@ -14,11 +14,11 @@ import numpy as np
 from benchmarks.common.json_lines import read
 from benchmarks.common.scripts import print_table
 from benchmarks.training.drafters import RECORDS
+from draftwood_bench.records.statistics import Estimate, estimate_of
 
 DATA = ("eagle, 20k data", "eagle, kl", "eagle, 180k data")
 SIZE = ("eagle, kl", "eagle, 2 layers", "eagle, 4 layers")
 TITLE = "What ten times as much data, or as many weights, adds to block efficiency"
-DRAWS = 2000
 
 
 def rows() -> list[dict[str, str]]:
@@ -32,12 +32,12 @@ def rows() -> list[dict[str, str]]:
                 for record in found
                 if (record["at"], record["temperature"]) == ("8 nodes", temperature)
             ]
-            slope, low, high, points = fitted(own, names, measure)
+            slope, points = fitted(own, names, measure)
             table.append(
                 {
                     "ten times the": f"{what}, T = {temperature:g}",
                     "points": ", ".join(f"{size:.3g}: {value:.2f}" for size, value in points),
-                    "adds": f"{slope:+.2f} [{low:+.2f}, {high:+.2f}]",
+                    "adds": f"{slope.value:+.2f} [{slope.low:+.2f}, {slope.high:+.2f}]",
                 }
             )
     return table
@@ -45,8 +45,8 @@ def rows() -> list[dict[str, str]]:
 
 def fitted(
     records: Sequence[Mapping[str, Any]], names: Sequence[str], measure: str
-) -> tuple[float, float, float, list[tuple[float, float]]]:
-    """Slope of the line per factor of ten, its 95 % interval, and the points it goes through."""
+) -> tuple[Estimate, list[tuple[float, float]]]:
+    """Slope of the line per factor of ten, and the points it goes through."""
     sizes = [next(r[measure] for r in records if r["name"] == name) for name in names]
     prompts = list(dict.fromkeys(record["prompt"] for record in records))
     sums = np.zeros((len(names), len(prompts), 2))
@@ -54,14 +54,11 @@ def fitted(
         if record["name"] in names:
             place = names.index(record["name"]), prompts.index(record["prompt"])
             sums[place] += record["tokens"], record["runs"]
-    draws = np.random.default_rng(0).integers(len(prompts), size=(DRAWS, len(prompts)))
-    lots = np.concatenate([np.arange(len(prompts))[None], draws])
-    pooled = sums[:, lots].sum(2)  # [names draws 2]
-    efficiency = pooled[..., 0] / pooled[..., 1]
-    slopes = np.polyfit(np.log10(sizes), efficiency, 1)[0]
-    low, high = np.quantile(slopes[1:], (0.025, 0.975))
-    points = list(zip(map(float, sizes), efficiency[:, 0].tolist(), strict=True))
-    return float(slopes[0]), float(low), float(high), points
+    slope = estimate_of(
+        sums, lambda pooled: np.polyfit(np.log10(sizes), pooled[..., 0] / pooled[..., 1], 1)[0]
+    )
+    tokens, runs = sums.sum(1).T
+    return slope, list(zip(map(float, sizes), (tokens / runs).tolist(), strict=True))
 
 
 if __name__ == "__main__":

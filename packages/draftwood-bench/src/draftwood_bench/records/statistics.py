@@ -218,7 +218,7 @@ def pooled(records: Iterable[Record], terms: RatioTerms) -> float | None:
 def estimate(records: Iterable[Record], terms: RatioTerms) -> Estimate | None:
     """``pooled`` with its interval over prompts."""
     sums = _by_prompt(records, terms)
-    return None if not sums else _estimate(np.array(list(sums.values()))[None], _ratio)
+    return None if not sums else estimate_of(np.array(list(sums.values()))[None], _ratio)
 
 
 def block_efficiency(records: Iterable[Record]) -> Estimate | None:
@@ -252,7 +252,9 @@ def pooled_ratio(pairs: Pairs, terms: RatioTerms) -> Estimate | None:
     """Ratio of two pooled numbers, with its interval; None where nothing is common."""
     sides = _sides(pairs, terms)
     return (
-        None if sides is None else _estimate(sides, lambda sums: _ratio(sums[0]) / _ratio(sums[1]))
+        None
+        if sides is None
+        else estimate_of(sides, lambda sums: _ratio(sums[0]) / _ratio(sums[1]))
     )
 
 
@@ -352,8 +354,10 @@ def _weights(count: int) -> np.ndarray:
     return np.array([np.bincount(draw, minlength=count) for draw in _draws(count)], dtype=float)
 
 
-def _estimate(sums: np.ndarray, figure: Callable[[np.ndarray], np.ndarray]) -> Estimate:
-    """A figure of sums over prompts, and its interval from prompts drawn again."""
+def estimate_of(sums: np.ndarray, figure: Callable[[np.ndarray], np.ndarray]) -> Estimate:
+    """A figure of sums [sides prompts terms] over prompts, with its interval from prompts drawn
+    again; it is asked of [sides terms], and of [sides draws terms].
+    """
     count = sums.shape[1]
     drawn = np.ravel(figure(_weights(count) @ sums))
     return _with_interval(float(np.ravel(figure(sums.sum(axis=1)))[0]), drawn, count)
