@@ -9,8 +9,7 @@ import pytest
 
 from command import refused, run
 from draftwood_diffusion.lists.tasks import exercises
-from draftwood_diffusion.parallel.measured import in_words, is_right, of_tasks, rows_of
-from draftwood_diffusion.parallel.records import Records, TextRecord
+from draftwood_diffusion.parallel.measured import TextRecord, in_words, is_right, of_tasks, rows_of
 from masked_copies import masked_copy
 
 target = import_module("command_models").target  # a fixture of tests that run commands
@@ -82,7 +81,6 @@ def test_tasks_and_judged_texts_on_a_model(filling: str, target: str, tmp_path: 
     assert "holds a run of other settings; give another --output" in told
     file.write_text("{}\n")
     assert "has a line that is no record" in refused(*BENCH, *asked)
-    assert Records(None).begin({}) == []
 
 
 def test_what_does_not_go_together_is_refused(filling: str, target: str, tmp_path: Path) -> None:

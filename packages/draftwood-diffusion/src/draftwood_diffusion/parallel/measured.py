@@ -10,13 +10,37 @@ import numpy as np
 from draftwood.sampling_params import SamplingParams
 from draftwood_bench.records.statistics import Estimate, difference
 from draftwood_bench.run.quality import log_likelihood
+from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_diffusion.generating import Writing
 from draftwood_diffusion.lists.tasks import BREAK, exercises
-from draftwood_diffusion.parallel.records import Records, TextRecord
 from draftwood_diffusion.unmasking import parse
 
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
+
+PROTOCOL = "parallel"
+"""Names the files of its records."""
+
+
+@dataclass(frozen=True)
+class TextRecord:
+    """A text that a method wrote.
+
+    Attributes:
+        method: as the user typed it.
+        prompt: its name: of a task and an exercise, or of a line.
+        tokens, passes: of the text.
+        score: 1 for a right answer and 0 for another one, or nats per token under a judge; None for
+            a text without tokens that a judge reads.
+        text: itself.
+    """
+
+    method: str
+    prompt: str
+    tokens: int
+    passes: int
+    score: float | None
+    text: str
 
 
 @dataclass(frozen=True)
@@ -102,14 +126,19 @@ class Measured:
                 ``Writing``.
         """
         writings = {each: Writing(each, parse(each), self.settings) for each in self.methods}
-        records = Records(self.folder)
-        known = {(each.method, each.prompt): each for each in records.begin(told)}
+        kept, records = None, list[TextRecord]()
+        if self.folder is not None:
+            kept = RecordFolder(self.folder, PROTOCOL, TextRecord, "give another --output")
+            kept.begin(told)
+            records = kept.read()
+        known = {(each.method, each.prompt): each for each in records}
         for number, asked in enumerate(self.prompts):
             for method, writing in writings.items():
                 found = known.get((method, asked.name))
                 if found is None:
                     found = self._record(method, writing, asked, number)
-                    records.append(found)
+                    if kept is not None:
+                        kept.append(found)
                 yield found
 
     def _record(self, method: str, writing: Writing, asked: Asked, number: int) -> TextRecord:
