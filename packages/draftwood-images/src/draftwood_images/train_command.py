@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,25 +46,17 @@ SOME = click.IntRange(1)
 @click.option("--classifier", is_flag=True, help="Train a classifier beside it, as judge.")
 @click.option("--resume", is_flag=True, help="Go on after the newest checkpoints.")
 @click.option("--export-only", is_flag=True, help="Write OUTPUT of the checkpoints as they are.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@options.as_json
 @options.threads
 def images(
     place: Path,
     folder: Path,
-    size: int,
-    patch: int,
-    codes: int,
-    layers: int,
-    hidden: int,
     minutes: float,
     steps: int | None,
-    batch: int,
-    seed: int,
-    licence: Path | None,
     classifier: bool,
-    resume: bool,
     export_only: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Train an autoencoder and a transformer over words and codes, and write OUTPUT.
 
@@ -78,22 +71,9 @@ def images(
     """
     from draftwood_images.training.run import PictureTraining
 
-    training = PictureTraining(
-        place,
-        folder,
-        size,
-        patch,
-        codes,
-        layers,
-        hidden,
-        None if steps else minutes,
-        steps,
-        batch,
-        seed,
-        resume,
-        licence,
-        shlex.join(["draftwood", *sys.argv[1:]]),
-    )
+    lasts: dict[str, Any] = {"minutes": None if steps else minutes, "steps": steps}
+    command = shlex.join(["draftwood", *sys.argv[1:]])
+    training = PictureTraining(place, folder, **lasts, **given, command=command)
     say = (lambda line: None) if as_json else (lambda line: notes().print(line, soft_wrap=True))
     figures = training.store_best() if export_only else training.run(say)
     if classifier:

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,12 +37,8 @@ def train_filter(
     file: Path,
     prompts: str,
     limit: int | None,
-    raw: bool,
-    hidden: int,
-    epochs: int,
-    max_new_tokens: int,
-    seed: int,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Write texts with MODEL one by one, learn which of its early predictions they hold, and write
     the network to OUTPUT, a .npz file for --method learned,file=OUTPUT.
@@ -53,8 +48,7 @@ def train_filter(
       draftwood train filter stories-diffusion filter.npz --prompts beginnings.txt
     """
     lines = [each for each in prompts.splitlines() if each.strip()][:limit]
-    texts = TextsToLearn(lines, raw, max_new_tokens, seed)
-    fitted, count = _fitted(model, texts, hidden, epochs)
+    fitted, count = _fitted(model, lines, given)
     fitted.network.save(file)
     told = {"examples": count, "loss": fitted.loss, "right": fitted.right, "found": fitted.found}
     if as_json:
@@ -66,25 +60,8 @@ def train_filter(
     )
 
 
-@dataclass(frozen=True)
-class TextsToLearn:
-    """Texts to learn from.
-
-    Attributes:
-        prompts: that they go on from.
-        raw: whether prompts go on as they stand.
-        length: most tokens of each.
-        seed: of what is held out.
-    """
-
-    prompts: Sequence[str]
-    raw: bool
-    length: int
-    seed: int
-
-
-def _fitted(model: str, texts: TextsToLearn, hidden: int, epochs: int) -> "tuple[Fitted, int]":
-    """Write the texts and fit a filter; the filter, and of how many passes."""
+def _fitted(model: str, prompts: Sequence[str], given: dict[str, Any]) -> "tuple[Fitted, int]":
+    """Write texts behind prompts and fit a filter; the filter, and of how many passes."""
     from draftwood.engine import Options
     from draftwood.model_names import ModelNames
     from draftwood_diffusion.filters.examples import collect
@@ -93,14 +70,15 @@ def _fitted(model: str, texts: TextsToLearn, hidden: int, epochs: int) -> "tuple
 
     lm = options.load(ModelNames(model=model), "plain", measure=False)
     masked = masked_model(lm, {})
-    asked = Options(max_new_tokens=texts.length, stop_tokens=lm.end_tokens, seed=texts.seed)
-    encoded = [lm.encode(each, texts.raw) for each in texts.prompts]
+    length, seed, epochs = given["max_new_tokens"], given["seed"], given["epochs"]
+    asked = Options(max_new_tokens=length, stop_tokens=lm.end_tokens, seed=seed)
+    encoded = [lm.encode(each, given["raw"]) for each in prompts]
     with progress() as bar:
         task = bar.add_task("texts", total=len(encoded))
         examples = collect(masked, encoded, asked, lambda done: bar.update(task, completed=done))
         task = bar.add_task("epochs", total=epochs)
         fitted = fit(
-            *(examples, hidden, epochs, texts.seed),
+            *(examples, given["hidden"], epochs, seed),
             told=lambda done: bar.update(task, completed=done),
         )
     return fitted, len(examples)
