@@ -88,17 +88,7 @@ def against(lines: Mapping[str, Line], style: Mapping[str, Style], below: str, a
     with _plot(3.2, below, aside) as plot:
         for series, (name, line) in enumerate(lines.items()):
             moved = [x + shift * (series - (len(lines) - 1) / 2) for x, _ in line]
-            known = [estimate for _, estimate in line]
-            heights = [estimate.value for estimate in known]
-            _errors(
-                plot.axes,
-                style[name],
-                name,
-                line=style[name].dashes,
-                x=moved,
-                y=heights,
-                yerr=_reach(known),
-            )
+            _line(plot.axes, style[name], name, moved, [estimate for _, estimate in line])
         plot.axes.set_xticks(places, [f"{x:g}" for x in places])
     return plot.drawing
 
@@ -113,16 +103,8 @@ def trades(
     with _plot(3.2, below, aside) as plot:
         for name, points in curves.items():
             ordered = sorted(points, key=lambda each: each[0])
-            known = [estimate for _, estimate in ordered]
-            _errors(
-                plot.axes,
-                style[name],
-                name,
-                line=style[name].dashes,
-                x=[cost for cost, _ in ordered],
-                y=[each.value for each in known],
-                yerr=_reach(known),
-            )
+            spent, known = [cost for cost, _ in ordered], [each for _, each in ordered]
+            _line(plot.axes, style[name], name, spent, known)
         plot.axes.set_xlim(left=0)
     return plot.drawing
 
@@ -191,6 +173,14 @@ def _errors(
         "label": name,
     }
     axes.errorbar(**places, **drawn, markersize=4.5, linewidth=1.3, elinewidth=1, capsize=2)
+
+
+def _line(
+    axes: "Axes", look: Style, name: str, x: Sequence[float], known: Sequence[Estimate]
+) -> None:
+    """Marks with their intervals, joined by the series' own line."""
+    y = [each.value for each in known]
+    _errors(axes, look, name, look.dashes, x=x, y=y, yerr=_reach(known))
 
 
 def _reach(known: Sequence[Estimate]) -> list[list[float]]:
