@@ -144,10 +144,6 @@ def file_tables(records: Sequence[Record]) -> list[Table]:
     ]
 
 
-def _of_texts(same: int | None, count: int) -> str:
-    return "" if same is None else f"{same} of {count}"
-
-
 FIGURE_TABLES: dict[str, Callable[[Sequence[Record]], list[Table]]] = {
     Overhead.name: overhead_tables,
     VerifyCost.name: cost_tables,
