@@ -1,7 +1,6 @@
 """Candidates of several sources merged in C++; see merging.h and source.h."""
 
 import functools
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import (
     CFUNCTYPE,
@@ -94,8 +93,7 @@ class SharedState:
     def __init__(self, kind: str, settings: Structure) -> None:
         compiled, number = library.library(), checked_kind(kind, type(settings))
         self.handle = compiled.draftwood_shared_new(number, byref(settings))
-        free = compiled.draftwood_shared_free
-        weakref.finalize(self, free, number, self.handle).atexit = False
+        library.freed_with(self, compiled.draftwood_shared_free, number, self.handle)
 
 
 class Costs:
@@ -169,7 +167,7 @@ class Drafting:
         self._kept: list[object] = [settings]
         self._errors: list[BaseException] = []  # of callbacks
         self.handle = self.library.draftwood_drafting_new(byref(settings))
-        weakref.finalize(self, self.library.draftwood_drafting_free, self.handle).atexit = False
+        library.freed_with(self, self.library.draftwood_drafting_free, self.handle)
 
     def adder(self) -> Callable[[float, int], int]:
         """A function that makes a further kind of evidence and returns its number. It holds no

@@ -1,7 +1,5 @@
 """Trees that the library draws and judges in whole steps; see drawn_trees.h and verdicts.h."""
 
-import ctypes
-import weakref
 from collections.abc import Sequence
 from ctypes import addressof, byref, c_int32, pointer
 from dataclasses import dataclass
@@ -69,8 +67,8 @@ class DraftModelText:
         )
         compiled = library.library()
         self.levels: int = compiled.draftwood_model_levels_new(addressof(self.structure))
-        free = weakref.finalize(self, _free_levels, compiled, self.levels, self.structure)
-        free.atexit = False
+        free = compiled.draftwood_model_levels_free
+        library.freed_with(self, free, self.levels, kept=self.structure)
 
     def prepare(self, slot: int, blocks: int, length: int, late: Sequence[int]) -> None:
         """Say where the text goes on.
@@ -125,7 +123,7 @@ class DrawnTrees:
             temperature=temperature,
         )
         self.handle: int = compiled.draftwood_drawn_new(byref(settings), source.levels)
-        weakref.finalize(self, _free, compiled, self.handle, source).atexit = False
+        library.freed_with(self, compiled.draftwood_drawn_free, self.handle, kept=source)
         self.costs = Costs([0.0] * (1 + shape.nodes), [0.0] * (1 + shape.nodes))
 
 
@@ -156,13 +154,3 @@ def kept_chances(
     for token, parent, chance in zip(tokens[1:], parents[1:], chances[1:], strict=True):
         rows[parent].chances[token] = chance
     return rows
-
-
-def _free(compiled: ctypes.CDLL, handle: int, source: object) -> None:
-    del source  # kept until now
-    compiled.draftwood_drawn_free(handle)
-
-
-def _free_levels(compiled: ctypes.CDLL, handle: int, structure: object) -> None:
-    del structure  # kept until now
-    compiled.draftwood_model_levels_free(handle)

@@ -1,7 +1,6 @@
 """CTC heads in C++: frames that draft the next places all at once; see frames.h."""
 
 import ctypes
-import weakref
 from collections.abc import Sequence
 from ctypes import byref
 from dataclasses import dataclass
@@ -112,9 +111,7 @@ class FrameSession:
     def __init__(self, head: NativeFrames) -> None:
         self.head, self._library = head, library.library()
         self.handle = self._library.draftwood_frames_new(byref(head.structure))
-        # the structures that it reads live as long as the handle
-        free = weakref.finalize(self, _free, self._library, self.handle, head)
-        free.atexit = False
+        library.freed_with(self, self._library.draftwood_frames_free, self.handle, kept=head)
         self._probs = np.empty((head.shape.frames, head.symbols), np.float32)
 
     def take(self, states: HeadStates, rows: Sequence[int], tokens: Sequence[int]) -> None:
@@ -161,8 +158,3 @@ class FrameSession:
             raise ValueError(
                 f"token {tokens[odd]} is beyond the vocabulary of {self.head.target_vocabulary}"
             )
-
-
-def _free(compiled: ctypes.CDLL, handle: int, head: NativeFrames) -> None:
-    del head  # kept until now
-    compiled.draftwood_frames_free(handle)

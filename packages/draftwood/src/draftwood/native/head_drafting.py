@@ -1,7 +1,6 @@
 """Trees that a trained head drafts alone in C++, for whole steps; see head_drafting.h."""
 
 import math
-import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_int32
 
@@ -48,9 +47,8 @@ class HeadDrafting:
             least_log_prob=math.log(floor) if floor else -math.inf,
         )
         self.handle = self._library.draftwood_head_drafting_new(byref(settings))
-        self._session = session  # in memory as long as the handle
         free = self._library.draftwood_head_drafting_free
-        weakref.finalize(self, free, self.handle).atexit = False
+        library.freed_with(self, free, self.handle, kept=session)
         self.levels: int = self._library.draftwood_head_levels(self.handle)
         self.costs = Costs([0.0] * (1 + nodes), [0.0] * (1 + nodes))
 

@@ -1,7 +1,5 @@
 """Session of a head in C++ on one text; see head.h."""
 
-import ctypes
-import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,9 +54,7 @@ class HeadSession:
         self.head = head
         self._library = library.library()
         self.handle = self._library.draftwood_head_new(byref(head.structure))
-        # the structures that it reads live as long as the handle
-        free = weakref.finalize(self, _free, self._library, self.handle, head)
-        free.atexit = False
+        library.freed_with(self, self._library.draftwood_head_free, self.handle, kept=head)
         self._tokens = (c_int64 * (MAX_ROWS * ranks))()
         self._log_probs = (c_float * (MAX_ROWS * ranks))()
         self._race_scores = (c_float * (MAX_ROWS * ranks))()
@@ -225,8 +221,3 @@ def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> struct
     )
     given.kept = arrays  # in memory as long as the structure
     return given
-
-
-def _free(compiled: ctypes.CDLL, handle: int, head: "NativeHead") -> None:
-    del head  # kept until now
-    compiled.draftwood_head_free(handle)

@@ -11,7 +11,8 @@ import platform
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from ctypes import c_double, c_int64
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def integers(values: Sequence[int]) -> ctypes.Array[c_int64]:
 def doubles(values: Sequence[float]) -> ctypes.Array[c_double]:
     """Numbers in an array."""
     return (c_double * len(values))(*values)
+
+
+def freed_with(
+    owner: object, free: Callable[..., object], *given: object, kept: object = None
+) -> None:
+    """Have the library free something once its owner in Python is gone, but not at exit.
+
+    Args:
+        free: takes ``given``.
+        kept: in memory until then, as what is freed reads it.
+    """
+    weakref.finalize(owner, _free, free, given, kept).atexit = False
+
+
+def _free(free: Callable[..., object], given: tuple[object, ...], kept: object) -> None:
+    free(*given)
 
 
 @functools.cache
