@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import completers, options
-from draftwood.cli.terminal import depths, output, progress
+from draftwood.cli.terminal import depths, output, progress, ruled_table
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
 from draftwood.sampling_params import sampling_params
@@ -193,13 +193,8 @@ def _from_json(line: str, place: str) -> str:
 
 
 def _print_table(results: dict[str, Result]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("method", no_wrap=True)
-    for title in ("tokens/s", "speed-up", "tokens\n/pass", "drafted\n/pass"):
-        table.add_column(title, justify="right", no_wrap=True)
+    numbers = ("tokens/s", "speed-up", "tokens\n/pass", "drafted\n/pass")
+    table = ruled_table(("method",), numbers)
     table.add_column("accepted by depth", no_wrap=True)
     table.add_column("same\ntext", justify="center")
     base = results["plain"].stats.tokens_per_second

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options
-from draftwood.cli.terminal import output
+from draftwood.cli.terminal import output, ruled_table
 from draftwood.methods.trees import SHORT
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _gains(listings: "Sequence[Listing]") -> "Table":
     from draftwood.methods.measured import measured_speeds
 
     has_figures = any(listing.name in measured_speeds() for listing in listings)
-    table = _table("method", *(("T = 0", "T = 1", "in") if has_figures else ()))
+    table = ruled_table(("method", *(("T = 0", "T = 1", "in") if has_figures else ())))
     table.add_column("what it does", overflow="fold")
     for listing in listings:
         figures = _speeds(listing.name) if has_figures else ()
@@ -184,7 +184,7 @@ def _what_figures_mean(listings: "Sequence[Listing]") -> str:
 
 
 def _parts(listings: "Sequence[Listing]") -> "Table":
-    table = _table("method", "drafter", "shape", "verifier")
+    table = ruled_table(("method", "drafter", "shape", "verifier"))
     table.add_column("--tree", overflow="fold")
     for listing in listings:
         trees = " ".join(SHORT[form] for form in listing.trees)
@@ -196,7 +196,7 @@ def _parts(listings: "Sequence[Listing]") -> "Table":
 
 
 def _rules(rules: "Sequence[TextRule]") -> "Table":
-    table = _table("option", "promise")
+    table = ruled_table(("option", "promise"))
     table.add_column("what it does", overflow="fold")
     for rule in rules:
         table.add_row(_option(rule), rule.promise, rule.summary, style=_style(rule))
@@ -204,20 +204,10 @@ def _rules(rules: "Sequence[TextRule]") -> "Table":
 
 
 def _sources(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
-    table = _table("name", "promise")
+    table = ruled_table(("name", "promise"))
     table.add_column("source", overflow="fold")
     for each in listed:
         table.add_row(each.name, each.promise, each.source, style=_style(each))
-    return table
-
-
-def _table(*titles: str) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for title in titles:
-        table.add_column(title, no_wrap=True)
     return table
 
 

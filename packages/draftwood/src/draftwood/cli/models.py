@@ -9,7 +9,7 @@ import click
 
 from draftwood.cli import completers, options
 from draftwood.cli.fetch import fetch
-from draftwood.cli.terminal import notes, output
+from draftwood.cli.terminal import notes, output, ruled_table
 from draftwood.storage.home import home
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ def _abridged(names: Sequence[str]) -> str:
 
 
 def _table(*titles: str) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = ruled_table()
     for title in titles:
         number = title == "size"
         whole = number or title in ("name", "kind")

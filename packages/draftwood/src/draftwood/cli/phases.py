@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.cli.terminal import output, progress
+from draftwood.cli.terminal import output, progress, ruled_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,17 +55,12 @@ def as_json(model: str, found: dict[int, "np.ndarray"]) -> dict[str, object]:
 
 def show(model: str, found: dict[int, "np.ndarray"]) -> None:
     """A table with a line for each thread of each size."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from draftwood.costs.phases import PARTS
 
     console = output()
     console.print("[bold]Where the time of a forward pass goes[/] (ms): ", end="")
     console.print(model, markup=False, soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in ("nodes", "thread", *PARTS, "in all"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = ruled_table(numbers=("nodes", "thread", *PARTS, "in all"))
     for size, seconds in found.items():
         for thread, parts in enumerate(seconds.tolist()):
             numbers = [f"{1e3 * part:.3f}" for part in (*parts, sum(parts))]

@@ -4,34 +4,46 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
     from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
     from draftwood.stats import Stats
 
 
 def output(piped: int = 120) -> "Console":
     """Console for results. If piped, tables are at most ``piped`` characters wide."""
-    from rich.console import Console
-
-    return Console(
-        file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _piped_width(piped)
-    )
+    return _console(sys.stdout, piped)
 
 
 def notes() -> "Console":
     """Console for notes, summaries and drawings beside the text."""
-    from rich.console import Console
-
-    return Console(
-        file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _piped_width()
-    )
+    return _console(sys.stderr)
 
 
-def _piped_width(width: int = 120) -> int | None:
+def _console(file: "TextIO", piped: int = 120) -> "Console":
     import os
 
-    return None if os.environ.get("COLUMNS") else width
+    from rich.console import Console
+
+    width = None if file.isatty() or os.environ.get("COLUMNS") else piped
+    return Console(file=file, highlight=False, width=width)
+
+
+def ruled_table(words: "Sequence[str]" = (), numbers: "Sequence[str]" = ()) -> "Table":
+    """A table with a line below its titles, none wrapped: columns of words, then of numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in words:
+        table.add_column(title, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
 
 
 def progress() -> "Progress":

@@ -15,7 +15,7 @@ from draftwood.cli import options, phases
 from draftwood.cli.costs import PROMPTS, Cost, corrected, write
 from draftwood.cli.curve_view import draw_curve
 from draftwood.cli.learnt import learner, learnt_options
-from draftwood.cli.terminal import notes, output, progress
+from draftwood.cli.terminal import notes, output, progress, ruled_table
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Key
@@ -284,18 +284,13 @@ def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float
 
 
 def _print(report: Report) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     key, curve, console = report.key, report.measured.curve, output()
     threads = f"{key.threads} thread{'s' if key.threads != 1 else ''}"
     device = ", ".join(filter(None, (key.device, report.instructions)))
     title = f"{report.model}, {key.dtype}, {device}, {threads}"
     console.print("[bold]One forward pass[/]: ", end="")
     console.print(title, markup=False, soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in ("nodes", "ms", "T(n)/T(1)"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = ruled_table(numbers=("nodes", "ms", "T(n)/T(1)"))
     for nodes, seconds in zip(curve.nodes, curve.seconds, strict=True):
         table.add_row(str(nodes), f"{seconds * 1e3:.2f}", f"{seconds / curve.seconds[0]:.2f}")
     console.print(table)
@@ -317,22 +312,14 @@ def _print(report: Report) -> None:
 
 
 def _print_methods(report: Report) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     console, results = output(), report.results
     if results:
         console.print(f"\n[bold]What drafts cost and bring[/]: {len(PROMPTS)} short greedy texts")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        table.add_column("method", no_wrap=True)
-        for head in (
-            "drafting\nms/pass",
-            "nodes\n/pass",
-            "tokens\n/pass",
-            "speed-up\nexpected",
-            "speed-up\nseen",
-        ):
-            table.add_column(head, justify="right", no_wrap=True)
+        numbers = (
+            *("drafting\nms/pass", "nodes\n/pass", "tokens\n/pass"),
+            *("speed-up\nexpected", "speed-up\nseen"),
+        )
+        table = ruled_table(("method",), numbers)
         for name, cost in results.items():
             speed_ups = (f"{cost['expected_speed_up']:.2f}x", f"{cost['seen_speed_up']:.2f}x")
             drafting = f"{cost['draft_seconds_per_run'] * 1e3:.2f}"

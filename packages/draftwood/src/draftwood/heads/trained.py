@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -102,11 +103,8 @@ def _probe(model: Model) -> tuple[float, ...]:
     if "hidden" not in model.abilities or model.layers == 0:
         return ()
     text, last = probe_text(model), model.layers - 1
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         states = as_array(session.extend(text, keep="last", hidden=(last,)).hidden[last])
-    finally:
-        session.close()
     wide = states.astype(np.float64)
     units = wide / np.linalg.norm(wide, axis=-1, keepdims=True).clip(min=1e-12)
     return tuple(round(cosine, 4) for cosine in (units[1:] * units[:-1]).sum(-1).tolist())

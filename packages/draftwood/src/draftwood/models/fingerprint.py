@@ -1,6 +1,7 @@
 """A few bits that tell a model from all others, also from those of the same sizes."""
 
 import hashlib
+from contextlib import closing
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -80,9 +81,6 @@ def _cache_of(model: Model) -> object:
 
 
 def _digest(model: Model) -> str:
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         logits = session.extend(probe_text(model)).rows
-    finally:
-        session.close()
     return hashlib.sha256(logits.astype(np.float32).tobytes()).hexdigest()[:12]

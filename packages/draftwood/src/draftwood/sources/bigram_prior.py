@@ -3,6 +3,7 @@
 import ctypes
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -93,12 +94,8 @@ class BigramPrior:
             before = list(before)[-(limit - 1) :] if limit > 1 else ()
         if not before:  # what follows a token is behind the context
             return cls(np.empty((0, ranks), np.int64), np.empty((0, ranks), np.float32))
-        session = model.start()
-        try:
-            tokens, probs = _successors(session, before, known, ranks, seconds)
-        finally:
-            session.close()
-        return cls(tokens, probs)
+        with closing(model.start()) as session:
+            return cls(*_successors(session, before, known, ranks, seconds))
 
     def save(self, path: Path) -> None:
         """Write the table to a file."""

@@ -1,7 +1,7 @@
 """Find the part of draftwood that changes a text: switch parts off one after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -226,9 +226,6 @@ def _result(
 
 def _logits_after(model: Model, tokens: Sequence[int]) -> Float[np.ndarray, " vocab"]:
     """Centre the logits after a text, as a constant changes none of their probabilities."""
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         logits = extend_in_chunks(session, tokens).rows[-1]
-    finally:
-        session.close()
     return logits - logits.mean()

@@ -10,6 +10,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -127,11 +128,8 @@ def first_divergence(
         return None
     shorter = min(len(plain), len(other))
     position = next((place for place in range(shorter) if plain[place] != other[place]), shorter)
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         output = extend_in_chunks(session, [*prompt, *plain[:position]])
-    finally:
-        session.close()
     logits = output.rows[-1]
     best = np.sort(logits)[:-3:-1].tolist()
     tolerance = tie_tolerance(best[0], type_of(output))
