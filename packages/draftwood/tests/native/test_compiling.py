@@ -199,7 +199,7 @@ def test_parts_are_compiled_side_by_side(
     cores: int, stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECONDS_OF_PART", "0.3")
-    monkeypatch.setattr(compiler, "cores", lambda: cores)
+    monkeypatch.setattr(compiler, "cpus", lambda: cores)
     told: list[tuple[int, int]] = []
     compile_library(tmp_path / "made.so", [], lambda done, of: told.append((done, of)))
     lines = stand_in.read_text().splitlines()
@@ -227,7 +227,7 @@ def test_a_part_that_fails_ends_the_others(
 ) -> None:
     monkeypatch.setenv("SECONDS_OF_PART", "60")
     monkeypatch.setenv("WRONG", "heads.cpp")
-    monkeypatch.setattr(compiler, "cores", lambda: 20)
+    monkeypatch.setattr(compiler, "cpus", lambda: 20)
     (tmp_path / "made.so").write_text("an older one")
     since = time.monotonic()
     with pytest.raises(CompilerError, match=r"could not compile .*heads\.cpp: error: planted"):

@@ -11,6 +11,10 @@ from draftwood.rng import Rng
 from draftwood.tree import DraftTree
 
 
+def always() -> None:
+    """Nothing ends a session's passes: ``go_on`` of one that no other drafts beside."""
+
+
 class BranchingSession(DraftSession):
     """A draft session of which there can be several for one text, each for another outcome.
 

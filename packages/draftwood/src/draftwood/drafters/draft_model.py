@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from draftwood.arrays import as_array
-from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.ahead import BranchingSession, always
 from draftwood.drafters.drafter import (
     Drafter,
     DraftRequest,
@@ -112,7 +112,7 @@ class _DraftModelSession(BranchingSession):
         self.memory = ProbsBuffer(config.shape.nodes, self.vocab)
         self.late: list[int] = []  # in the sequence, not yet in the draft model's cache
         self.first: _DraftModelSession | None = None  # runs the prompt for this one too
-        self.go_on: Callable[[], None] = _always
+        self.go_on: Callable[[], None] = always
         self.newest: Float[np.ndarray, "1 draft_vocab"] | None = None  # logits after the last root
         self.proposed: DraftTree | None = None
         self.ran = 0  # nodes of it whose keys and values the cache has
@@ -267,10 +267,6 @@ def _native_draft(config: DraftModel, session: _DraftModelSession) -> NativeDraf
     text = DraftModelText(model.structure, shape, model.layers, session.vocab, STAND_IN)
     trees = DrawnTrees(text, drawn, sampler.temperature, session.rng.noise)
     return NativeDraft(trees.costs, drawn=trees, in_a_row=UNBOUNDED)
-
-
-def _always() -> None:
-    """Nothing ends a session's passes."""
 
 
 class ProbsBuffer:

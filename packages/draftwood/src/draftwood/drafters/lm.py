@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from draftwood.arrays import as_array
-from draftwood.drafters.ahead import BranchingSession
+from draftwood.drafters.ahead import BranchingSession, always
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import DraftRequest, DraftSession
 from draftwood.drafters.head_drafts import BranchingText, HeadDrafts, native_text
@@ -63,7 +63,7 @@ class _LmSession(HeadDrafts, BranchingSession):
     def __init__(self, drafter: Lm, request: DraftRequest, text: BranchingText) -> None:
         super().__init__(drafter, request, text)
         self._branching = text
-        self.go_on: Callable[[], None] = _always
+        self.go_on: Callable[[], None] = always
         self.newest: Float[np.ndarray, "1 draft_vocab"] | None = None  # logits after the last root
 
     def branch(self, rng: Rng, go_on: Callable[[], None]) -> "_LmSession":
@@ -93,7 +93,3 @@ class _LmSession(HeadDrafts, BranchingSession):
         if first == 0:
             self.newest = rows.copy()
         return rows
-
-
-def _always() -> None:
-    """Nothing ends a session's passes."""

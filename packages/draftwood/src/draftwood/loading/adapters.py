@@ -20,7 +20,7 @@ from draftwood.loading import hub
 from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
-from draftwood.models.shapes import tensor_shapes
+from draftwood.models.shapes import matrix_shapes
 from draftwood.native.matrix import Adapted
 from draftwood.storage.atomic import sha256
 from draftwood.storage.safetensors import map_arrays, read_header
@@ -160,12 +160,8 @@ def changeable(config: ModelConfiguration) -> dict[str, tuple[int, ...]]:
 
     These are all but embeddings, experts and what chooses experts.
     """
-    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight")
-    return {
-        name.removesuffix(".weight"): shape
-        for name, shape in tensor_shapes(config).items()
-        if len(shape) == 2 and name.endswith(".weight") and not name.endswith(others)
-    }
+    shapes = matrix_shapes(config).items()
+    return {name.removesuffix(".weight"): shape for name, shape in shapes if len(shape) == 2}
 
 
 def adapter_folder(name: str) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from draftwood.loading.gguf_names import halves
 from draftwood.storage.safetensors import write_arrays
 from draftwood.storage.weights import save_settings
 
@@ -132,17 +133,7 @@ def _rename(tensors: dict[str, Numbers], heads: int, kv_heads: int) -> dict[str,
     for source, name in names.items():
         for layer, tensor in enumerate(tensors[source]):
             if source in ("q", "k"):
-                tensor = _halves_from_pairs(tensor, heads if source == "q" else kv_heads)
+                # llama2.c rotates neighbours (0, 1), Transformers rotates (0, head // 2)
+                tensor = tensor[halves(len(tensor), heads if source == "q" else kv_heads)]
             weights[f"model.layers.{layer}.{name}.weight"] = np.ascontiguousarray(tensor)
     return weights
-
-
-def _halves_from_pairs(
-    weight: Float[np.ndarray, "rows dim"], heads: int
-) -> Float[np.ndarray, "rows dim"]:
-    """Reorder the rows of each head.
-
-    llama2.c rotates neighbours (0, 1), Transformers rotates (0, head // 2).
-    """
-    rows, dim = weight.shape
-    return weight.reshape(heads, -1, 2, dim).swapaxes(1, 2).reshape(rows, dim)

@@ -37,7 +37,7 @@ from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
-from draftwood.models.shapes import Shape, tensor_shapes
+from draftwood.models.shapes import Shape, matrix_shapes, tensor_shapes
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import Facts, publish
@@ -111,16 +111,6 @@ def packing(folder: Path) -> Packing:
     if config.get("tie_word_embeddings"):
         shapes[None].append((config.get("vocab_size"), config.get("hidden_size")))
     return Packing(None, shapes)
-
-
-def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
-    """The shapes of the tensors that are packed, by their names."""
-    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight")
-    return {
-        name: shape
-        for name, shape in tensor_shapes(config).items()
-        if len(shape) > 1 and name.endswith(".weight") and not name.endswith(others)
-    }
 
 
 def packed_folder(

@@ -1,7 +1,6 @@
 """The method for a draft model: the one that its costs and measured acceptance make fastest."""
 
 from collections.abc import Sequence
-from itertools import product
 
 from draftwood.costs.budget import Seconds
 from draftwood.costs.calibration import Calibration
@@ -9,6 +8,7 @@ from draftwood.drafters.draft_model import DraftModel
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import PUBLISHED
 from draftwood.methods.parts import known_parts
+from draftwood.methods.trees import rank_paths
 from draftwood.shapes import Sequoia, Shape, Widths
 
 ACCEPTANCE = Sequoia.acceptance
@@ -81,5 +81,4 @@ def _paths(recipe: MethodSpec) -> Sequence[Sequence[int]]:
         return shape.paths
     if not isinstance(shape, Widths) or (shape.draw != "distinct" and max(shape.widths) > 1):
         return ()
-    levels = range(1, len(shape.widths) + 1)
-    return [path for depth in levels for path in product(*map(range, shape.widths[:depth]))]
+    return rank_paths(shape.widths)

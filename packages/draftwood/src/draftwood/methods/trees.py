@@ -236,7 +236,7 @@ def _makers() -> "Mapping[type, Mapping[Form, Maker]]":
         return type(usual)(*(tree.numbers if tree.form == "beams" else (1, tree.depth)))
 
     def ranks(usual: Any, tree: Tree) -> "Shape":
-        return shapes.Paths(tuple(_ranks(_widths(tree))))
+        return shapes.Paths(tuple(rank_paths(_widths(tree))))
 
     def best(usual: Any, tree: Tree) -> "Shape":
         width = max(usual.width, -(-tree.nodes // tree.depth)) if tree.form == "best" else 1
@@ -260,7 +260,7 @@ def _widths(tree: Tree) -> tuple[int, ...]:
     return tree.numbers if tree.form == "widths" else (1,) * tree.depth
 
 
-def _ranks(widths: Sequence[int]) -> list[tuple[int, ...]]:
+def rank_paths(widths: Sequence[int]) -> list[tuple[int, ...]]:
     """Rank paths of a tree with so many children below each node."""
     levels = range(1, len(widths) + 1)
     return [path for depth in levels for path in product(*map(range, widths[:depth]))]

@@ -38,6 +38,18 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     return shapes | _norm(f"{prefix}norm", config)
 
 
+def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
+    """Shapes of the tensors that are products with rows, by their names: all matrices but the
+    embedding and what chooses experts.
+    """
+    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight")
+    return {
+        name: shape
+        for name, shape in tensor_shapes(config).items()
+        if len(shape) > 1 and name.endswith(".weight") and not name.endswith(others)
+    }
+
+
 def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
     """Raise ValueError for a tensor of another shape than the model's."""
     if shape != wanted:

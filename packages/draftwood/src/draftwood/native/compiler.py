@@ -122,7 +122,7 @@ class _Compilers:
         waiting, at_work = list(commands), dict[Path, subprocess.Popen[bytes]]()
         try:
             while waiting or at_work:
-                while waiting and len(at_work) < cores():
+                while waiting and len(at_work) < cpus():
                     log = self.folder / f"{self.done + len(at_work)}-{len(waiting)}.log"
                     at_work[log] = _start(waiting.pop(0), log)
                 for log in [log for log, each in at_work.items() if each.poll() is not None]:
@@ -155,7 +155,7 @@ def _failure(said: str) -> str:
     )
 
 
-def cores() -> int:
+def cpus() -> int:
     """CPUs that the system lets this process run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

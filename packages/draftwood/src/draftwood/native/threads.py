@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from draftwood.native.compiler import cpus
 from draftwood.native.library import available, library
 
 MOST = 256  # as many as the library takes
@@ -168,13 +169,6 @@ def limit_others(most: int) -> None:
 def lift_limit(most: int) -> None:
     """Undo ``limit_others``."""
     _in_force.remove(most)
-
-
-def cpus() -> int:
-    """CPUs that the system lets this thread run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @functools.cache
