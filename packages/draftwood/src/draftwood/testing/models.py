@@ -41,6 +41,9 @@ class TableModel:
     """
 
     logits: Any
+    # the same for all, so no fields
+    context_length, layers, hidden_size, device = None, 0, 0, Cpu()
+    end_tokens, abilities = frozenset[int](), frozenset[Ability](("fork",))
 
     @property
     def vocab_size(self) -> int:
@@ -52,32 +55,8 @@ class TableModel:
         return self.logits.ndim - 1
 
     @property
-    def context_length(self) -> int | None:
-        return None
-
-    @property
-    def layers(self) -> int:
-        return 0
-
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        return frozenset()
-
-    @property
-    def device(self) -> Cpu:
-        return Cpu()
-
-    @property
-    def hidden_size(self) -> int:
-        return 0
-
-    @property
     def embeddings_and_head(self) -> EmbeddingsAndHead:
         return NoEmbeddingsAndHead(self)
-
-    @property
-    def abilities(self) -> frozenset[Ability]:
-        return frozenset({"fork"})
 
     def start(self) -> "TableSession":
         return TableSession(self)
