@@ -179,7 +179,7 @@ def test_what_a_guided_model_cannot_do_is_refused_by_name(guided: GuidedModel) -
     with pytest.raises(ValueError, match="needs a tree"):
         session.commit([0])
     assert guided.abilities == {"fork"}
-    assert not hasattr(guided, "stepper")
+    assert not getattr(guided, "makes_steps", False)
 
 
 def test_the_context_leaves_room_for_the_other_words(inner: Model) -> None:

@@ -198,7 +198,7 @@ def test_a_draft_session_is_closed_where_no_executor_can_be_chosen(
     def broken(*given: object) -> None:
         raise RuntimeError("no library")
 
-    monkeypatch.setattr("draftwood.engine.executors.starting.stepper_of", broken)
+    monkeypatch.setattr("draftwood.engine.executors.starting._caller", broken)
     steps = generate(cycle, Watched(), Match(), [0], Options())
     with pytest.raises(RuntimeError, match="no library"):
         next(steps)

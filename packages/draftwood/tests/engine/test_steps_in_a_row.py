@@ -177,7 +177,7 @@ def test_rules_of_sampling_know_the_steps_before_them(
     options = Options(Sampling(temperature, **rules), 60, seed=4)
     in_a_row = written(model, make(), options)
     assert max(calls) == native.IN_A_ROW
-    monkeypatch.setattr(starting, "_stepper", lambda text: None)
+    monkeypatch.setattr(starting, "_caller", lambda text: None)
     calls.clear()
     in_python = written(model, make(), options)
     assert not any(calls)

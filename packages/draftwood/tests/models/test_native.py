@@ -8,12 +8,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from draftwood.loading.models import load_model, model_for
+from draftwood.models.model import StepInput
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native import compiler, library
 from draftwood.native.drafting import Costs
-from draftwood.native.step import NativeDraft
-from draftwood.rng import Rng
-from draftwood.sampling import Context
+from draftwood.native.step import NativeDraft, StepCaller
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood_torch.lean.model import LeanModel
@@ -227,12 +226,17 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
     one, two = model.start(), model.start()
     for session in (one, two):
         session.extend([1, 2, 3])
-    stepper = model.stepper(two, key=0, temperature=0.0, rule="match")
+    caller = StepCaller(key=0, temperature=0.0)
+
+    def step(draft: NativeDraft, root: int) -> StepInput:
+        caller.prepare(draft, root, place=0, max_draft_len=8)
+        return StepInput(two, caller, draft.most, draft.hidden, expected_rows=1)
+
     root = 4
     for max_draft_len, hidden in ((1, (0, 2, 3)), (4, (0, 2, 3)), (2, (3,)), (2, ())):
         costs = Costs([1.0] * max_draft_len, [1.0] * (max_draft_len - 1) + [math.inf])
         draft = NativeDraft(costs, hidden=hidden)
-        (made,) = model.forward([stepper.step(draft, root, Rng(0), Context([], 0, 8), rows=1)])
+        (made,) = model.forward([step(draft, root)])
         wanted = one.forward(DraftTree.chain([root]), hidden=hidden)
         assert set(made.hidden) == set(hidden)
         for layer in hidden:
@@ -241,6 +245,4 @@ def test_a_step_of_the_library_hands_out_the_hidden_states_of_a_forward_pass() -
             session.commit([0])
         root = made.steps[0].next_token
     with pytest.raises(ValueError, match="hidden states 0 to 3"):
-        model.forward(
-            [stepper.step(NativeDraft(hidden=(4,)), root, Rng(0), Context([], 0, 8), rows=1)]
-        )
+        model.forward([step(NativeDraft(hidden=(4,)), root)])

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from draftwood.models.model import (
     Ability,
@@ -46,9 +46,11 @@ class CachedModel(InProcess, ABC, Generic[P]):
 
     Attributes:
         adapter: mark of the adapter that was added to the weights; empty for none.
+        makes_steps: whether its passes take a ``StepInput``, a whole step of a text.
     """
 
     adapter: str = ""
+    makes_steps: ClassVar[bool] = False
 
     def __init__(
         self,

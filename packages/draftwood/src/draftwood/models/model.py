@@ -390,7 +390,7 @@ class PromptInput(ModelInput):
 
 @dataclass(frozen=True, eq=False)
 class StepInput(ModelInput):
-    """A whole step of a text, as a ``Stepper`` gives it.
+    """A whole step of a text, for a model that makes them itself.
 
     Attributes:
         caller: makes the step.
@@ -495,8 +495,8 @@ class Model(Protocol):
         """A forward pass over several sequences, each of which takes part once.
 
         They may have different lengths and different trees, and chunks of prompts may be among
-        them, and whole steps where the model is a ``StepModel``. Inputs that run different layers
-        are computed in a pass each. Where the pass fails, no sequence has become longer; after a
+        them, and whole steps where the model ``makes_steps``. Inputs that run different layers are
+        computed in a pass each. Where the pass fails, no sequence has become longer; after a
         ValueError or MemoryError each is just as before.
         """
         ...

@@ -11,15 +11,10 @@ from draftwood.models.model import (
     Ability,
     Layers,
     Model,
-    ModelSession,
-    StepInput,
 )
 
 if TYPE_CHECKING:
-    from draftwood.native.filters import Filters
-    from draftwood.native.step import NativeDraft, Rule, RunLimits
-    from draftwood.rng import Rng
-    from draftwood.sampling import Context
+    pass
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
@@ -156,78 +151,6 @@ def require_layers(model: Model, layers: Layers, who: str = "a forward pass") ->
         raise ValueError(
             f"layers to skip must be some of 0..{model.layers - 1} and not all, got {sorted(some)}"
         )
-
-
-@runtime_checkable
-class Stepper(Protocol):
-    """Makes whole steps of a sequence: draft, forward pass, verdict, learning."""
-
-    def step(
-        self,
-        draft: "NativeDraft",
-        root: int,
-        rng: "Rng",
-        context: "Context",
-        rows: int,
-        limits: "RunLimits",
-    ) -> StepInput:
-        """Prepare the next step for a forward pass of the model; its path is yet to be committed.
-
-        Args:
-            draft: what drafts.
-            root: the newest token.
-            rng: of the request, which is left as it is.
-            context: the tokens before the root, and how many may be drafted in a row.
-            rows: that the pass is expected to run.
-            limits: of steps in a row, each of which goes on behind the one before; where the pass
-                is shared a single one is made.
-        """
-        ...
-
-
-@runtime_checkable
-class StepModel(Protocol):
-    """A model that makes steps of its own; each gives what a ``Sequence`` makes of its passes."""
-
-    def stepper(
-        self,
-        session: ModelSession,
-        key: int,
-        temperature: float,
-        rule: "Rule",
-        filters: "Filters | None",
-    ) -> Stepper:
-        """Start to make the steps of a sequence.
-
-        Args:
-            session: one of this model.
-            key: of the request's noise, as ``Rng.next_draw`` gives it.
-            temperature: 0 takes the likeliest tokens.
-            rule: by which nodes of drawn trees are kept.
-            filters: what changes logits besides the temperature; None for nothing.
-        """
-        ...
-
-
-def stepper_of(
-    session: ModelSession,
-    key: int,
-    temperature: float,
-    rule: "Rule",
-    filters: "Filters | None" = None,
-) -> Stepper | None:
-    """Ask the model of a session to make whole steps; None where it makes none.
-
-    Args:
-        key: of the request's noise, as ``Rng.next_draw`` gives it.
-        temperature: 0 takes the likeliest tokens.
-        rule: by which nodes of drawn trees are kept.
-        filters: what changes logits besides the temperature; None for nothing.
-    """
-    model = session.model
-    if not isinstance(model, StepModel):
-        return None
-    return model.stepper(session, key, temperature, rule, filters)
 
 
 def require_part(tokens: Any, vocabulary: int) -> None:

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.task import StepBudget
-from draftwood.models.model import ModelInput, ModelOutput
-from draftwood.models.requirements import Stepper
-from draftwood.native.step import PLACES_OF_RUN, SINGLE, NativeDraft, NativeStep, RunLimits
+from draftwood.models.model import ModelInput, ModelOutput, StepInput
+from draftwood.native.step import (
+    PLACES_OF_RUN,
+    SINGLE,
+    NativeDraft,
+    NativeStep,
+    RunLimits,
+    StepCaller,
+)
 from draftwood.sampling import NOTHING_SHARED, undrawable
 from draftwood.stats import Step
 
@@ -30,9 +36,9 @@ class NativeSteps(TextHolder):
     that the drafter leaves to Python are made in turn.
     """
 
-    def __init__(self, text: "Sequence", stepper: Stepper) -> None:
+    def __init__(self, text: "Sequence", caller: StepCaller) -> None:
         super().__init__(text)
-        self.stepper, self.in_turn = stepper, InTurn(text)
+        self.caller, self.in_turn = caller, InTurn(text)
         self._rows = 1  # of the last step
         # tokens before which end tokens are banned, which the library does not do
         self._least = getattr(text.options.sampler, "min_tokens", 0)
@@ -46,7 +52,10 @@ class NativeSteps(TextHolder):
         if draft is None:
             return self.in_turn.plan(budget)
         limits = self._limits(draft, budget)
-        return [self.stepper.step(draft, text.root, text.rng, context, self._rows, limits)]
+        place, uniforms = text.rng.next_draw[1], text.rng.coming(limits.steps * draft.uniforms)
+        self.caller.prepare(draft, text.root, place, context.max_draft_len, uniforms, limits)
+        self.caller.prepare_text(context.tokens, context.prompt)
+        return [StepInput(text.session, self.caller, draft.most, draft.hidden, self._rows)]
 
     def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
         """Bound the steps that the library makes before the text is told."""

@@ -7,7 +7,7 @@ from draftwood.drafters.drafter import DraftRequest
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.in_turn import InTurn
 from draftwood.engine.executors.native import NativeSteps
-from draftwood.models.requirements import Stepper, stepper_of
+from draftwood.native.step import StepCaller
 from draftwood.rng import Rng
 from draftwood.rules import executor_of
 from draftwood.sampling import Sampling, is_masked
@@ -39,14 +39,14 @@ def start_executor(text: "Sequence") -> Executor:
     try:
         if own is not None:
             return own(text)
-        stepper = _stepper(text)
+        caller = _caller(text)
     except BaseException:
         text.draft.close()
         raise
-    return InTurn(text) if stepper is None else NativeSteps(text, stepper)
+    return InTurn(text) if caller is None else NativeSteps(text, caller)
 
 
-def _stepper(text: "Sequence") -> Stepper | None:
+def _caller(text: "Sequence") -> StepCaller | None:
     """Look for what makes whole steps, where nothing is wanted that only Python can do.
 
     Wanted is a rule that it has, on logits that options of sampling alone change.
@@ -62,8 +62,10 @@ def _stepper(text: "Sequence") -> Stepper | None:
     if sampler.greedy and rule not in ("match", "rejection"):
         return None
     sampler.require_biases(text.session.model.vocab_size)
+    if not getattr(text.session.model, "makes_steps", False):
+        return None
     key = text.rng.next_draw[0]
-    return stepper_of(text.session, key, sampler.temperature, rule, _filters(sampler))
+    return StepCaller(key, sampler.temperature, rule, _filters(sampler))
 
 
 def _filters(sampler: Sampling) -> "Filters | None":

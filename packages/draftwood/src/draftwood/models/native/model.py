@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -12,20 +12,17 @@ from draftwood.arrays import FloatType, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device
-from draftwood.models.native.step import NativeStepper, run_steps, sequences
+from draftwood.models.native.step import run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.requirements import beyond
-from draftwood.models.session import PooledSession
 from draftwood.native import library, structures
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
-from draftwood.native.step import Rule
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
     from draftwood.models.native.int4 import RoundedWeights
-    from draftwood.native.filters import Filters
 
 
 def has_int8(device: Device) -> bool:
@@ -78,6 +75,8 @@ class NativeModel(DecoderModel[BlockPool]):
         ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
             fast 8-bit products, and (CompilerError) where the library cannot be compiled.
     """
+
+    makes_steps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -232,17 +231,6 @@ class NativeModel(DecoderModel[BlockPool]):
     def _stream_of(self, embeddings: Any) -> np.ndarray:
         """Scale vectors in the place of embeddings to what enters the first layer [rows hidden]."""
         return as_floats(as_array(embeddings)) * np.float32(self.scales.inputs)
-
-    def stepper(
-        self,
-        session: PooledSession,
-        key: int,
-        temperature: float,
-        rule: Rule,
-        filters: "Filters | None" = None,
-    ) -> NativeStepper:
-        """Implements ``models.requirements.StepModel``."""
-        return NativeStepper(session, key, temperature, rule, filters)
 
     def prepare(self, run: structures.CForwardInput) -> int:
         """Tell the clock; gives the number of threads."""

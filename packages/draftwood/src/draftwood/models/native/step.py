@@ -11,56 +11,18 @@ import numpy as np
 from draftwood.arrays import address_of
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import PLACES
-from draftwood.models.model import ModelOutput, StepInput
+from draftwood.models.model import ModelOutput
 from draftwood.models.parts import PackedInput, PackedStep
 from draftwood.models.requirements import beyond
-from draftwood.models.session import PooledSession
 from draftwood.native import structures
 from draftwood.native.library import integers, library
-from draftwood.native.step import SINGLE, NativeDraft, Rule, RunLimits, StepCaller
-from draftwood.rng import Rng
-from draftwood.sampling import Context
+from draftwood.native.step import StepCaller
 
 if TYPE_CHECKING:
-    from draftwood.native.filters import Filters
+    pass
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 """A step draws by itself."""
-
-
-class NativeStepper:
-    """Implements ``models.requirements.Stepper`` for a session of a ``NativeModel``.
-
-    Args:
-        key: of the request's noise.
-        temperature: 0 takes the likeliest tokens.
-        rule: by which nodes of drawn trees are kept.
-        filters: what changes logits besides the temperature.
-    """
-
-    def __init__(
-        self,
-        session: PooledSession,
-        key: int,
-        temperature: float,
-        rule: Rule,
-        filters: "Filters | None" = None,
-    ) -> None:
-        self.session, self.caller = session, StepCaller(key, temperature, rule, filters)
-
-    def step(
-        self,
-        draft: NativeDraft,
-        root: int,
-        rng: Rng,
-        context: Context,
-        rows: int,
-        limits: RunLimits = SINGLE,
-    ) -> StepInput:
-        place, uniforms = rng.next_draw[1], rng.coming(limits.steps * draft.uniforms)
-        self.caller.prepare(draft, root, place, context.max_draft_len, uniforms, limits)
-        self.caller.prepare_text(context.tokens, context.prompt)
-        return StepInput(self.session, self.caller, draft.most, draft.hidden, rows)
 
 
 def run_steps(
