@@ -1,7 +1,7 @@
 """Look up what a model can do beyond its protocol; refuse what it cannot, and strange tokens."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from draftwood.models.model import (
     Layers,
     Model,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",

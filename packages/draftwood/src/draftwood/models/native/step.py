@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import addressof, c_int64, pointer
 from itertools import accumulate, pairwise, starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from draftwood.models.requirements import beyond
 from draftwood.native import structures
 from draftwood.native.library import integers, library
 from draftwood.native.step import StepCaller
-
-if TYPE_CHECKING:
-    pass
 
 NO_LOGITS = np.empty((0, 0), np.float32)
 """A step draws by itself."""
