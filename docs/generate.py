@@ -20,7 +20,10 @@ sys.path.insert(0, str(BENCHMARKS.parent))  # scripts whose tables are shown
 
 END = "<!-- end -->\n"
 PART = re.compile(rf"<!-- ([\w -]+), written by `make docs` -->\n.*?{END}", re.S)
-FILLED = ("README.md", "docs/self-speculation.md", "docs/training.md", "docs/integrations.md")
+FILLED = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("choices", "integrations", "self-speculation", "training")),
+)
 
 
 def methods_page() -> str:
@@ -134,7 +137,7 @@ def results_page() -> str:
 @cache
 def fields() -> dict[str, Callable[..., str]]:
     """Parts of pages, from records at clean commits."""
-    from benchmarks.pages import experiments, measurements, servers, speed, summary, trees
+    from benchmarks.pages import choices, experiments, measurements, servers, speed, summary, trees
 
     return {
         "summary": summary.lines,
@@ -157,6 +160,7 @@ def fields() -> dict[str, Callable[..., str]]:
         "proposers": servers.proposers,
         "drafters": experiments.of_drafters,
         "experiment": experiments.of_experiment,
+        "choice": choices.of_choice,
     }
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import click
 import pytest
 
-from benchmarks.pages import runs, speed, summary
+from benchmarks.pages import choices, runs, speed, summary
 from checkout import ROOT
 from draftwood.cli.main import main
 from own_package import write
@@ -119,6 +119,8 @@ def test_a_run_that_is_not_there_yet_is_named_so() -> None:
     assert fields["methods"]("absent") == runs.MISSING
     assert fields["whole"]("absent") == runs.MISSING
     assert "| `auto-shadow` |" in fields["methods"]("absent", "shadow")
+    for table in (choices.two_writers, choices.games, choices.answers):
+        assert table("absent") == runs.MISSING
 
 
 def test_a_part_of_a_page_is_filled_and_the_rest_stays(

@@ -44,7 +44,13 @@ def has(column: str, *values: str) -> Callable[[Row], bool]:
 
 
 SHOWN: Mapping[str, tuple[Choice, ...]] = {
-    "shadow": (Choice("Four", ("target in bfloat16", "drafts", "acceptance", "tokens per pass")),),
+    "shadow": (
+        Choice(
+            "Four",
+            ("target in bfloat16", "drafts", "acceptance", "tokens per pass"),
+            lambda row: row["drafts"] == "shadow" or row["target in bfloat16"].startswith("smol"),
+        ),
+    ),
     "exits": (
         Choice(
             "Acceptance",
@@ -52,13 +58,17 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
             has("exit after layer", "5 ", "15", "25"),
             "Acceptance of one draft token from an early exit, greedy",
         ),
-        Choice("Tokens for as many layers", ("drafts", "drafting 1"), has("drafts", "best", "DEL")),
+        Choice(
+            "Tokens for as many layers",
+            ("drafts", "drafting 1"),
+            has("drafts", "best", "DEL over plain", "DEL at"),
+        ),
     ),
     "layers": (
         Choice(
             "A third",
             ("left out", "acceptance", "over the best random set"),
-            lambda row: not row["left out"].endswith("chosen on these prompts"),
+            lambda row: not row["left out"].endswith(("on these prompts", "halves", "together")),
         ),
     ),
     "memory": (
@@ -75,9 +85,19 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
             ("length", "speed", "over the best fixed length, likewise"),
             has("length", "always 3", "until by"),
         ),
-        Choice("Six draft tokens", ("texts", "drafts", "tokens per pass", "merged over it")),
+        Choice(
+            "Six draft tokens",
+            ("texts", "drafts", "tokens per pass", "merged over it"),
+            lambda row: "two places" not in row["drafts"],
+        ),
     ),
-    "windowed": (Choice("Behind", ("texts", "drafts", "tokens per pass", "speed over plain")),),
+    "windowed": (
+        Choice(
+            "Behind",
+            ("texts", "drafts", "tokens per pass", "speed over plain"),
+            lambda row: row["texts"] == "free" or row["drafts"] in ("windowed", "suffix"),
+        ),
+    ),
     "hybrids": (
         Choice(
             "A hybrid",
