@@ -98,6 +98,7 @@ def test_a_course_that_was_stopped_goes_on(
         *("train", "router", str(file), *asked, "--tau", "1")
     )
     written.clear()
+    assert "at least 20 steps" in refused("train", "router", str(file), *asked, "--limit", "1")
     assert run("train", "router", str(file), *asked).exit_code == 0
     assert len(written) == 3
     assert file.read_text() == whole.read_text()

@@ -56,7 +56,9 @@ class RouterCourse:
     def learn(
         self, file: Path, track: Callable[[Sequence[Any]], Iterable[Any]] = iter
     ) -> StepWeights:
-        """Write the router's file; a course that was stopped goes on from the texts beside it.
+        """Write the router's file.
+
+        A course that was stopped, or had too few prompts, goes on from the texts beside the file.
 
         Args:
             file: of the router; the texts are kept in a folder of its name and ``.texts``.
@@ -98,4 +100,4 @@ class RouterCourse:
             if value != getattr(usual, name)
         }
         names = {"leader": self.leader.name, "follower": self.follower.name}
-        return {**names, **given, "tau": self.tau, "prompts": [each.id for each in self.prompts]}
+        return {**names, **given, "tau": self.tau}
