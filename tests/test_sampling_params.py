@@ -61,6 +61,13 @@ def test_an_unknown_option_is_told_with_the_one_that_is_meant() -> None:
         sampling_params(None, {"temprature": 1.0})
 
 
+def test_options_that_differ_from_their_defaults_are_given() -> None:
+    assert SamplingParams().given() == []
+    params = SamplingParams(stop=["x"], seed=0, top_k=4, max_new_tokens=DEFAULTS["max_new_tokens"])
+    assert params.active_rules is not None  # what is remembered is no option
+    assert set(params.given()) == {"stop", "seed", "top_k"}
+
+
 def test_keywords_replace_fields() -> None:
     found = sampling_params(SamplingParams(temperature=0.5, seed=1), {"seed": 2})
     assert found == SamplingParams(temperature=0.5, seed=2)

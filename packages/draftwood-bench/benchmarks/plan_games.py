@@ -17,7 +17,7 @@ actions are counted too.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,13 +143,19 @@ Results = dict[str, dict[int, Played]]
 """Games by point and seed."""
 
 
+def by_point(records: Iterable[Played]) -> Results:
+    """Sort games by point and seed."""
+    found: Results = {}
+    for each in records:
+        found.setdefault(each.point, {})[each.seed] = each
+    return found
+
+
 def played(folder: Path, model: Path) -> Results:
     """Play all games in all ways; what is recorded already is read."""
     records = RecordFolder(folder, "games", Played)
     records.begin({"plans": PLANS, "chosen": str(CHOSEN), "asked": str(ASKED), "most": MOST})
-    found: Results = {}
-    for each in records.read():
-        found.setdefault(each.point, {})[each.seed] = each
+    found = by_point(records.read())
     lm = draftwood.load(str(model), method="plain", dtype="float32")
     for game in make(folder / "games", [*CHOSEN, *ASKED]):
         for point in (ONE_PLAN, BY_ACTION, *(f"{TREE}, N = {n}" for n in PLANS)):

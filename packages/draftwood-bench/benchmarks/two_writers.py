@@ -14,6 +14,7 @@ on in its folder.
 import argparse
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ from draftwood_bench.plan.prompts import Prompt, load_prompts
 from draftwood_bench.records.statistics import Estimate, difference
 from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
 from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept
+from draftwood_choices.frontier.router_course import RouterCourse
 from draftwood_choices.frontier.run import Frontier, Rules, sharing
 from draftwood_choices.frontier.table import leader_written, table
-from draftwood_choices.frontier.teaching import RouterCourse
 
 SETS = ("gsm8k", "svamp", "mbpp-run")
 TAUGHT, CHOSEN, MEASURED = 20, 20, 100
@@ -119,17 +120,50 @@ def chosen(records: Records, rules: Mapping[str, Rules]) -> dict[str, str]:
     return found
 
 
-def told(name: str, point: str, records: Records) -> str:
+@dataclass(frozen=True)
+class Kept:
+    """Share of the leader that a rule keeps, over the questions that the rule has answered.
+
+    Attributes:
+        right: share of right answers.
+        accuracy: right answers over the leader's.
+        tokens: that the leader writes, over those that it writes alone.
+        caught_up: tokens that were read of what the other wrote, over the same.
+        over_random: right answers more than at random places; None without that control.
+    """
+
+    right: Estimate
+    accuracy: Estimate
+    tokens: Estimate
+    caught_up: Estimate
+    over_random: Estimate | None
+
+
+def kept(point: str, records: Records) -> Kept:
+    """Compare a point with the leader alone and with its control, in pairs."""
+    own, alone = of(records, point), of(records, LEADER)
+    leader = {name: each for name, each in alone.items() if name in own}
+    control, name = of(records, f"random at {point}'s share"), point.partition(",")[0]
+    written, right = _written(leader), _right(own, leader)
+    return Kept(
+        difference(np.array(right)),
+        cost_ratio(right, _right(leader, leader)),
+        cost_ratio([spent(name, [own[each]]) for each in leader], written),
+        cost_ratio([own[each].caught_up for each in leader], written),
+        _more(own, control) if control else None,
+    )
+
+
+def told(point: str, records: Records) -> str:
     """Say what a rule keeps of the leader's accuracy, for how many of its tokens."""
-    leader, own = of(records, LEADER), of(records, point)
-    kept = cost_ratio(_right(own, leader), _right(leader, leader))
-    share = cost_ratio([spent(name, [own[each]]) for each in leader], _written(leader))
-    caught_up = cost_ratio([own[each].caught_up for each in leader], _written(leader))
-    line = f"{point}: {kept} of the leader's accuracy with {share} of its tokens; {caught_up} read"
-    control = of(records, f"random at {point}'s share")
-    if control:
-        line += f"; over random {_more(own, control)}"
-    holds = share.value <= HALF and kept.value >= KEPT
+    found = kept(point, records)
+    line = (
+        f"{point}: {found.accuracy} of the leader's accuracy with {found.tokens} of its tokens;"
+        f" {found.caught_up} read"
+    )
+    if found.over_random:
+        line += f"; over random {found.over_random}"
+    holds = found.tokens.value <= HALF and found.accuracy.value >= KEPT
     return line + f". Nine tenths for half: {'holds' if holds else 'does not hold'}"
 
 
@@ -193,8 +227,8 @@ def main() -> None:
     points = {point: every[point] for point in best.values()}
     beside = [at_random(point, tried) for point in points]
     records = complete(measured({**points, **ChainMap(*map(dict, beside))}, prompts, "measured"))
-    for name, point in best.items():
-        print(told(name, point, records))
+    for point in best.values():
+        print(told(point, records))
     records = complete(measured({oracle: every[oracle]}, prompts, "measured"))
     print(of_oracle(best["step-router"], oracle, records))
 

@@ -55,11 +55,11 @@ def test_the_control_has_the_share_of_its_rule() -> None:
 @pytest.mark.parametrize(("right", "verdict"), [(0.8, "holds"), (0.6, "does not hold")])
 def test_a_rule_holds_with_nine_tenths_of_the_accuracy(right: float, verdict: str) -> None:
     found = [*LEADER, *records("a", right, 50), *records("random at a's share", 0.5, 50)]
-    told = two_writers.told("rule", "a", found)
+    told = two_writers.told("a", found)
     assert told.endswith(f"half: {verdict}")
     assert f"{right / 0.8:.2f} [" in told
     assert f"over random {right - 0.5:.2f}" in told
-    told = two_writers.told("rule", "a", [*LEADER, *records("a", right, 60)])
+    told = two_writers.told("a", [*LEADER, *records("a", right, 60)])
     assert told.endswith("does not hold")  # too many tokens
 
 

@@ -9,7 +9,7 @@ from command import refused, run
 from draftwood_bench.plan.prompts import Prompt
 from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
 from draftwood_choices.collaboration.teaching import trained
-from draftwood_choices.frontier.teaching import RouterCourse, TaughtText
+from draftwood_choices.frontier.router_course import RouterCourse, TaughtText
 
 Texts = list[list[tuple[list[float], float]]]
 

@@ -24,50 +24,30 @@ WAYS = ("superposed", "nucleus batch", "distinct, T = 0")
 def two_writers(name: str = "two-writers", results: Path = RESULTS) -> str:
     """Rules at knobs chosen on other questions, beside the leader alone; how many after each."""
     known = RecordFolder(results / name / "measured", PROTOCOL, AnswerRecord).read()
-    records = writers.complete([each for each in known if not _is_oracle(each.point)])
+    records = writers.complete([each for each in known if not each.point.startswith("oracle")])
     if not writers.of(records, writers.LEADER):
         return MISSING
-    rows = [_kept(each, records) for each in dict.fromkeys(points_of(records))]
-    rows += [_kept(each, known) for each in dict.fromkeys(filter(_is_oracle, points_of(known)))]
+    rows = list[tuple[str, ...]]()
+    for point in dict.fromkeys(each.point for each in known):
+        if not point.startswith("random"):
+            own = known if point.startswith("oracle") else records
+            rows.append((f"{point} ({len(writers.of(own, point))})", *_cells(point, own)))
     head = ("rule (questions)", "right", "of the leader's", "of its tokens", "over random")
-    shown = tuple(row for row in rows if not row[0].startswith("random"))
-    return Table("", head, shown).markdown()
+    return Table("", head, tuple(rows)).markdown()
 
 
-def points_of(records: Sequence[AnswerRecord]) -> list[str]:
-    """Points of records, as they come."""
-    return [each.point for each in records]
-
-
-def _is_oracle(point: str) -> bool:
-    return point.startswith("oracle")
-
-
-def _kept(point: str, records: Sequence[AnswerRecord]) -> tuple[str, ...]:
-    """A rule's row, over the questions that it has answered."""
-    own, answers = writers.of(records, point), writers.of(records, writers.LEADER)
-    leader = {each: answers[each] for each in own}
-    control = writers.of(records, f"random at {point}'s share")
-    right = [each.quality for each in own.values()]
-    cells = ["", ""]
-    if point != writers.LEADER:
-        spent = [writers.spent(point.split(",")[0], [each]) for each in own.values()]
-        alone = [writers.spent(writers.LEADER, [each]) for each in leader.values()]
-        kept = cost_ratio(right, [each.quality for each in leader.values()])
-        cells = [str(kept), str(cost_ratio(spent, alone))]
-    over = [own[each].quality - control[each].quality for each in control]
-    more = str(difference(np.array(over))) if over else ""
-    return (f"{point} ({len(own)})", str(difference(np.array(right))), *cells, more)
+def _cells(point: str, records: Sequence[AnswerRecord]) -> tuple[str, ...]:
+    kept = writers.kept(point, records)
+    if point == writers.LEADER:
+        return (str(kept.right), "", "", "")
+    return (str(kept.right), str(kept.accuracy), str(kept.tokens), str(kept.over_random or ""))
 
 
 def games(name: str = "plan-games", results: Path = RESULTS) -> str:
     """Ways to play text games, beside one call per action."""
-    played = RecordFolder(results / name, "games", plan_games.Played).read()
-    if not played:
+    found = plan_games.by_point(RecordFolder(results / name, "games", plan_games.Played).read())
+    if not found:
         return MISSING
-    found: plan_games.Results = {}
-    for each in played:
-        found.setdefault(each.point, {})[each.seed] = each
     seeds = plan_games.ASKED
     single = [found[plan_games.BY_ACTION][seed] for seed in seeds]
     rows = []

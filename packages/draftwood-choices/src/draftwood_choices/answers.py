@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import draftwood
@@ -20,12 +19,10 @@ DRAWING = frozenset(("temperature", "top_k", "top_p", "min_p", "seed", "min_toke
 
 def require_taken(name: str, params: draftwood.SamplingParams, taken: frozenset[str]) -> None:
     """Raise ValueError for an option of a text that a method does not take."""
-    usual = draftwood.SamplingParams()
-    for each in fields(params):
-        is_given = getattr(params, each.name) != getattr(usual, each.name)
-        if is_given and each.name not in taken:
+    for each in params.given():
+        if each not in taken:
             raise ValueError(
-                f"method {name!r} does not take {each.name}; leave it out, or write answers one by"
+                f"method {name!r} does not take {each}; leave it out, or write answers one by"
                 " one without --method"
             )
 

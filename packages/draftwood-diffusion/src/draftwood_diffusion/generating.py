@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -48,13 +48,12 @@ class Writing:
 
         require_taken(self.text, params)
         masked, tokens = masked_model(lm, self.settings), lm.encode(prompt, params.raw)
-        method = with_delimiters(self.method, lm)
+        method, behind = with_delimiters(self.method, lm), lm.text_before(tokens, params.raw)
         made = list["Generation"]()
         for number in range(count):
             since = time.perf_counter()
             seed = None if params.seed is None else params.seed + number
             found = _written(masked, tokens, lm, replace(params, seed=seed), method)
-            behind = lm.text_before(tokens, params.raw)
             made.append(_generation(lm, self.text, found, time.perf_counter() - since, behind))
         return made
 
@@ -117,12 +116,10 @@ def require_taken(name: str, params: SamplingParams, more: Set[str] = frozenset(
         params: options.
         more: names of options that are taken here besides.
     """
-    usual = SamplingParams()
-    for each in fields(params):
-        is_given = getattr(params, each.name) != getattr(usual, each.name)
-        if is_given and each.name not in TAKEN | more:
+    for each in params.given():
+        if each not in TAKEN | more:
             raise ValueError(
-                f"method {name!r} does not take {each.name}, as it writes out of order; leave it"
+                f"method {name!r} does not take {each}, as it writes out of order; leave it"
                 " out, or take a model that writes token by token"
             )
 

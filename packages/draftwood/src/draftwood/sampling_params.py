@@ -361,6 +361,10 @@ class SamplingParams(DrawingOptions, LengthOptions):
                 "a json_schema or grammar says itself where a text may end; leave min_tokens out"
             )
 
+    def given(self) -> list[str]:
+        """Names of the options that have other values than their defaults, in the fields' order."""
+        return [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+
     @property
     def stops(self) -> list[str]:
         """Stop strings as a list."""

@@ -45,9 +45,8 @@ def collaborate(
             rule that needs one vocabulary where there are two.
     """
     wanted = replace(params or SamplingParams(), **options)
-    usual = SamplingParams()
-    for name in vars(usual):
-        if name not in (*OPTIONS, "exact") and getattr(wanted, name) != getattr(usual, name):
+    for name in wanted.given():
+        if name not in (*OPTIONS, "exact"):
             raise ValueError(f"{name} has no meaning for a text that several models write")
     if wanted.exact:
         raise ValueError(

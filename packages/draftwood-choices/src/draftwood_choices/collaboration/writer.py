@@ -150,9 +150,10 @@ class LocalWriter:
         of_turn: dict[str, Any] = {"max_new_tokens": most, "seed": seed}
         of_turn["logprobs"] = 0 if reads else None
         params = replace(self.params, **of_turn)
-        sequence = self.lm.stream([*self.prompt, *answer], params, prefixes=self.kept).sequence
+        before = [*self.prompt, *answer]
+        sequence = self.lm.stream(before, params, prefixes=self.kept).sequence
         sequence.tell_within = 0.0  # the rule may end the turn after any step
-        builder = TextBuilder(self.lm.tokenizer, behind=[*self.prompt, *answer])
+        builder = TextBuilder(self.lm.tokenizer, behind=before)
         with closing(run_all([sequence])) as running:
             try:
                 for _, step in running:

@@ -57,8 +57,8 @@ def router(
     """
     from draftwood.sampling_params import SamplingParams
     from draftwood_bench.plan.prompts import load_prompts
+    from draftwood_choices.frontier.router_course import RouterCourse
     from draftwood_choices.frontier.run import sharing
-    from draftwood_choices.frontier.teaching import RouterCourse
 
     options.check_methods([method or names.drafts.method], names.given, drafts=names.drafts)
     names.require()

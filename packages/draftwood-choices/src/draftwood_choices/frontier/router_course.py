@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +93,6 @@ class RouterCourse:
         return TaughtText(prompt.id, teacher.seen)
 
     def _settings(self) -> Mapping[str, Any]:
-        usual = SamplingParams()
-        given = {
-            name: value
-            for name, value in asdict(self.params).items()
-            if value != getattr(usual, name)
-        }
         names = {"leader": self.leader.name, "follower": self.follower.name}
+        given = {name: getattr(self.params, name) for name in self.params.given()}
         return {**names, **given, "tau": self.tau}
