@@ -106,22 +106,22 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     known = ("rsd", "rsd-lm", "grid-eagle", "timed-eagle")
     monkeypatch.setattr(trees, "measured", lambda name: found if name in known else None)
     assert rows(trees.claims()) == [
-        ["rsd-s >= rsd-c", "TinyLlama", "1.250 (1/1, 1:0)"],
-        ["rsd-s >= rsd-c", "draft LM", "1.250 (1/1, 1:0)"],
-        ["rsd-s >= rsd-c", "SmolLM2 + EAGLE head", "1.250 (1/1, 1:0)"],
+        ["rsd-s >= rsd-c", "TinyLlama, stories", "1.250 (1/1, 1:0)"],
+        ["rsd-s >= rsd-c", "SmolLM2, LM", "1.250 (1/1, 1:0)"],
+        ["rsd-s >= rsd-c", "SmolLM2", "1.250 (1/1, 1:0)"],
     ]
     assert trees.trees_over_chains() == trees.scores("grid-eagle", "0") == MISSING
     chains = [replace(each, method="speculative", draft_steps=4) for each in records[:3]]
     found.records.extend([replace(each, at="budget 6") for each in chains])  # type: ignore[attr-defined]
     over = rows(trees.trees_over_chains())
-    first = ["SmolLM2 + EAGLE head", "rsd-s over speculative", "0"]
+    first = ["SmolLM2", "rsd-s over speculative", "0"]
     assert over == [
         [*first, "1.25 [1.25, 1.25]"],
         [first[0], "rsd-c over speculative", "0", "1.00 [1.00, 1.00]"],
     ]
-    bound = rows(trees.memory_bound("grid-eagle", "0", "budget"))
-    assert bound[0] == ["speculative", "1.00 [1.00, 1.00]"]  # 2.0 over a pass and four levels
-    assert trees.memory_bound("grid-coder", "0", "budget") == MISSING
+    (bound,) = rows(trees.memory_bound("0"))
+    assert bound[:2] == ["SmolLM2", "1.00 [1.00, 1.00] (6)"]  # 2.0 over a pass and four levels
+    assert trees.memory_bound("1") == MISSING
     assert trees.asked("grid-eagle") == "n = 3 prompts (3 of all)"
     assert trees.asked("grid-coder") == MISSING
 
@@ -135,7 +135,7 @@ def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.Monke
     monkeypatch.setattr(trees, "measured", lambda name: found if name == "timed-eagle" else None)
     (row,) = rows(trees.in_seconds())
     # the faster shape
-    assert row == ["SmolLM2 + EAGLE head", "0", "rsd-s", "2.00 [2.00, 2.00] (2)"]
+    assert row == ["SmolLM2", "0", "2.00 [2.00, 2.00] (length 2)"]
     monkeypatch.setattr(trees, "measured", lambda name: None)
     assert trees.in_seconds() == MISSING
 

@@ -14,19 +14,17 @@ from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import speed_up
 
 PAIRS = {
-    "rsd": "TinyLlama",
-    "rsd-lm": "draft LM",
-    "grid-eagle": "SmolLM2 + EAGLE head",
-    "grid-stories": "TinyLlama + stories-15m",
-    "grid-coder": "coder 1.5B + 0.5B",
-    "grid-code": "coder 1.5B + 0.5B, code",
+    "rsd": "TinyLlama, stories",
+    "rsd-lm": "SmolLM2, LM",
+    "grid-eagle": "SmolLM2",
+    "grid-stories": "TinyLlama",
+    "grid-coder": "coders",
+    "grid-code": "coders, code",
     "grid-openings": "TinyLlama, openings",
 }
 """Runs, and what pairs of target and drafter they measured."""
 TIMED = {name: name.replace("grid", "timed") for name in PAIRS if name.startswith("grid-")}
 """Runs in seconds of what the others found best."""
-LENGTH = "best (length)"
-"""Column of the fastest length."""
 IMPLIED = "rsd-c >= speculative", "block >= speculative"
 """Claims that follow from others, or from another paper; ``draftwood bench show`` tells of them."""
 METHODS = ("speculative", "block", "spectr", "specinfer", "rsd-c", "rsd-s")  # as papers order them
@@ -59,43 +57,48 @@ def claims() -> str:
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
-def memory_bound(name: str, temperature: str, kind: str) -> str:
-    """Memory-bound speed-up by method with its own verifier, of the shape that is best by it.
+def memory_bound(temperature: str) -> str:
+    """Memory-bound speed-up by pair and method with its own verifier, of the shape that is best.
+
+    The node budget stands behind it.
 
     Args:
-        name: the run.
         temperature: at which texts were drawn.
-        kind: ``length`` or ``budget``.
     """
-    found = measured(name)
-    ratio = found.run.draft_ratio if found else None
-    if found is None or ratio is None:
-        return MISSING
-    records = [
-        record
-        for record in found.records
-        if record.temperature == float(temperature)
-        and record.at.startswith(f"{kind} ")
-        and " + " not in record.method
-    ]
-    sizes = sorted({int(record.at.split()[1]) for record in records})
-    rows = [
-        (method, *(_bound_cell(records, method, f"{kind} {size}", ratio) for size in sizes))
-        for method in sorted(dict.fromkeys(record.method for record in records), key=_place)
-    ]
-    head = (f"MBSU, T = {temperature}", *(f"{kind} {size}" for size in sizes))
+    cells: dict[str, dict[str, str]] = {}
+    for name in TIMED:
+        found = measured(name)
+        ratio = found.run.draft_ratio if found else None
+        if found is None or ratio is None:
+            continue
+        groups: dict[str, list[Record]] = {}
+        for record in found.records:
+            fits = record.temperature == float(temperature) and record.at.startswith("budget ")
+            if fits and " + " not in record.method:
+                groups.setdefault(record.method, []).append(record)
+        for method, records in groups.items():
+            if told := _bound_cell(records, ratio):
+                cells.setdefault(PAIRS[name], {})[method] = told
+    methods = sorted({each for row in cells.values() for each in row}, key=_place)
+    rows = [(pair, *(row.get(each, "") for each in methods)) for pair, row in cells.items()]
+    head = (f"MBSU, T = {temperature}", *methods)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
-def _bound_cell(records: list[Record], method: str, at: str, ratio: float) -> str:
-    best = best_shape(records, method, at, ratio)
-    known = block_efficiency(best) if best else None
-    if best is None or known is None:
-        return ""
-    value, low, high = (
-        mbsu(each, best[0].draft_steps, ratio) for each in (known.value, known.low, known.high)
-    )
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+def _bound_cell(records: Sequence[Record], ratio: float) -> str:
+    """The greatest memory-bound speed-up of a method's shapes, and at which budget."""
+    found: list[tuple[float, str]] = []
+    for at in dict.fromkeys(record.at for record in records):
+        best = best_shape(records, records[0].method, at, ratio)
+        known = block_efficiency(best) if best else None
+        if best is None or known is None:
+            continue
+        value, low, high = (
+            mbsu(each, best[0].draft_steps, ratio) or 0.0
+            for each in (known.value, known.low, known.high)
+        )
+        found.append((value, f"{value:.2f} [{low:.2f}, {high:.2f}] ({_number(at)})"))
+    return max(found)[1] if found else ""
 
 
 def trees_over_chains() -> str:
@@ -116,10 +119,11 @@ def trees_over_chains() -> str:
 
 
 def in_seconds() -> str:
-    """Tokens per second over plain decoding's: of each method and budget, and over all lengths, the
-    fastest of the shapes that were best in the grid.
+    """Tokens per second over plain decoding's, of each method's fastest shape.
+
+    Shapes are those that were best in the grid, at a length or a budget, which stands behind it.
     """
-    cells: dict[tuple[str, ...], dict[str, Any]] = {}
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
     for name, timed in TIMED.items():
         found = measured(timed)
         if found is None:
@@ -127,16 +131,13 @@ def in_seconds() -> str:
         for pair, records in _kinds(name, found.records).items():
             for each in summaries(records, found.run):
                 if each.shape is not None and each.speed_up is not None:
-                    row = cells.setdefault((pair, f"{each.temperature:g}", each.method), {})
-                    place = LENGTH if each.at.startswith("length ") else each.at
-                    before = row.get(place)
+                    row = cells.setdefault((pair, f"{each.temperature:g}"), {})
+                    before = row.get(each.method)
                     if before is None or each.speed_up.value > before.speed_up.value:
-                        row[place] = each
-    budgets = {at for found in cells.values() for at in found} - {LENGTH}
-    places = (LENGTH, *sorted(budgets, key=_number))
-    rows = [(*key, *(_ratio(found.get(at)) for at in places)) for key, found in cells.items()]
-    head = ("pair", "T", "method", *places)
-    return Table("", head, tuple(rows)).markdown() if rows else MISSING
+                        row[each.method] = each
+    methods = sorted({each for row in cells.values() for each in row}, key=_place)
+    rows = [(*key, *(_ratio(row.get(each)) for each in methods)) for key, row in cells.items()]
+    return Table("", ("pair", "T", *methods), tuple(rows)).markdown() if rows else MISSING
 
 
 def _kinds(name: str, records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -152,10 +153,7 @@ def _kinds(name: str, records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _ratio(found: Any) -> str:
-    if found is None:
-        return ""
-    ratio = speed_up(found, found.speed_up)
-    return f"{ratio} ({_number(found.at)})" if found.at.startswith("length ") else ratio
+    return "" if found is None else f"{speed_up(found, found.speed_up)} ({found.at})"
 
 
 def _number(at: str) -> int:
