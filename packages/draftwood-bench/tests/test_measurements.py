@@ -117,6 +117,16 @@ def test_native_steps_are_made_by_the_library(monkeypatch: pytest.MonkeyPatch) -
     assert len(told) == 9
 
 
+def test_native_rows_of_steps_count_whole() -> None:
+    row = [9.3, -3.0, -3.0, -3.0]  # 0.3 outside passes of 3.0, four of them in a row
+    assert overhead.whole_rows([*row, *row, *row], 4) == pytest.approx([0.075, 0.075])
+    assert overhead.whole_rows([*row, *row, *row], 5) == pytest.approx([0.075])
+    longer = [*row[:3], *row, 12.3, -4.0, -4.0, -4.0, 5.0]  # rows of 3, 4 and 4 steps
+    assert overhead.whole_rows(longer, 3)[1:] == pytest.approx([0.075, 0.075])
+    assert overhead.whole_rows([0.1, 0.2, 0.3], 1) == [0.1, 0.2]  # each its own row
+    assert overhead.whole_rows([0.1], 24) == [0.1]
+
+
 def window_of(model: torch.nn.Module, tokens: list[int]) -> float:
     """Perplexity as Transformers computes it."""
     inputs = torch.tensor([tokens])

@@ -29,7 +29,7 @@ PROMPT_TOKENS = 512
 AGREEMENT = 12.0
 LONGEST = 10  # tokens that a step may write
 ROW_SECONDS = 0.05  # of native steps in a row, as of texts that are told as a whole
-WINDOW = 24  # native steps whose mean counts once, as the library makes several in a row
+WINDOW = 24  # native steps, at least, whose mean counts once, as the library makes them in rows
 LAYERS = 30
 SPREAD, DISAGREEMENT = 4.0, 0.25  # of logits, and the draft model's own part of them
 DRAFTED = 8192  # tokens of the head's vocabulary
@@ -149,10 +149,27 @@ class NativeModels:
         self.head = tiny_eagle(self.target, range(0, vocab, max(vocab // DRAFTED, 1)))
 
     def outside(self, step: Step, seconds: float) -> float:
-        """Seconds of a step without those of passes; negative behind the first of a row, which
-        has the seconds of them all.
-        """
+        """Seconds of a step without those of passes, see ``whole_rows``."""
         return seconds - step.seconds["target"] - step.drafter_seconds
+
+
+def whole_rows(outside: Sequence[float], least: int) -> list[float]:
+    """Mean seconds per step outside passes, of whole rows with so many steps at least.
+
+    The first step of a row has the seconds of the whole row, so those behind it, which have their
+    passes alone, are below zero; a window that cut a row would count its passes too.
+
+    Args:
+        outside: by step; what follows the last whole rows does not count, unless it is all.
+        least: steps of a mean.
+    """
+    means: list[float] = []
+    begun = 0
+    for step, seconds in enumerate(outside):
+        if seconds > 0 and step - begun >= least:
+            means.append(fmean(outside[begun:step]))
+            begun = step
+    return means or [fmean(outside)]
 
 
 def _random_llama(vocab: int, layers: int, places: int) -> Any:
@@ -225,12 +242,10 @@ class OverheadBench:
     def _measure(self, case: OverheadCase) -> dict[str, Any]:
         models = self.models(case.part, case.vocab)
         steps = list(self._steps(case, models))
-        outside, window = [seconds for seconds, _ in steps], WINDOW if case.part == "native" else 1
-        starts = range(0, max(len(outside) - window, 0) + 1, window)
+        window = WINDOW if case.part == "native" else 1
+        per_step = whole_rows([seconds for seconds, _ in steps], window)
         found = {
-            "milliseconds": round(
-                median(fmean(outside[start : start + window]) for start in starts) * 1e3, 3
-            ),
+            "milliseconds": round(median(per_step) * 1e3, 3),
             "nodes": median(step.drafted for _, step in steps),
         }
         if case.part == "native":
