@@ -114,15 +114,15 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     chains = [replace(each, method="speculative", draft_steps=4) for each in records[:3]]
     found.records.extend([replace(each, at="budget 6") for each in chains])  # type: ignore[attr-defined]
     over = rows(trees.trees_over_chains())
-    first = ["SmolLM2", "rsd-s over speculative", "0"]
+    first = ["SmolLM2", "rsd-s", "0"]
     assert over == [
         [*first, "1.25 [1.25, 1.25]"],
-        [first[0], "rsd-c over speculative", "0", "1.00 [1.00, 1.00]"],
+        [first[0], "rsd-c", "0", "1.00 [1.00, 1.00]"],
     ]
     (bound,) = rows(trees.memory_bound("0"))
     assert bound[:2] == ["SmolLM2", "1.00 [1.00, 1.00] (6)"]  # 2.0 over a pass and four levels
     assert trees.memory_bound("1") == MISSING
-    assert trees.asked("grid-eagle") == "n = 3 prompts (3 of all)"
+    assert trees.asked("grid-eagle") == "n = 3 prompts (all 3)"
     assert trees.asked("grid-coder") == MISSING
 
 

@@ -111,10 +111,11 @@ def trees_over_chains() -> str:
         records = _kinds(name, found.records).get(PAIRS[name], []) if found else []
         for what, temperature, at, ratio in seconds(records).rows:
             if what.startswith("rsd"):  # block is another rule for the same chain
-                cells.setdefault((PAIRS[name], what, temperature), {})[at] = ratio
+                tree = what.split(" over ")[0]
+                cells.setdefault((PAIRS[name], tree, temperature), {})[at] = ratio
     places = sorted({at for found in cells.values() for at in found}, key=_number)
     rows = [(*key, *(found.get(at, "") for at in places)) for key, found in cells.items()]
-    head = ("pair", "trees over chains", "T", *places)
+    head = ("pair", "tree", "T", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
@@ -174,7 +175,7 @@ def asked(name: str) -> str:
         return MISSING
     prompts = {record.prompt: record.category for record in found.records}
     counts = Counter(prompts.values())
-    told = ", ".join(f"{count} of {category}" for category, count in counts.items())
+    told = ", ".join(f"{category} {count}" for category, count in counts.items())
     return f"n = {len(prompts)} prompts ({told})"
 
 
