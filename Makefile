@@ -92,14 +92,16 @@ bench-rsd-trained: $(READY)  ## the same with the draft LM that comes with draft
 
 GRID = --max-new-tokens 64 --max-prompt-tokens 500
 METHODS = speculative,block,spectr,spectr + traversal,specinfer,specinfer + traversal,rsd-c,rsd-c + traversal,rsd-s,rsd-s + traversal
-LARGE = --max-new-tokens 32 --max-prompt-tokens 500
+TEXTS_eagle = $(GRID) --per-category 18
+TEXTS_stories = --max-new-tokens 32 --max-prompt-tokens 500 --per-category 18
+TEXTS_coder = --max-new-tokens 32 --max-prompt-tokens 500 --per-category 15
 OF_eagle = --draft-model smollm2-135m-eagle --prompts gsm8k,en-de,mbpp,xsum
 OF_stories = --model tinyllama-1.1b --draft-model stories-15m --prompts stories,gsm8k,en-de,xsum
 OF_coder = --model qwen2.5-coder-1.5b --draft-model qwen2.5-coder-0.5b --prompts mbpp,gsm8k,en-de,xsum
 
 bench-grid: $(READY)  ## RSD's experiments at every length and budget, three pairs (a night; resumable)
-	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(if $(filter eagle,$(pair)),$(GRID),$(LARGE)) --thrifty --temperature 0.3,0.6,1 \
-		--methods "$(METHODS)" --per-category $(if $(filter coder,$(pair)),15,18) --output $(BENCH)/benchmarks/results/grid-$(pair) && gzip -9nf $(BENCH)/benchmarks/results/grid-$(pair)/records.jsonl &&) true
+	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(TEXTS_$(pair)) --thrifty --temperature 0.3,0.6,1 \
+		--methods "$(METHODS)" --output $(BENCH)/benchmarks/results/grid-$(pair) && gzip -9nf $(BENCH)/benchmarks/results/grid-$(pair)/records.jsonl &&) true
 
 bench-timed: $(READY)  ## seconds of what was best there, on other prompts (an hour and a half; resumable)
 	$(foreach pair,eagle stories coder,$(BIN)/draftwood bench rsd $(OF_$(pair)) $(GRID) --temperature 0.3,1 --budgets 10,30 \

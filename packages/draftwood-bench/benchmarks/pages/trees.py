@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.pages.runs import MISSING, measured
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, mbsu, summaries
-from draftwood_bench.report.best_shapes import best_shape
+from draftwood_bench.report.best_shapes import fastest
 from draftwood_bench.report.orderings import orderings, seconds
 from draftwood_bench.report.scores import quality_table
 from draftwood_bench.report.table import Table
@@ -87,18 +87,14 @@ def memory_bound(temperature: str) -> str:
 
 def _bound_cell(records: Sequence[Record], ratio: float) -> str:
     """The greatest memory-bound speed-up of a method's shapes, and at which budget."""
-    found: list[tuple[float, str]] = []
-    for at in dict.fromkeys(record.at for record in records):
-        best = best_shape(records, records[0].method, at, ratio)
-        known = block_efficiency(best) if best else None
-        if best is None or known is None:
-            continue
-        value, low, high = (
-            mbsu(each, best[0].draft_steps, ratio) or 0.0
-            for each in (known.value, known.low, known.high)
-        )
-        found.append((value, f"{value:.2f} [{low:.2f}, {high:.2f}] ({_number(at)})"))
-    return max(found)[1] if found else ""
+    best = fastest(records, ratio)
+    known = block_efficiency(best) if best else None
+    if best is None or known is None:
+        return ""
+    value, low, high = (
+        mbsu(each, best[0].draft_steps, ratio) for each in (known.value, known.low, known.high)
+    )
+    return f"{value:.2f} [{low:.2f}, {high:.2f}] ({_number(best[0].at)})"
 
 
 def trees_over_chains() -> str:

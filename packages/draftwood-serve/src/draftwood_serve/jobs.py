@@ -207,10 +207,8 @@ def make_job(
         "response_format",
     )
     limit, other = cache.context_length, cache.other_method(wanted.speculation)
-    options = {
-        **{**wanted.options, "grammar": grammar, "salt": owner, "context": limit},
-        **{"raw": wanted.raw, "exact": cache.exact},
-    }
+    options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
+    options |= {"raw": wanted.raw, "exact": cache.exact}
     if wanted.gap is not None:
         options["ends"] = blaming_the_request(lambda: _marks(lm), "suffix").ends
     if wanted.prompt_logprobs is None:

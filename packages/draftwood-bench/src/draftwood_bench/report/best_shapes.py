@@ -18,7 +18,7 @@ def best_shape(
             counts.
     """
     here = [record for record in records if (record.method, record.at) == (method, at)]
-    return _best(here, draft_ratio)
+    return fastest(here, draft_ratio)
 
 
 def held_out(records: Sequence[Record], method: str, at: str) -> Estimate | None:
@@ -55,14 +55,20 @@ def worth_timing(records: Sequence[Record], draft_ratio: float | None) -> list[s
     for (method, _), group in groups.items():
         budgets = [at for at in dict.fromkeys(r.at for r in group) if at.startswith("budget")]
         lengths = [record for record in group if record.at.startswith("length")]
-        best = [_best(lengths, draft_ratio or 0.0)]
+        best = [fastest(lengths, draft_ratio or 0.0)]
         best += [best_shape(group, method, at) for at in budgets]
         found += [shape[0].cell for shape in best if shape]
     return list(dict.fromkeys(found))
 
 
-def _best(records: Sequence[Record], draft_ratio: float) -> list[Record] | None:
-    """The records of the configuration with the greatest memory-bound speed-up."""
+def fastest(records: Sequence[Record], draft_ratio: float) -> list[Record] | None:
+    """The records of the configuration with the greatest memory-bound speed-up.
+
+    None where nothing is measured.
+
+    Args:
+        draft_ratio: see ``best_shape``.
+    """
     cells: dict[str, list[Record]] = {}
     for record in records:
         cells.setdefault(record.cell, []).append(record)
