@@ -10,7 +10,7 @@ DOCS = ROOT / "docs"
 GENERATED = re.compile(r"<!-- [\w -]+, written by `make docs` -->\n(.*?)<!-- end -->\n", re.S)
 NO_FIGURES = (  # decimals and shares that say nothing of a measurement
     *(r"```.*?```", r"`[^`]*`", r"\]\([^)]*\)", r"arXiv:\d+\.\d+", r"^\|[^\n]*$", r"^#[^\n]*$"),
-    r"Apache-2\.0|Python 3\.\d+ to 3\.\d+|\w+-\d\.\d[BM]\b|\d[\d.]* kB",
+    r"Apache-2\.0|Python 3\.\d+ to 3\.\d+|\w+-\d\.\d[BM]\b|\b\d\.\dB\b|\d[\d.]* kB",
     r"(?i)(?:temperatures?|T =) 0\.\d|at 0\.[36]\b",
     r"95 % intervals?|Intervals are 95 %",
     r"(?i)asked (?:were|was) [\d.]+(?: %| times)?|[\d.]+(?: %)? (?:was|were) asked",
