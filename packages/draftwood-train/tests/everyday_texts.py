@@ -96,6 +96,38 @@ def members() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+MODULE = '''
+def add_all{n}(items, start=0):
+    """Return the sum of items of kind {n}.
+
+    Starts at `start`.
+    """
+    total{n} = start
+    for each{n} in items:
+        total{n} += each{n}
+    return total{n}
+
+
+def test_add_all{n}():
+    """Not a function to ask about."""
+    items = [1, 2]
+    expected = {n}
+    assert add_all{n}(items) == expected
+
+
+class Box{n}:
+    def short{n}(self):
+        """Return {n}."""
+        return {n}
+'''
+
+
+def modules() -> dict[str, list[tuple[str, str]]]:
+    """Members of the packages of code."""
+    names = [f"networkx/part{n}.py" for n in range(30)]
+    return {"networkx": [(name, MODULE.replace("{n}", str(n))) for n, name in enumerate(names)]}
+
+
 def texts(sources: Mapping[str, list[tuple[str, str]]] | None = None) -> SourceTexts:
     found = members() if sources is None else sources
     facts = {name: {"licence": "MIT", "origin": name} for name in found}

@@ -12,13 +12,14 @@ from draftwood_train.data.barred import RUN, Known, words
 from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.everyday import sources
 from draftwood_train.data.everyday.filling import broken, frames, with_article
+from draftwood_train.data.everyday.functions import functions
 from draftwood_train.data.everyday.material import Pool, apart, divided, load
 from draftwood_train.data.everyday.mix import EverydayPrompts
 from draftwood_train.data.everyday.reading import html_sections, pod_sections, prose_sections
 from draftwood_train.data.everyday.wordnet import entities
 from draftwood_train.data.jobs import SECOND_TURN
 from draftwood_train.data.make import Maker
-from everyday_texts import PERSONS, manual, members, texts, wordnet
+from everyday_texts import MODULE, PERSONS, manual, members, modules, texts, wordnet
 
 COUNT = 3000
 
@@ -64,6 +65,40 @@ def test_a_task_without_material_is_left_out():
     own = EverydayPrompts(load(texts({})), 0, ())  # frames with words of draftwood's own
     assert {task.kind for task in own.tasks} >= {"chat", "writing", "facts"}
     assert all("{" not in each.text for each in own[:200])
+
+
+CODE_KINDS = {"functions", "edits", "tests", "explanations", "docstrings"}
+
+
+def test_the_code_mix_has_the_everyday_tasks_and_as_many_about_functions(material):
+    mix = EverydayPrompts(load(texts(members() | modules())), 0, ())
+    everyday = EverydayPrompts(material, 0, ())
+    kinds = {task.kind for task in everyday.tasks}
+    assert {task.kind for task in mix.tasks} == kinds | CODE_KINDS
+    assert not kinds & CODE_KINDS
+    code = sum(task.weight for task in mix.tasks if task.kind in CODE_KINDS | {"code"})
+    assert 0.4 < code / sum(task.weight for task in mix.tasks) < 0.55
+    shown = [each for each in mix[:1500] if each.kind in CODE_KINDS]
+    assert all("```" in each.text and each.source == "networkx" for each in shown)
+    assert not any("def test_" in each.text or "def short" in each.text for each in shown)
+    asked = [each.text for each in shown if each.kind == "functions"]
+    assert all("Starts at" in text and "+=" not in text for text in asked)  # the body is wanted
+    assert all("+=" in each.text for each in shown if each.kind not in {"functions"})
+    functions = mix.material.functions
+    assert {each.book for each in functions.train}.isdisjoint(
+        each.book for each in functions.held_out
+    )
+    trained = " ".join(each.text for each in shown if not each.held_out)
+    assert not [each for each in functions.held_out if each.signature in trained]
+
+
+def test_functions_are_read_in_their_parts():
+    (found,) = functions("box:part", MODULE.replace("{n}", "7"))
+    assert found.signature == "def add_all7(items, start=0):"
+    assert found.told == "Return the sum of items of kind 7.\n\nStarts at `start`."
+    assert found.code.splitlines()[0] == "    total7 = start"
+    assert found.whole == f"{found.stub}\n{found.code}"
+    assert '"""' not in found.bare
 
 
 def test_held_out_prompts_share_no_entity(material, prompts):
@@ -246,7 +281,7 @@ class TestMaking:
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
         monkeypatch.setattr(make, "measured_prompts", lambda: [])
-        monkeypatch.setattr(make, "gather", lambda without: texts())
+        monkeypatch.setattr(make, "gather", lambda without, packages: texts())
 
     def made(self, folder, **chosen):
         options = data_options(
@@ -312,11 +347,28 @@ class TestMaking:
             with pytest.raises(ValueError, match=what):
                 self.made(tmp_path / "data", **chosen)
 
+    def test_the_code_mix_fetches_packages_of_code_too(self, tmp_path, monkeypatch):
+        fetched = []
+
+        def gather(without, packages):
+            fetched.append(set(packages))
+            return texts(members() | modules())
+
+        monkeypatch.setattr(make, "gather", gather)
+        self.made(tmp_path / "everyday")
+        self.made(tmp_path / "code", mix="code")
+        everyday, code = fetched
+        assert code - everyday == {"networkx", "boltons", "more-itertools", "toolz"}
+        kinds = Dataset.open(tmp_path / "code", target().model).texts("train").kinds
+        assert set(kinds) & CODE_KINDS
+        with pytest.raises(ValueError, match="begun with mix everyday, not code"):
+            self.made(tmp_path / "everyday", mix="code")
+
     def test_a_source_that_changed_is_named(self, tmp_path, monkeypatch):
         self.made(tmp_path / "data")
         changed = texts()
         facts = {**changed.facts, "gsm8k": {"licence": "MIT", "origin": "another"}}
         other = sources.SourceTexts(changed.members, facts)
-        monkeypatch.setattr(make, "gather", lambda without: other)
+        monkeypatch.setattr(make, "gather", lambda without, packages: other)
         with pytest.raises(ValueError, match="gsm8k changed since the data"):
             self.made(tmp_path / "data")

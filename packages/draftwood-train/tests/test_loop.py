@@ -169,6 +169,16 @@ def test_matrices_and_the_rest_have_optimisers_of_their_own() -> None:
     assert len(adamw) == sum(each.dim() == 1 for each in head.parameters())
 
 
+def test_a_head_may_be_narrower_than_its_target() -> None:
+    head = EagleRecipe(width=32).build(target())
+    assert head.config.sizes == replace(target().sizes, intermediate_size=32)
+    assert head.layers[0].mlp.up_proj.weight.shape[0] == 32
+    with pytest.raises(ValueError, match="width is a multiple of 32"):
+        EagleRecipe(width=40)
+    with pytest.raises(ValueError, match="leave out --width"):
+        EagleRecipe(width=32, start_from="last-layer").build(target())
+
+
 def test_rates_rise_stay_and_fall() -> None:
     rates = Rates(warm_up=4, decay=0.5)
     assert [rates.factor(step, 0.1) for step in range(5)] == [0.25, 0.5, 0.75, 1, 1]

@@ -25,7 +25,7 @@ from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.lean.model import LeanModel
 from draftwood_train.cli.export import export as export_command
-from draftwood_train.cli.export import import_head
+from draftwood_train.cli.export import import_head, pack
 from draftwood_train.speculators import export, read
 
 VARIANTS: list[dict[str, Any]] = [
@@ -50,6 +50,20 @@ def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) ->
     assert found.target == trained.target
     for name, weight in trained.network.state_dict().items():
         assert torch.equal(found.network.state_dict()[name], weight.bfloat16().float()), name
+
+
+def test_a_head_is_packed_in_blocks(target: LeanModel, tmp_path: Path) -> None:
+    trained = tiny_eagle(target)
+    before = folder.save(tmp_path / "head", trained, "# A card", dtype="float32")
+    command = [str(before), str(tmp_path / "small"), "--blocks", "Q8_0"]
+    done = CliRunner().invoke(pack, command)
+    assert done.exit_code == 0, done.output
+    assert "MB" in done.output
+    found = folder.load(tmp_path / "small")
+    assert found.config == trained.config
+    weight = trained.weights["fc.weight"]
+    assert 0 < abs(found.weights["fc.weight"] - weight).max() < 0.01 * abs(weight).max()
+    assert (tmp_path / "small" / "card.md").read_text() == "# A card\n"
 
 
 def test_a_whole_vocabulary_needs_no_lists(target: LeanModel, tmp_path: Path) -> None:

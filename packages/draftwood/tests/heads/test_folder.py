@@ -1,6 +1,7 @@
 """A drafter's folder gives back what it was given, and refuses what is not whole."""
 
 import json
+import math
 import random
 import time
 from dataclasses import replace
@@ -25,9 +26,11 @@ from draftwood.heads.folder import (
     shipped,
 )
 from draftwood.heads.places import shipped_folders
+from draftwood.heads.shapes import encoded
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.models.native import NativeModel
 from draftwood.native.formats import HeadSizes
+from draftwood.storage.safetensors import read_header
 from draftwood.testing import tiny_llama
 from draftwood_torch.heads.ctc import CtcHead
 from draftwood_torch.heads.eagle import EagleHead
@@ -58,6 +61,44 @@ def test_a_drafter_comes_back(folder: Path) -> None:
         assert torch.equal(found.network.state_dict()[name], weight.bfloat16().float()), name
     assert (folder / CARD).read_text() == "# A drafter\n"
     assert sorted(path.name for path in folder.parent.iterdir()) == ["drafter"]
+
+
+def in_whole_blocks() -> TrainedHead:
+    torch.manual_seed(0)
+    head = EagleHead(EagleConfig(replace(SIZES, intermediate_size=64), reads=(1, 2, 4)))
+    return TrainedHead.with_fingerprint(head, np.arange(0, 64, 2), FINGERPRINT)
+
+
+@pytest.mark.parametrize(("blocks", "bits", "error"), [("Q8_0", 8.5, 0.006), ("Q4_1", 5, 0.08)])
+def test_a_drafter_in_blocks_comes_back_rounded(tmp_path, blocks, bits, error) -> None:
+    wanted = in_whole_blocks()
+    folder = save(tmp_path / "drafter", wanted, "", dtype=blocks)
+    found = load(folder)
+    for name, weight in wanted.weights.items():
+        off = np.abs(found.weights[name] - weight).max()
+        assert off <= (error * np.abs(weight).max() if weight.ndim == 2 else 0), name
+        assert off > 0 or weight.ndim < 2, name
+    matrices = [each for each in wanted.weights.values() if each.ndim == 2]
+    header = read_header(folder / WEIGHTS)
+    stored = [math.prod(each["shape"]) for each in header.values() if each["dtype"] == "U8"]
+    assert 8 * sum(stored) == bits * sum(each.size for each in matrices)
+    again = load(save(tmp_path / "again", found, "", dtype=blocks))
+    for name, weight in found.weights.items():
+        assert np.allclose(again.weights[name], weight, rtol=2e-3, atol=2e-4), name
+
+
+def test_a_drafter_in_blocks_is_refused_where_they_do_not_fit(tmp_path) -> None:
+    folder = save(tmp_path / "drafter", in_whole_blocks(), "", dtype="Q4_1")
+    change(folder, blocks="Q8_0")
+    with pytest.raises(ValueError, match=r"fc.weight is 32x32, by the settings 32x96"):
+        load(folder)
+    change(folder, blocks="Q3")
+    with pytest.raises(ValueError, match="blocks are Q8_0 or Q4_1, not 'Q3'"):
+        load(folder)
+    with pytest.raises(ValueError, match=r"down_proj.weight has rows of 48 weights, which make no"):
+        save(tmp_path / "other", trained(), "", dtype="Q4_1")
+    with pytest.raises(ValueError, match="has weights that float16 cannot hold; take float32"):
+        encoded("fc.weight", np.full((2, 32), 1e6, np.float32), "float16")
 
 
 def test_a_drafter_takes_the_place_of_another_but_of_nothing_else(folder: Path) -> None:

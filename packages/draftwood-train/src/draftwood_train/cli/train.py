@@ -5,7 +5,7 @@ import click
 from draftwood.cli.groups import OpenGroup
 from draftwood_train.cli.data import data
 from draftwood_train.cli.doctor import doctor
-from draftwood_train.cli.export import export, import_head
+from draftwood_train.cli.export import export, import_head, pack
 from draftwood_train.cli.judge import judge
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 
@@ -24,7 +24,7 @@ def train() -> None:
     """
 
 
-for command in (data, doctor, export, import_head, judge):
+for command in (data, doctor, export, import_head, judge, pack):
     train.add_command(command)
 for name in recipe_names():
     train.add_command(RecipeCommand(name))

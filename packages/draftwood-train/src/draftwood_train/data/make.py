@@ -14,7 +14,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
 from draftwood_train.data.everyday.material import load
 from draftwood_train.data.everyday.mix import EverydayPrompts
-from draftwood_train.data.everyday.sources import gather
+from draftwood_train.data.everyday.sources import CODE_PACKAGES, PACKAGES, gather
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
 from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
 from draftwood_train.data.options import DataOptions
@@ -72,7 +72,7 @@ class Maker:
         self._bars = Bars(measured)
         found = (
             _everyday(options, measured)
-            if options.mix == "everyday"
+            if options.mix != "collected"
             else _collected(options, self._bars)
         )
         self._jobs = Jobs(lm, options, found.prompts)
@@ -223,7 +223,8 @@ def _collected(options: DataOptions, bars: Bars) -> _Found:
 
 
 def _everyday(options: DataOptions, measured: Sequence[str]) -> _Found:
-    texts = gather(options.without)
+    packages = PACKAGES if options.mix == "everyday" else {**PACKAGES, **CODE_PACKAGES}
+    texts = gather(options.without, packages)
     prompts = EverydayPrompts(load(texts), options.seed, measured)
     return _Found(prompts, texts.facts, prompts.split())
 

@@ -7,9 +7,9 @@ from typing import Literal, get_args
 from draftwood_train.data.sources import SOURCES
 
 StatesMode = Literal["stored", "recomputed"]
-Mix = Literal["collected", "everyday"]
+Mix = Literal["collected", "everyday", "code"]
 MOST_SELF_WRITTEN = 0.15
-"""Share of the everyday mix that the target may write itself."""
+"""Share of a mix from packages that the target may write itself."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class DataOptions:
         states: whether states are stored in 8 bits, or recomputed when they are read.
         layers: whose inputs are wanted; the number after the last is the state after the norm.
         prompts_per_shard: of a file.
-        mix: prompts that are collected from sets and files, or everyday ones from packages.
-        without: sources that the everyday mix goes without.
+        mix: prompts that are collected from sets and files, everyday ones from packages, or these
+            and as many about code.
+        without: sources that such a mix goes without.
     """
 
     layers: tuple[int, ...]
@@ -62,20 +63,22 @@ class DataOptions:
             raise ValueError(f"self_written is a share from 0 to 1, got {self.self_written}")
         if self.mix == "collected":
             if self.without:
-                raise ValueError("--without goes with --mix everyday; of sets name those you want")
+                raise ValueError(
+                    "--without goes with --mix everyday or code; of sets name those you want"
+                )
             require_prompts(self.sets, self.files, self.self_written)
         else:
             self._require_own_prompts()
 
     def _require_own_prompts(self) -> None:
-        """Raise ValueError for prompts beside those of the everyday mix."""
+        """Raise ValueError for prompts beside those of packages."""
         if self.sets or self.files:
             raise ValueError(
-                "the everyday mix has prompts of its own; leave out --sets and --prompts"
+                f"the {self.mix} mix has prompts of its own; leave out --sets and --prompts"
             )
         if self.self_written > MOST_SELF_WRITTEN:
             raise ValueError(
-                f"the target writes at most {MOST_SELF_WRITTEN} of the everyday mix, got"
+                f"the target writes at most {MOST_SELF_WRITTEN} of the {self.mix} mix, got"
                 f" --self-written {self.self_written}"
             )
 

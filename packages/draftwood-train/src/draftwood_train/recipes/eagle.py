@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.native.formats import HeadSizes
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.judging import judged_steps
 from draftwood_train.losses import LOSSES, Loss, head_losses, loss_at
@@ -65,6 +66,9 @@ class EagleRecipe:
     source: ClassVar[str] = "Li et al. 2025, arXiv:2503.01840"
 
     layers: int = field(default=1, metadata={"help": "decoder layers of the head"})
+    width: int = field(
+        default=0, metadata={"help": "of the layers' MLP; 0 for that of the target's layers"}
+    )
     unroll: int = field(default=3, metadata={"help": "draft steps in a row, one being easier"})
     unroll_from: float = field(
         default=2 / 3, metadata={"help": "share of the training that has one draft step alone"}
@@ -101,6 +105,8 @@ class EagleRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.later_share <= 1:
             raise ValueError(f"later_share is more than 0, at most 1, got {self.later_share}")
+        if self.width < 0 or self.width % 32:
+            raise ValueError(f"width is a multiple of 32, or 0 for the target's, got {self.width}")
         if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
         if self.loss_name not in LOSSES:
@@ -116,7 +122,7 @@ class EagleRecipe:
     def build(self, target: TargetWeights) -> nn.Module:
         is_fspad = self.variant == "fspad"
         config = EagleHead.config_type(
-            sizes=target.sizes,
+            sizes=self._sizes(target),
             layers=self.layers,
             reads=self.reads(target.layers),
             norms_features=self.variant == "eagle-3",
@@ -132,6 +138,14 @@ class EagleRecipe:
             nn.init.eye_(head.fc.weight)
             head.fc.requires_grad_(False)  # a drafted state takes the place of what it reads
         return head
+
+    def _sizes(self, target: TargetWeights) -> HeadSizes:
+        sizes = target.sizes
+        if not self.width:
+            return sizes
+        if self.start_from == "last-layer":
+            raise ValueError("a layer of the target's comes with its own width; leave out --width")
+        return replace(sizes, intermediate_size=self.width)
 
     def loss(
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float

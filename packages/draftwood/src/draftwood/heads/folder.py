@@ -13,15 +13,24 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from draftwood.arrays import FloatType, from_bfloat16, rounded, to_bfloat16
 from draftwood.heads.kinds import HeadConfig, config_of, require_parts
 from draftwood.heads.places import (
+    CARD,
     CONFIG,
     FORMAT,
     WEIGHTS,
     folder_of,
     require_folder,
     shipped,
+)
+from draftwood.heads.shapes import (
+    BlockFormat,
+    StoredType,
+    decoded,
+    encoded,
+    inputs_of,
+    is_blocks,
+    require_format,
 )
 from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
@@ -33,6 +42,7 @@ __all__ = [
     "StoredHead",
     "TargetFingerprint",
     "TrainedHead",
+    "card_of",
     "folder_of",
     "load",
     "open_folder",
@@ -41,7 +51,6 @@ __all__ = [
 ]
 
 VERSION = 1
-CARD = "card.md"
 
 DRAFT_TOKENS = "draft_tokens"
 """Name of the tensor that lists the draft vocabulary."""
@@ -54,11 +63,13 @@ class StoredHead:
     Attributes:
         config: settings of the network, a dataclass of ``heads.kinds``.
         target: the model that it was trained for.
+        blocks: format of its matrices; None for floats.
     """
 
     folder: Path
     config: Any
     target: TargetFingerprint
+    blocks: BlockFormat | None = None
 
     def read(self) -> TrainedHead:
         """Read the drafter with its weights, in float32.
@@ -70,7 +81,7 @@ class StoredHead:
         _require_whole(path)
         arrays = map_arrays(path)
         tokens = arrays.pop(DRAFT_TOKENS).astype(np.int64)
-        weights = {name: _widened(each) for name, each in arrays.items()}
+        weights = {name: decoded(each, self.blocks) for name, each in arrays.items()}
         _require_numbers(weights, str(path))
         _require_vocabulary(tokens, self.target, str(path))
         return TrainedHead(self.config, weights, tokens, self.target)
@@ -105,22 +116,22 @@ class StoredHead:
             self.target.require(replace(self.target, name=model, **sizes))
 
 
-def save(folder: Path, trained: TrainedHead, card: str, dtype: FloatType = "bfloat16") -> Path:
+def save(folder: Path, trained: TrainedHead, card: str, dtype: StoredType = "bfloat16") -> Path:
     """Write a drafter, whole or not at all; replaces one in the same folder.
 
     Args:
         card: data, licences, recipe, command, seed and figures, in Markdown.
-        dtype: of the weights.
+        dtype: of the weights; of blocks, of the matrices among them.
 
     Raises:
-        ValueError: for weights with NaN or infinity, a broken draft vocabulary, and a folder that
-            holds something else.
+        ValueError: for weights with NaN or infinity or that make no whole blocks, a broken draft
+            vocabulary, and a folder that holds something else.
         OSError: where the disk refuses.
     """
     if folder.exists() and not _is_drafter(folder) and any(folder.iterdir()):
         raise ValueError(f"{folder} holds something else than a drafter; choose another folder")
-    weights = {name: rounded(each, dtype) for name, each in trained.weights.items()}
-    _require_numbers(weights, "the drafter")
+    _require_numbers(trained.weights, "the drafter")
+    arrays = {name: encoded(name, each, dtype) for name, each in trained.weights.items()}
     tokens, config = trained.draft_tokens.astype(np.int32), trained.config
     _require_vocabulary(tokens, trained.target, "the drafter")
     says = {
@@ -129,12 +140,12 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: FloatType = "bflo
         "kind": config.kind,
         "head": asdict(config),
         "target": asdict(trained.target),
+        **({"blocks": dtype} if is_blocks(dtype) else {}),
     }
 
     def build(partial: Path) -> None:
         (partial / CONFIG).write_text(json.dumps(says, indent=2) + "\n", encoding="utf-8")
         (partial / CARD).write_text(card.rstrip() + "\n", encoding="utf-8")
-        arrays = {name: _stored(each, dtype) for name, each in weights.items()}
         write_arrays(partial / WEIGHTS, {**arrays, DRAFT_TOKENS: tokens})
 
     return replace_folder(folder, build)
@@ -148,6 +159,12 @@ def load(folder: str | Path) -> TrainedHead:
             shapes that do not fit, and weights with NaN or infinity.
     """
     return open_folder(folder).read()
+
+
+def card_of(folder: str | Path) -> str:
+    """Read the card of a drafter; "" where it has none."""
+    path = folder_of(folder) / CARD
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def shipped_for(model: Model, kind: str) -> TrainedHead | None:
@@ -184,16 +201,18 @@ def open_folder(folder: str | Path) -> StoredHead:
     try:
         config = config_of(says["kind"], says["head"])
         target = _fingerprint(says["target"])
+        blocks = says.get("blocks")
+        require_format(blocks)
         require_parts(config, len(header))
     except KeyError as error:
         raise ValueError(f"{folder / CONFIG} does not say {error}; copy it again") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / CONFIG} cannot be used: {_line(error)}") from None
-    found = {name: tuple(each["shape"]) for name, each in header.items()}
+    found = {name: _shape(each, blocks) for name, each in header.items()}
     if len(found.pop(DRAFT_TOKENS, ())) != 1:
         raise ValueError(f"{folder / WEIGHTS} has no list of {DRAFT_TOKENS}; copy it again")
     _require_shapes(folder / WEIGHTS, found, config)
-    return StoredHead(folder, config, target)
+    return StoredHead(folder, config, target, blocks)
 
 
 def _is_drafter(folder: Path) -> bool:
@@ -227,8 +246,16 @@ def _fingerprint(values: Mapping[str, Any]) -> TargetFingerprint:
     return fingerprint
 
 
-SIZES = {"BF16": 2, "F16": 2, "F32": 4}
-"""Bytes of a weight by the types in which files have them."""
+def _shape(told: Mapping[str, Any], blocks: BlockFormat | None) -> tuple[int, ...]:
+    """Shape of a weight by the header of its file; of blocks that of the matrix."""
+    shape = tuple(told["shape"])
+    if told["dtype"] != "U8" or blocks is None or len(shape) != 2:
+        return shape
+    return (shape[0], inputs_of(shape[1], blocks))
+
+
+SIZES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1}
+"""Bytes of a weight, or of a part of a block, by the types in which files have them."""
 SIZES_OF_TOKENS = {"I32": 4, "I64": 8}
 
 
@@ -243,15 +270,6 @@ def _require_whole(path: Path) -> None:
         if each["data_offsets"] != [place, end]:
             raise ValueError(f"{path} is not whole ({name} lies elsewhere); copy it again")
         place = end
-
-
-def _widened(stored: np.ndarray) -> np.ndarray:
-    """Floats in memory of their own."""
-    return from_bfloat16(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
-
-
-def _stored(weights: np.ndarray, dtype: FloatType) -> np.ndarray:
-    return to_bfloat16(weights) if dtype == "bfloat16" else weights.astype(dtype)
 
 
 def _line(error: Exception) -> str:

@@ -9,7 +9,7 @@ from draftwood.optional import entry_points
 from draftwood.storage.weights import settings_or_none
 
 FORMAT = "draftwood-drafter"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """The built-in model's own drafter, in a folder."""
 GROUP = "draftwood.heads"

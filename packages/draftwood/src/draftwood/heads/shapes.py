@@ -1,6 +1,22 @@
-"""Shapes of the tensors that a trained head is made of, by its settings."""
+"""Tensors of a trained head: their shapes by its settings, and how files store them.
 
+In files they are floats, or matrices are llama.cpp's blocks of 4 or 8 bits.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import numpy as np
+
+from draftwood.arrays import FloatType, from_bfloat16, rounded, to_bfloat16
 from draftwood.native.formats import HeadSizes
+
+BlockFormat = Literal["Q8_0", "Q4_1"]
+"""Blocks of 32 weights: 8 bits with a step, or 4 bits with a step and a least value."""
+StoredType = FloatType | BlockFormat
+BLOCK = 32
+"""Weights of a row that share a step."""
+BLOCK_BYTES: Mapping[str, int] = {"Q8_0": 34, "Q4_1": 20}
 
 
 class TensorShapes(dict[str, tuple[int, ...]]):
@@ -50,3 +66,52 @@ class TensorShapes(dict[str, tuple[int, ...]]):
         """Add the term of low rank between neighbouring tokens."""
         self.matrix("pairwise.before_proj", rank, self.sizes.hidden)
         self.matrix("pairwise.after_proj", self.sizes.hidden, rank)
+
+
+def require_format(blocks: object) -> None:
+    """Raise ValueError for what is neither a format of blocks nor None."""
+    if blocks is not None and blocks not in BLOCK_BYTES:
+        raise ValueError(f"blocks are {' or '.join(BLOCK_BYTES)}, not {blocks!r}")
+
+
+def is_blocks(stored: StoredType) -> bool:
+    return stored in get_args(BlockFormat)
+
+
+def encoded(name: str, weight: np.ndarray, stored: StoredType) -> np.ndarray:
+    """A weight as a file has it; blocks are for matrices alone, beside them all is float32.
+
+    Raises:
+        ValueError: for rows that make no whole blocks, and weights beyond a type's largest.
+    """
+    if stored not in ("Q8_0", "Q4_1"):
+        with np.errstate(over="ignore"):
+            floats = rounded(weight, stored)
+        if not np.isfinite(floats).all():
+            raise ValueError(f"{name} has weights that {stored} cannot hold; take float32")
+        return to_bfloat16(floats) if stored == "bfloat16" else floats.astype(stored)
+    if weight.ndim < 2:
+        return weight.astype(np.float32)
+    if weight.shape[1] % BLOCK:
+        raise ValueError(
+            f"{name} has rows of {weight.shape[1]} weights, which make no whole blocks of {BLOCK};"
+            " store the head in bfloat16"
+        )
+    from gguf import GGMLQuantizationType, quantize
+
+    return quantize(weight.astype(np.float32), GGMLQuantizationType[stored])
+
+
+def decoded(array: np.ndarray, blocks: BlockFormat | None) -> np.ndarray:
+    """A weight of a file in float32, in memory of its own."""
+    if array.dtype == np.uint8 and blocks is not None:
+        from draftwood.native.matrix import Blocks, Matrix
+
+        inputs = inputs_of(array.shape[1], blocks)
+        return Matrix.pack(Blocks(blocks, array, inputs), None, "float32").floats()
+    return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32)
+
+
+def inputs_of(row_bytes: int, blocks: BlockFormat) -> int:
+    """Weights of a row of so many bytes."""
+    return row_bytes // BLOCK_BYTES[blocks] * BLOCK

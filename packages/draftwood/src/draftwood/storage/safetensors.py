@@ -8,9 +8,16 @@ from typing import Any
 
 import numpy as np
 
-TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int32": "I32", "int64": "I64"}
+TYPES = {
+    "float32": "F32",
+    "float16": "F16",
+    "uint16": "BF16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+}
 """Names of NumPy's types in such a file; arrays of uint16 are the bits of bfloat16."""
-STORED = {stored: name for name, stored in TYPES.items()} | {"F64": "float64", "U8": "uint8"}
+STORED = {stored: name for name, stored in TYPES.items()} | {"F64": "float64"}
 """NumPy's types of what is read."""
 
 

@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 from draftwood_train.data.barred import Known
 from draftwood_train.data.composed import parts
 from draftwood_train.data.everyday import reading, wordnet
+from draftwood_train.data.everyday.functions import Function, functions
 from draftwood_train.data.everyday.reading import Section
-from draftwood_train.data.everyday.sources import LANGUAGES, SourceTexts
+from draftwood_train.data.everyday.sources import CODE_PACKAGES, LANGUAGES, SourceTexts
 from draftwood_train.data.prompts import number_of
 
 Item = TypeVar("Item")
@@ -96,6 +97,7 @@ class Material:
         shelves: sections of manuals, speeches and novels, in the order of their books.
         foreign: by language.
         lists: questions that are used as they are, by source.
+        functions: of Python packages, divided by module; none in the everyday mix.
     """
 
     words: Mapping[str, Pool[str]]
@@ -107,6 +109,7 @@ class Material:
     foreign: Mapping[str, Pool[Foreign]]
     english: Pool[str]
     lists: Mapping[str, Pool[str]] = field(default_factory=dict)
+    functions: Pool[Function] = Pool((), ())
 
     def split(self) -> dict[str, list[str]]:
         """Groups that are held out, for the manifest; of long lists their number."""
@@ -134,6 +137,7 @@ def load(texts: SourceTexts) -> Material:
         foreign=_foreign(texts),
         english=divided("sentences", wordnet.sentences(*files)),
         lists=_lists(texts),
+        functions=_functions(texts),
     )
 
 
@@ -164,6 +168,16 @@ def _own_words() -> dict[str, Pool[str]]:
         name: divided(name, found) if name in ENTITY_SLOTS else Pool(found, found)
         for name, found in parts()["words"].items()
     }
+
+
+def _functions(texts: SourceTexts) -> Pool[Function]:
+    found = [
+        function
+        for source in CODE_PACKAGES
+        for name, text in texts.of(source)
+        for function in functions(f"{source}:{name}", text)
+    ]
+    return apart(divided("functions", found, lambda each: each.book), lambda each: each.whole)
 
 
 def _titled(shelves: Mapping[str, Pool[Section]], held_out: bool) -> list[Section]:

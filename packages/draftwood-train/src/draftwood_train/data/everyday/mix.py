@@ -7,9 +7,10 @@ from itertools import accumulate
 from typing import overload
 
 from draftwood_train.data.barred import Known
+from draftwood_train.data.everyday.code_tasks import code_tasks
 from draftwood_train.data.everyday.filling import Filler, frames
 from draftwood_train.data.everyday.material import HELD_OUT_LANGUAGE, Material
-from draftwood_train.data.everyday.tasks import Drawn, PromptTask, tasks
+from draftwood_train.data.everyday.tasks import Drawn, PromptTask, everyday_tasks, working
 from draftwood_train.data.prompts import CollectedPrompt, number_of
 
 HELD_OUT_OF = 33
@@ -34,7 +35,8 @@ class EverydayPrompts(Sequence[CollectedPrompt]):
     """
 
     def __init__(self, material: Material, seed: int, measured: Sequence[str]) -> None:
-        self.material, self.seed, self.tasks = material, seed, tasks(material)
+        self.material, self.seed = material, seed
+        self.tasks = working((*everyday_tasks(), *code_tasks()), material)
         if not self.tasks:
             raise ValueError(
                 "the mix goes without all of its sources; leave out fewer with --without"

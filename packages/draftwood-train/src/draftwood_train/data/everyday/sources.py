@@ -102,6 +102,18 @@ PACKAGES = _by_name(
         "questions of interviews on JavaScript",
     ),
 )
+CODE_PACKAGES = _by_name(
+    *(
+        TextSource(Package("pypi", name, version), (f"{folder}/*.py",), f"{name}'s source code")
+        for name, version, folder in (
+            ("networkx", "3.6.1", "networkx"),
+            ("boltons", "26.2.0", "boltons"),
+            ("more-itertools", "11.2.1", "more_itertools"),
+            ("toolz", "1.2.0", "toolz"),
+        )
+    )
+)
+"""Packages of the code mix beside those of everyday prompts."""
 SETS = ("gsm8k", "svamp", "mbpp", "self_instruct", "bronte", "darwin")
 """Sets of the data folder that belong to the mix."""
 WORDS = {"licence": "Apache-2.0", "origin": "draftwood's own frames and words"}

@@ -1,7 +1,7 @@
 """Tasks of everyday prompts: what each asks for, how often, and out of which material."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from draftwood_train.data.everyday.filling import Filler
@@ -44,16 +44,20 @@ class PromptTask:
     only_held_out: bool = False
 
 
-def tasks(material: Material) -> list[PromptTask]:
-    """Tasks for which there is material in both splits."""
-    known = (
+def everyday_tasks() -> tuple[PromptTask, ...]:
+    """Tasks of the everyday mix, whatever there is to make them of."""
+    return (
         *(_framed(name) for name in ("chat", "writing", "facts", "code")),
         *_lists(),
         _sums(),
         *_reading(),
         *_translations(),
     )
-    return [each for each in known if _works(each, material)]
+
+
+def working(tasks: Iterable[PromptTask], material: Material) -> list[PromptTask]:
+    """Tasks for which there is material in both splits."""
+    return [each for each in tasks if _works(each, material)]
 
 
 def _works(task: PromptTask, material: Material) -> bool:
