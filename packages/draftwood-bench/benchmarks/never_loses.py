@@ -27,7 +27,8 @@ from benchmarks.self_speculation.paired_counts import Side, over
 from draftwood.stats import Stats
 from draftwood.testing.heads import sure_eagle
 from draftwood.text.language_model import LanguageModel
-from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit
 

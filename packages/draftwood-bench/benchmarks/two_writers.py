@@ -26,7 +26,8 @@ from benchmarks.search_sums import cost_ratio
 from draftwood.loading.vocabulary import vocabulary_digest
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
-from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.statistics import Estimate, difference
 from draftwood_choices.collaboration.rules.step_router import StepWeights, with_router
 from draftwood_choices.frontier.points import AnswerRecord, controls_of, swept

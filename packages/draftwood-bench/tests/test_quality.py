@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftwood.testing import TableModel
-from draftwood_bench.plan.prompts import Instruction, Prompt
+from draftwood_bench.plan.prompt import Instruction, Prompt
 from draftwood_bench.run import instructions
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import bleu, last_number, log_likelihood, quality, rouge_l, score

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from draftwood_bench.plan.prompts import DATA_SETS, Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import DATA_SETS, load_prompts
 from draftwood_bench.run import tested_code
 from draftwood_bench.run.quality import score
 from draftwood_bench.run.tested_code import code_of, passes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from command import refused, run
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
 from draftwood_choices.collaboration.teaching import trained
 from draftwood_choices.frontier.router_course import RouterCourse, TaughtText

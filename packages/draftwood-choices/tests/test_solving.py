@@ -9,7 +9,7 @@ import pytest
 
 from command import refused, run
 from draftwood.text.language_model import LanguageModel
-from draftwood_bench.plan.prompts import Instruction, Prompt
+from draftwood_bench.plan.prompt import Instruction, Prompt
 from draftwood_bench.run import describe, instructions
 from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.solving.run import (

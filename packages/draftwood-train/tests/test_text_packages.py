@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwood_train.data import packages
+from draftwood.loading import downloads
 from draftwood_train.data.packages import Package, is_allowed
 
 TEXTS = {"a.txt": "one", "b.txt": "two", "other.md": "three"}
@@ -62,7 +62,7 @@ def registry(tmp_path, monkeypatch):
             asked.append((registry, name, version))
             return make(folder, *arguments)
 
-        monkeypatch.setattr(packages, "package_file", fetched)
+        monkeypatch.setattr(downloads, "package_file", fetched)
         return asked
 
     return serve

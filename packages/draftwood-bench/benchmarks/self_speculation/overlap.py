@@ -28,7 +28,8 @@ from draftwood.model_set import ModelSet
 from draftwood.shapes import Shape, Widths
 from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Match, Rejection
-from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.machine import processor
 from draftwood_bench.records.statistics import (

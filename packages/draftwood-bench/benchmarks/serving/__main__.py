@@ -31,7 +31,8 @@ from benchmarks.serving.load import Cell, at_once, body_of, by_guidellm, spread_
 from benchmarks.serving.servers import Server, ServerError, System, Weights, systems
 from benchmarks.serving.show import tables
 from draftwood_bench.peers import environments
-from draftwood_bench.plan.prompts import BUILT_IN, Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import BUILT_IN, load_prompts
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit
 

@@ -11,7 +11,8 @@ from benchmarks.serving.load import Answer, at_once, beside_prefill, body_of
 from benchmarks.serving.servers import BATCH, Server
 from draftwood.costs.curve import measure
 from draftwood.text.language_model import LanguageModel
-from draftwood_bench.plan.prompts import WIKITEXT, Prompt, load_text
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import WIKITEXT, load_text
 
 Messages = list[dict[str, str]]
 SHORT = 400  # characters of a prompt: it is decoding that is measured

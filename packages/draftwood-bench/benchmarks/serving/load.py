@@ -18,7 +18,8 @@ from httptools import HttpResponseParser
 from benchmarks.serving.event_reader import EventReader
 from benchmarks.serving.servers import OFFLINE, System
 from draftwood_bench.peers import environments
-from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_prompts
 
 CELL_SECONDS = 1800.0
 TOLD = 0.75  # least share of a cell's requests

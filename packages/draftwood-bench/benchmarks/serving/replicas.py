@@ -22,7 +22,8 @@ from benchmarks.common.processes import in_turns
 from benchmarks.common.scripts import print_table
 from benchmarks.serving.load import at_once, body_of, spread_prompts
 from benchmarks.serving.soak import start
-from draftwood_bench.plan.prompts import BUILT_IN, Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import BUILT_IN, load_prompts
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit
 

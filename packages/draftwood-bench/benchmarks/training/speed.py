@@ -21,7 +21,8 @@ from benchmarks.training.drafters import method_of
 from benchmarks.training.frames import ARMS
 from draftwood.heads.folder import load
 from draftwood.text.language_model import LanguageModel
-from draftwood_bench.plan.prompts import Prompt, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.machine import processor
 from draftwood_bench.records.statistics import block_efficiency, decoding, paired, pooled_ratio

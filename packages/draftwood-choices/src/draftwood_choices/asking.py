@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
-    from draftwood_bench.plan.prompts import Prompt
+    from draftwood_bench.plan.prompt import Prompt
 
 
 def asked_of(prompt: "Prompt", lm: "LanguageModel") -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from draftwood_bench.plan.configurations import PLAIN, Configuration
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 
 Key = tuple[str, float, str, int, int]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 
 
 def follows(prompt: Prompt, text: str) -> list[bool]:

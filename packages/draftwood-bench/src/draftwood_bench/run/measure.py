@@ -8,7 +8,7 @@ from draftwood.sampling import Sampling
 from draftwood.stats import Stats
 from draftwood.verifiers import Match
 from draftwood_bench.plan.configurations import PLAIN, Configuration
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.units import Key, PeerSystem, Unit
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.identity import distribution_test

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from draftwood.models.model import Model
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.tested_code import passes
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from draftwood.models.model import Model
 from draftwood_bench.plan.configurations import Configuration
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.identity import divergence

@@ -13,7 +13,8 @@ from draftwood import methods
 from draftwood_bench.peers.systems import System, require_known
 from draftwood_bench.plan.configurations import PLAIN
 from draftwood_bench.plan.order import Order, Progress
-from draftwood_bench.plan.prompts import Prompt, PromptSet, load_prompts
+from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompts import PromptSet, load_prompts
 from draftwood_bench.plan.protocols import Load, Protocol, timed
 from draftwood_bench.plan.units import Key, PeerSystem, Unit, UnitKind
 from draftwood_bench.records.files import TREE, Record, RunInfo, read_run, writing

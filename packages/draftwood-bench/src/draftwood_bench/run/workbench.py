@@ -23,7 +23,7 @@ from draftwood.stats import Stats, Step
 from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.models import Models
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.protocols import Settings
 from draftwood_bench.run.identity import root_bound
 

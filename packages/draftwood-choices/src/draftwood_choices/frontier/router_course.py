@@ -9,7 +9,7 @@ from typing import Any
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.rules.step_router import StepWeights

@@ -11,7 +11,7 @@ from draftwood.models.shared import shared_passes
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.quality import quality
 from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_choices.asking import asked_of

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.text.language_model import LanguageModel
-from draftwood_bench.plan.prompts import Prompt
+from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import score
 from draftwood_bench.run.record_folder import RecordFolder

