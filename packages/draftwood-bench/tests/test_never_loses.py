@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import never_loses
-from benchmarks.common.json_lines import append
+from benchmarks.common.json_lines import append, read
 
 SECONDS = {
     "plain": [1.0, 1.0, 1.0],
@@ -21,14 +21,20 @@ def records(tmp_path: Path) -> Path:
     for arm, rounds in SECONDS.items():
         for number, seconds in enumerate(rounds):
             for category in ("writing", "coding"):
-                about = {"model": "m", "temperature": 1.0, "arm": arm, "round": number}
+                about = {
+                    "model": "m",
+                    "prompts": "p",
+                    "temperature": 1.0,
+                    "arm": arm,
+                    "round": number,
+                }
                 about |= {"category": category, "prompt": f"{category}/1", "seconds": seconds}
                 append(path, {**about, "tokens": 60, "passes": 40, "nodes": 80})
     return path
 
 
 def test_ratios_are_of_all_rounds_and_texts_of_the_middle_one(records: Path) -> None:
-    found = {(row["head"], row["category"]): row for row in never_loses.rows(records)}
+    found = {(row["head"], row["category"]): row for row in never_loses.rows(read(records))}
     assert set(found) == {
         (arm, category)
         for arm in ("random", "plain again")
@@ -42,5 +48,17 @@ def test_ratios_are_of_all_rounds_and_texts_of_the_middle_one(records: Path) -> 
         assert found["plain again", category]["ratio"].startswith("1.000 [")
 
 
+def test_sets_of_prompts_stand_apart(records: Path) -> None:
+    """Seconds of another set change nothing of the first one's."""
+    before = never_loses.rows(read(records))
+    for arm in ("plain", "random"):
+        about = {"model": "m", "prompts": "q", "temperature": 1.0, "arm": arm, "round": 0}
+        about |= {"category": "writing", "prompt": "writing/1", "seconds": 7.0}
+        append(records, {**about, "tokens": 60, "passes": 40, "nodes": 80})
+    after = never_loses.rows(read(records))
+    assert [row for row in after if row["prompts"] == "p"] == before
+    assert {row["prompts"] for row in after} == {"p", "q"}
+
+
 def test_without_records_the_table_says_what_to_do(tmp_path: Path) -> None:
-    assert never_loses.rows(tmp_path / "none.jsonl") == []
+    assert never_loses.rows(read(tmp_path / "none.jsonl")) == []

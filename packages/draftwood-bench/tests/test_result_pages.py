@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.json_lines import append
 from benchmarks.pages import experiments, measurements, speed, summary, trees
 from benchmarks.pages.experiments import Choice, has
 from benchmarks.pages.runs import MISSING
@@ -124,6 +125,19 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
     assert trees.memory_bound("1") == MISSING
     assert trees.asked("grid-eagle") == "n = 3 prompts (all 3)"
     assert trees.asked("grid-coder") == MISSING
+
+
+def test_heads_stand_beside_plain_decoding_of_the_same_texts(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for commit, factor in (("a1b2c3d4e", 1.0), ("a1b2c3d4e-dirty", 9.0)):
+        for arm, seconds in (("plain", 2.0), ("shipped", 1.0 * factor), ("plain again", 2.0)):
+            about = {"model": "m", "prompts": "p", "temperature": 0.0, "arm": arm, "round": 0}
+            about |= {"category": "coding", "prompt": "1", "seconds": seconds, "commit": commit}
+            append(path, {**about, "tokens": 60, "passes": 30, "nodes": 90})
+    (row,) = rows(measurements.with_heads(path))
+    assert row[:2] == ["m", "p"]
+    assert [cell.split()[0] for cell in row[2:]] == ["2.000"]  # of the clean commit alone
+    assert measurements.with_heads(tmp_path / "none.jsonl") == MISSING
 
 
 def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,11 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
         ),
     ),
     "memory": (
-        Choice("Tokens per pass", ("category", "auto", "memory", "memory adds", "shuffled adds")),
+        Choice(
+            "Tokens per pass",
+            ("category", "auto", "memory", "memory adds", "shuffled adds"),
+            has("category", "math", "translation", "rag", "all"),
+        ),
         Choice(
             "A file",
             ("after an edit", "drafts", "tokens per pass", "speed over plain"),

@@ -1,7 +1,10 @@
 """Measurements without prompts: costs of passes, formats, overhead, systems on the same file."""
 
+from pathlib import Path
 from typing import Any
 
+from benchmarks import never_loses
+from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING, all_measured, measured
 from draftwood_bench.records.figures import figures
 from draftwood_bench.report.table import Table
@@ -75,3 +78,16 @@ def cost(name: str) -> str:
     ]
     head = ("model", "path", "T(1), ms", *(f"T({n})/T(1)" for n in nodes if n > 1))
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
+
+
+def with_heads(records: Path = never_loses.RECORDS) -> str:
+    """`auto` over plain decoding with a model's own head and without: greedily, at T = 1."""
+    clean = [each for each in read(records) if not str(each["commit"]).endswith("dirty")]
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in never_loses.rows(clean):
+        if row["category"] == never_loses.ALL:
+            place = cells.setdefault((row["model"], row["prompts"]), {})
+            place[f"{row['head']}, T = {row['temperature']}"] = row["ratio"]
+    columns = [f"{head}, T = {at}" for at in (0, 1) for head in ("shipped", "none")]
+    rows = [(*key, *(row.get(each, "") for each in columns)) for key, row in cells.items()]
+    return Table("", ("model", "prompts", *columns), tuple(rows)).markdown() if rows else MISSING
