@@ -137,10 +137,11 @@ def of_experiment(name: str) -> str:
 
 MEASURED_ANEW = "ctc", "fspad"
 """A question and an arm that ``frames`` asks at equal data, with the right controls."""
-READ_ELSEWHERE = tuple(
-    f"{head}, {search}" for head in ("linear, ctc", "prefix+lk") for search in ("released", "raw")
+READ_ELSEWHERE = (
+    *("linear, ctc, paper", "linear, ctc, prefix"),
+    *(f"{head}, {how}" for head in ("linear, ctc", "prefix+lk") for how in ("released", "raw")),
 )
-"""Readings of frames that stand in the table of held-out text alone."""
+"""Readings of frames that stand in the table of held-out text, or in `frames show`, alone."""
 
 
 def of_drafters() -> str:
