@@ -76,6 +76,7 @@ RUNS = (
     Run("specdec", ("specdec", "specdec-relaxed"), "smollm2-135m-specdec"),
     Run("longspec", ("longspec",), "smollm2-135m-longspec"),
     Run("dflash", ("dflash", "dflash-rsd"), "smollm2-135m-dflash"),
+    Run("masked-block", ("masked-block", "masked-in-pass"), "smollm2-135m-masked"),
     Run("s2d", ("s2d",), "smollm2-135m-s2d"),
     Run("specdec++", ("specdec++",), "smollm2-135m-specdec++"),
     Run("parts", ("layer-search", "early-exit", "ppd-pipelined", "del", "windowed", "propd")),
@@ -87,7 +88,7 @@ RUNS = (
         STORIES,
     ),
 )
-HEADS = ("medusa", "hydra", "specdec", "longspec", "dflash", "s2d", "specdec++")
+HEADS = ("medusa", "hydra", "specdec", "longspec", "dflash", "masked-block", "s2d", "specdec++")
 """Runs whose heads do not come with draftwood, as long as no package brings them."""
 
 

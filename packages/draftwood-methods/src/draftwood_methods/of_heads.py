@@ -5,6 +5,7 @@ from draftwood.shapes import BestFirst, Widths
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters.dflash import Dflash
 from draftwood_methods.drafters.longspec import Longspec
+from draftwood_methods.drafters.masked_block import MaskedBlock, MaskedInPass
 from draftwood_methods.drafters.s2d import S2d
 from draftwood_methods.drafters.specdec import Specdec
 from draftwood_methods.drafters.specdec_plus_plus import SpecDecPlusPlus
@@ -67,5 +68,21 @@ OF_HEADS = (
         Longspec,
         BestFirst(depth=3, width=3, size=4),
         Match(),
+    ),
+    methods.MethodSpec(
+        "masked-block",
+        "mask rows of the model itself draft, under an adapter of their own",
+        "after Samragh et al. 2025, arXiv:2507.11851",
+        MaskedBlock,
+        Widths((1, 1, 1)),
+        Rejection(),
+    ),
+    methods.MethodSpec(
+        "masked-in-pass",
+        "the same rows, below the nodes that the model verifies",
+        "after Lin et al. 2024, arXiv:2401.12522",
+        MaskedInPass,
+        Widths((1, 1)),
+        Rejection(),
     ),
 )

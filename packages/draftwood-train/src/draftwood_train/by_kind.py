@@ -18,7 +18,7 @@ from draftwood_train.loop import on_device
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights
 from draftwood_train.registry import recipe_class
-from draftwood_train.target import target_weights
+from draftwood_train.target import layers_of, target_weights
 
 PLACES = 2048
 """Places of a row: few texts are longer, and none but those is cut."""
@@ -93,7 +93,11 @@ def judge_kinds(
     target_model = load_model(name, manifest.target.products, "cpu").model
     trained.target.require_model(target_model, name)
     target = on_device(
-        target_weights(target_model, name, trained.draft_tokens), torch.device("cpu"), torch.float32
+        target_weights(
+            target_model, name, trained.draft_tokens, layers_of(recipe_of(trained.config))
+        ),
+        torch.device("cpu"),
+        torch.float32,
     )
     held_out = Dataset.open(data, target_model).texts("held-out")
     return judged(trained, held_out, target, most)

@@ -22,7 +22,7 @@ class TargetWeights:
         draft_tokens: the draft vocabulary: ids in the target's, ascending.
         draft_index: place in the draft vocabulary of each token, -1 where it is not part of it.
         last_layers: weights of its last decoder layers by their names in Transformers, to start
-            from; empty if unknown.
+            from, or of all of them for a recipe that says ``runs_target``; empty if unknown.
         final_norm: weight of the norm before its output head; None where it has none.
     """
 

@@ -21,7 +21,7 @@ from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSett
 from draftwood_train.packing import RowPacking
 from draftwood_train.plan import TrainingPlan, bytes_on_disk, planned_tokens, tokens_per_second
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
-from draftwood_train.target import target_weights
+from draftwood_train.target import layers_of, target_weights
 
 DRAFT_VOCABULARY = 8192
 """Tokens that a new drafter drafts, unless more or fewer are asked for."""
@@ -114,6 +114,7 @@ class Training:
         target, settings = self.target(draft_tokens), self.settings
         head = self.recipe.build(target)
         recomputes = self.manifest.options.states == "recomputed"
+        runs = recomputes + getattr(self.recipe, "runs_target", False)
         sizes = target.sizes
         layer = 3 * sizes.hidden * sizes.intermediate_size
         layer += 2 * sizes.hidden * (sizes.heads + sizes.num_kv_heads) * sizes.head_dim
@@ -121,7 +122,7 @@ class Training:
             self.recipe,
             head,
             target,
-            target.layers * layer if recomputes else 0,
+            runs * target.layers * layer,
             settings.precision == "bfloat16",
         )
         return TrainingPlan(
@@ -172,7 +173,7 @@ class Training:
     def target(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> TargetWeights:
         """Facts about the target, for drafts of these tokens."""
         name = self.model or self.manifest.target.name
-        return target_weights(self.loaded.model, name, draft_tokens)
+        return target_weights(self.loaded.model, name, draft_tokens, layers_of(self.recipe))
 
     def _places(self, reads: tuple[int, ...]) -> tuple[int, ...]:
         """Indices of these layers among those whose states the data hold."""

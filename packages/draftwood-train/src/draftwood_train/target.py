@@ -29,6 +29,11 @@ NEWEST = 3
 """Layers of a target from which a drafter may start."""
 
 
+def layers_of(recipe: object) -> int | None:
+    """Count the newest layers of a target that a recipe is given; None for all."""
+    return None if getattr(recipe, "runs_target", False) else NEWEST
+
+
 def draft_vocabulary(counts: Int[Tensor, " vocab"], size: int) -> Int[Tensor, " draft_vocab"]:
     """Select the tokens that a target writes most often, as ascending ids.
 
@@ -41,12 +46,15 @@ def draft_vocabulary(counts: Int[Tensor, " vocab"], size: int) -> Int[Tensor, " 
     return order[: min(size, len(counts))].sort().values
 
 
-def target_weights(model: Model, name: str, draft_tokens: Any) -> TargetWeights:
+def target_weights(
+    model: Model, name: str, draft_tokens: Any, newest: int | None = NEWEST
+) -> TargetWeights:
     """Sizes, embedding and head of a loaded model, and its newest layers as its name finds them.
 
     Args:
         name: under which it was loaded.
         draft_tokens: the draft vocabulary, ids as an array or a tensor.
+        newest: layers; None for all.
 
     Raises:
         ValueError: for a model without this ability, or whose layers have another shape.
@@ -72,7 +80,7 @@ def target_weights(model: Model, name: str, draft_tokens: Any) -> TargetWeights:
         head=_tensor(model, weights.head)[draft_tokens].contiguous(),
         draft_tokens=draft_tokens,
         draft_index=index,
-        last_layers=_last_layers(decoder.layers[-NEWEST:]),
+        last_layers=_last_layers(decoder.layers[-(newest or len(decoder.layers)) :]),
         final_norm=as_tensor(decoder.norm.weight).float(),
     )
 

@@ -225,3 +225,31 @@ def test_a_file_of_ones_own_gets_a_head_in_two_commands(tmp_path: Path) -> None:
     drafted = run(*asked, "--method", "eagle", "--draft-model", head)
     assert drafted.exit_code == 0, drafted.output
     assert drafted.stdout == plain.stdout
+
+
+def test_a_mask_adapter_is_trained_resumed_and_drafts(
+    data: str, deep: str, tuned: str, tmp_path: Path
+) -> None:
+    head = str(tmp_path / "masked")
+    options = (*SMALL, "--rank", "2", "--precision", "float32")
+    result = run("train", "masked", data, head, "--steps", "3", *options)
+    assert result.exit_code == 0, result.output
+    told = json.loads((tmp_path / "masked" / "config.json").read_text())
+    assert (told["kind"], told["head"]["layers"]) == ("masked", 6)
+    assert "Samragh" in (tmp_path / "masked" / "card.md").read_text()
+    line = refused("train", "masked", data, head, "--steps", "3", *options)
+    assert "go on with --resume" in line
+    result = run("train", "masked", data, head, "--steps", "3", *options, "--resume")
+    assert result.exit_code == 0, result.output
+    asked = ("generate", "abc", "--model", deep, "--max-new-tokens", "12", "--dtype", "float32")
+    plain = run(*asked, "--method", "plain")
+    for method in ("masked-block", "masked-in-pass"):
+        drafted = run(*asked, "--method", method, "--draft-model", head)
+        assert drafted.exit_code == 0, drafted.output
+        assert drafted.stdout == plain.stdout
+        line = refused(
+            "generate", "abc", "--model", tuned, "--method", method, "--draft-model", head
+        )
+        assert "other weights" in line
+        line = refused(*asked, "--method", method, "--draft-model", head, "--tree", "4")
+        assert "the tree has 4 levels and the head drafts 3" in line

@@ -34,6 +34,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("specdec", {"layers": 2}),
     ("specdec", {"layers": 0, "shares_query": True}),
     ("dflash", {**READS, "layers": 2, "pairwise": 4}),
+    ("masked", {"layers": 2, "masks": 4, "rank": 3}),
     ("longspec", {}),
     ("longspec", {"reads_cache": False}),
 ]

@@ -92,7 +92,8 @@ def method_of(name: str, target: Model) -> Method:
 IN_PYTHON, CALLED_BACK = "auto, in Python", "auto, a source of it in Python"
 NAMES = [*(name for name in methods.known() if name != "plain"), IN_PYTHON, CALLED_BACK]
 TRAINED = {name for name in methods.known() if "head" in methods.spec(name).needs}
-SHADOWS = {"shadow", "auto-shadow"}  # which need weights that 4 bits can stand in for
+# these need weights that 4 bits can stand in for, or an adapter for some rows of a pass
+NATIVE = {"shadow", "auto-shadow", "masked-block", "masked-in-pass"}
 
 
 def kinds(name: str) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ def kinds(name: str) -> tuple[str, ...]:
     in the same way for every verifier, so each is tried with learned positions under one name and
     with rotary ones under the other.
     """
-    if name in SHADOWS:
+    if name in NATIVE:
         return ("native",)
     if name not in TRAINED:
         return "rotary", "learned", "native"
@@ -165,7 +166,7 @@ def test_a_text_reaches_the_end_of_the_context(
 @pytest.mark.usefixtures("uncut")
 @pytest.mark.parametrize("name", thinned(NAMES, 10))
 def test_a_text_reaches_its_last_token(name: str, targets: dict[str, Model]) -> None:
-    target = targets["native" if name in SHADOWS else "rotary"]
+    target = targets["native" if name in NATIVE else "rotary"]
     method = method_of(name, target)
     for most in (1, 2, 3, 4, 5, 7, 12):
         wanted = plain_text(target, 0.0, most, tuple(PROMPT))

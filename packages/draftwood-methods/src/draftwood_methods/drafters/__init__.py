@@ -11,6 +11,7 @@ from draftwood_methods.drafters.layer_search import LayerSearch
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_methods.drafters.longspec import Longspec
 from draftwood_methods.drafters.lookahead import Lookahead
+from draftwood_methods.drafters.masked_block import MaskedBlock, MaskedInPass
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.drafters.pipelined import Pipelined
@@ -35,6 +36,8 @@ __all__ = [
     "LenientCascade",
     "Longspec",
     "Lookahead",
+    "MaskedBlock",
+    "MaskedInPass",
     "MergedDrafters",
     "MergedDrawn",
     "PerLevel",

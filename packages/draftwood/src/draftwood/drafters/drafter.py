@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from draftwood.drafters.resources import Need, Resources
+from draftwood.models.model import RowsInput
 from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.sampling import Context
 from draftwood.shapes.shape import Shape
@@ -61,6 +62,17 @@ class DraftSession(ABC):
     @abstractmethod
     def update(self, verified: VerifiedTree) -> None:
         """Learn what became of the last tree."""
+
+    def attach(self, tree: DraftTree) -> RowsInput | None:
+        """Give the pass that runs a tree with auxiliary rows behind its nodes; None runs it alone.
+
+        The tree's nodes come first and see what they see alone. ``update`` finds what the pass says
+        of the auxiliary rows behind them in ``VerifiedTree.output``; none of these is kept.
+
+        Args:
+            tree: as it is run, cut to what may become text.
+        """
+        return None
 
     @property
     def branching(self) -> "BranchingSession | None":

@@ -18,7 +18,7 @@ from draftwood.optional import entry_points
 
 KINDS = ("ctc", "eagle", "lm", "medusa")
 """Kinds of draftwood itself."""
-ELSEWHERE = dict.fromkeys(("dflash", "longspec", "s2d", "specdec"), "draftwood-methods")
+ELSEWHERE = dict.fromkeys(("dflash", "longspec", "masked", "s2d", "specdec"), "draftwood-methods")
 """Packages that have other kinds, to be named where they are not installed."""
 GROUP = "draftwood"
 """Entry points by which packages add methods."""

@@ -15,6 +15,8 @@ from draftwood.moved import renamed
 
 IN_AUTO = "eagle"
 """The kind of heads that ``auto`` drafts with."""
+OTHER_NAMES = {"masked": "masked-block"}
+"""Methods by the kind of their heads where they are called otherwise."""
 PUBLISHED = "speculative"
 """The method for a language model of which nobody knows what it costs."""
 _TRAINED: frozenset[Need] = frozenset({"head", "draft-model"})
@@ -86,13 +88,15 @@ class Drafts:
     def drafter(self) -> str:
         """The name of the head's drafter."""
         found = self._settings
-        return "hydra" if found.get("sees_drafted") else found.get("kind", IN_AUTO)
+        kind = str(found.get("kind", IN_AUTO))
+        return "hydra" if found.get("sees_drafted") else OTHER_NAMES.get(kind, kind)
 
     @property
     def levels(self) -> int | None:
         """Most levels of a tree that the head drafts; None where nothing bounds them."""
         found = self._settings
-        counted = {"medusa": "heads", "ctc": "frames", "dflash": "frames", "specdec": "places"}
+        counted = {"medusa": "heads", "ctc": "frames", "dflash": "frames"}
+        counted |= {"masked": "masks", "specdec": "places"}
         levels = found.get(counted.get(str(found.get("kind")), ""))
         return levels if isinstance(levels, int) else None
 
@@ -107,7 +111,7 @@ class Drafts:
                 "kind": says.get("kind", IN_AUTO),
             }
         config = getattr(self.head, "config", None)
-        names = ("kind", "sees_drafted", "heads", "frames", "places")
+        names = ("kind", "sees_drafted", "heads", "frames", "masks", "places")
         return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
     def require_for(self, methods: Iterable[Spec]) -> None:

@@ -40,6 +40,7 @@ Ability = Literal[
     "cache",
     "beside",
     "rows",
+    "adapted_rows",
 ]
 """Abilities of a model beyond a forward pass over a tree."""
 
@@ -318,6 +319,15 @@ class ForwardInput(ModelInput):
         return ModelOutput(kept(output.given, self.keep), output.hidden)
 
 
+@runtime_checkable
+class RowAdapter(Protocol):
+    """Adapter that acts on some rows of a pass and leaves all others as they are."""
+
+    def require(self, model: "Model", adapted: Sequence[int]) -> None:
+        """Raise ValueError unless it adapts rows of this model and has these vectors."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class RowsInput(ModelInput):
     """Rows with positions and an attention mask of their own, for instance a block of mask tokens
@@ -334,6 +344,10 @@ class RowsInput(ModelInput):
             too. Every row sees itself.
         keep: logits of all rows, of the last one, or of none.
         hidden: layers whose hidden states are wanted.
+        adapter: acts on the last rows, and on no other; for models with the ability
+            ``adapted_rows``.
+        adapted: for each of the last rows the number of the adapter's vector that it reads in place
+            of its token's embedding, its token then meaning nothing.
 
     Raises:
         ValueError: when it is run, for numbers that do not fit together, and for a model without
@@ -346,6 +360,8 @@ class RowsInput(ModelInput):
     sees: Any
     keep: Keep = "all"
     hidden: tuple[int, ...] = ()
+    adapter: RowAdapter | None = None
+    adapted: Sequence[int] = ()
 
     @property
     def rows(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from draftwood.models.cache.places import PLACES, CacheSlice
-from draftwood.models.model import ALL_LAYERS, Keep, Layers, StepInput
+from draftwood.models.model import ALL_LAYERS, Keep, Layers, RowAdapter, StepInput
 from draftwood.tree import DraftTree
 
 A = TypeVar("A")  # arrays, or tensors in the models of PyTorch
@@ -33,6 +33,8 @@ class SequenceInput(Generic[A]):
         stream: [nodes dim], with what nodes that stopped before go on; None where they begin.
         tree: that the nodes are of; None for prompts.
         embeddings: [nodes dim], read in the place of the tokens' own, which then mean nothing.
+        adapter, adapted: what acts on the last nodes, and the number of its vector that each of
+            these reads.
     """
 
     tokens: A
@@ -49,6 +51,8 @@ class SequenceInput(Generic[A]):
     stream: A | None = None
     tree: DraftTree | None = None
     embeddings: A | None = None
+    adapter: RowAdapter | None = None
+    adapted: tuple[int, ...] = ()
 
     @property
     def unread(self) -> range:

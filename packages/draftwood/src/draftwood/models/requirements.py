@@ -26,6 +26,7 @@ _DOING: dict[Ability, str] = {
     "cache": "lets drafters read its keys and values, and keeps them as floats",
     "beside": "makes two passes over one text at the same time",
     "rows": "lets rows of a pass see later ones",
+    "adapted_rows": "lets an adapter act on some rows of a pass alone",
 }
 _OTHERWISE = "use another model or method"
 _CURES: dict[Ability, str] = {
@@ -33,6 +34,7 @@ _CURES: dict[Ability, str] = {
     "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
     " another method",
     "cache": "load it with a cache of floats, or use another model or method",
+    "adapted_rows": "load it on the CPU in a type that runs natively, or use another method",
 }
 
 

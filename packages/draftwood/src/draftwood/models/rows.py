@@ -9,7 +9,7 @@ from draftwood.arrays import as_array
 from draftwood.models.cache.places import CacheSlice
 from draftwood.models.model import RowsInput
 from draftwood.models.parts import PackedInput
-from draftwood.models.requirements import require_rows
+from draftwood.models.requirements import require_ability, require_rows
 
 
 def packed_rows(given: RowsInput, slot: int, length: int) -> PackedInput:
@@ -23,6 +23,7 @@ def packed_rows(given: RowsInput, slot: int, length: int) -> PackedInput:
         TypeError: for a mask of numbers.
     """
     require_rows(given.session.model)
+    _require_adapted(given)
     positions, sees = _checked(given, length)
     past, own = sees[:, : sees.shape[1] - given.rows], sees[:, sees.shape[1] - given.rows :]
     before = min(length, int(positions.min()))
@@ -41,7 +42,24 @@ def packed_rows(given: RowsInput, slot: int, length: int) -> PackedInput:
         keep=given.keep,
         hidden=given.hidden,
         has_own_mask=True,
+        adapter=given.adapter,
+        adapted=tuple(given.adapted),
     )
+
+
+def _require_adapted(given: RowsInput) -> None:
+    """Raise ValueError unless an adapter can act on the rows that are to be adapted."""
+    if given.adapter is None:
+        if len(given.adapted):
+            raise ValueError("rows are adapted by an adapter; give one, or leave adapted out")
+        return
+    require_ability(given.session.model, "adapted_rows", "a pass with an adapter for some rows")
+    given.adapter.require(given.session.model, given.adapted)
+    if len(given.adapted) > given.rows:
+        raise ValueError(
+            f"{len(given.adapted)} of {given.rows} rows cannot be adapted; give a token, which"
+            " means nothing, for each of them"
+        )
 
 
 def require_in_order(positions: Int[np.ndarray, " rows"], kept: Sequence[int], length: int) -> None:

@@ -27,8 +27,9 @@ class VerifiedTree:
         tree: what the forward pass read.
         path: nodes that are now part of the sequence, root included, in order.
         output: logits (and hidden states, where asked for) of every node of the forward pass, kept
-            or not; None where the drafter said that it reads neither, and of tokens of a prompt
-            that nothing was computed of, where it does not need that.
+            or not, and behind them of the rows that the drafter attached; None where the drafter
+            said that it reads neither, and of tokens of a prompt that nothing was computed of,
+            where it does not need that.
     """
 
     tree: DraftTree

@@ -9,6 +9,7 @@
 #include "attention_bytes.h"
 #include "attention_pairs.h"
 #include "clock.h"
+#include "marked_rows.h"
 #include "rows_of_states.h"
 #include "team.h"
 #include "workshop.h"
@@ -52,6 +53,7 @@ struct Scratch {
     Rows features, paired;  // of a head's: joined states of the target, and a token and a state
     int whole_rows = 0;     // the first rows, of which more than keys and values is wanted
     std::vector<uint32_t> encoded_queries;  // [rows][heads][query_words]
+    Marks marks;
     Visibility visibility;
     std::vector<Floats> averages;        // [blocks][heads] of blocks that threads share
     size_t averages_size = 0;            // floats of each
@@ -86,6 +88,7 @@ struct Scratch {
         const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
         if (encoded_queries.size() < words) encoded_queries.resize(words);
         divide(decoder, run, threads);
+        marks.begin(run.marked, run.rows, run.layers, decoder.hidden);
         for (int layer = 0; layer < run.layers; layer++)
             reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
         blocks.clear(), places.clear(), wanted.clear(), whole_rows = 0;
@@ -233,6 +236,7 @@ private:
         const Layer& layer = decoder.layers[index];
         add_phase(&Forward::norm_for_attention, NORMS, index,
                   reads_pairs(index) ? blocks(run.rows) : patches(run.rows));
+        add_narrowing(&Forward::narrow_for_attention, index, QUERY, VALUE);
         add_phase(&Forward::project, PRODUCTS, index,
                   tiles_of_queries(layer) + tiles(layer.key) + tiles(layer.value));
         add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
@@ -241,6 +245,7 @@ private:
         if (!whole_heads)
             add_phase(&Forward::encode_attended, NORMS, index,
                       whole() * ceil_div(decoder.heads * decoder.head_dim, GROUP));
+        add_narrowing(&Forward::narrow_attended, index, OUTPUT, OUTPUT);
         add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
         if (layer.after_attention_norm.weight)
             add_phase(&Forward::add_normed_attention, NORMS, index, whole());
@@ -251,7 +256,9 @@ private:
         // what attention read is still there
         if (!decoder.is_parallel || !run.attention[index])
             add_phase(&Forward::norm_for_network, NORMS, index, patches(whole()));
+        add_narrowing(&Forward::narrow_for_network, index, GATE, UP);
         add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
+        add_narrowing(&Forward::narrow_gated, index, DOWN, DOWN);
         add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
         if (layer.after_mlp_norm.weight)
             add_phase(&Forward::add_normed_mlp, NORMS, index, whole());
@@ -269,6 +276,12 @@ private:
         add_phase(&Forward::mix_of_experts, PRODUCTS, index,
                   most * tiles(experts.networks[0].down));
         add_phase(&Forward::add_experts, NORMS, index, run.rows);
+    }
+
+    void add_narrowing(void (Forward::*act)(Range, int), int layer, LayerMatrix first,
+                       LayerMatrix last) {
+        if (const int ranks = scratch.marks.ranks(layer, first, last))
+            add_phase(act, PRODUCTS, layer, ranks);
     }
 
     __attribute__((noinline)) void add_phase(void (Forward::*act)(Range, int), PhaseKind part,
@@ -290,7 +303,9 @@ private:
     void begin(Range range, int) {
         const Range rows = decoder.fusion ? rows_of(range, run.rows) : range;
         for (int row = rows.first; row < rows.last; row++) {
+            const int mark = scratch.marks.of(row);
             if (decoder.fusion) begin_head(row);
+            else if (mark >= 0) begin_marked(row, mark);
             else if (run.stream) go_on(row);
             else embed(decoder, run.tokens[row], stream(row));
             for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
@@ -300,6 +315,11 @@ private:
     // With the state with which the row stopped.
     void go_on(int row) {
         const float* from = run.stream + (size_t)row * decoder.hidden;
+        std::copy(from, from + decoder.hidden, stream(row));
+    }
+
+    void begin_marked(int row, int mark) {
+        const float* from = scratch.marks.vector(mark);
         std::copy(from, from + decoder.hidden, stream(row));
     }
 
@@ -404,6 +424,9 @@ private:
             put_normed(values, inputs.first, inputs.last, norm, scale, results);
             values = results;
         }
+        if (const int mark = scratch.marks.of(row); mark >= 0)
+            std::copy(values + inputs.first, values + inputs.last,
+                      scratch.marks.input(mark) + inputs.first);
         encode(scratch.narrow, to, values, inputs.first, inputs.last);
         return values;
     }
@@ -434,20 +457,45 @@ private:
         }
     }
 
+    void narrow_for_attention(Range ranks, int layer) {
+        narrow(ranks, layer, QUERY, VALUE,
+               [&](int, int mark) { return scratch.marks.input(mark); });
+    }
+    void narrow_attended(Range ranks, int layer) {
+        const size_t width = (size_t)decoder.heads * decoder.head_dim;
+        narrow(ranks, layer, OUTPUT, OUTPUT,
+               [&](int row, int) { return &scratch.attended[row * width]; });
+    }
+    void narrow_for_network(Range ranks, int layer) {
+        narrow(ranks, layer, GATE, UP, [&](int, int mark) { return scratch.marks.input(mark); });
+    }
+    void narrow_gated(Range ranks, int layer) {
+        const size_t width = (size_t)ceil_div(decoder.intermediate_size, LANES) * LANES;
+        narrow(ranks, layer, DOWN, DOWN,
+               [&](int row, int) { return &scratch.gated[row * width]; });
+    }
+
+    template <class Inputs>
+    void narrow(Range ranks, int layer, LayerMatrix first, LayerMatrix last, Inputs input_of) {
+        scratch.marks.narrow(layer, first, last, ranks.first, ranks.last, input_of);
+    }
+
     // Queries, keys and values lie side by side.
     void project(Range range, int index) {
         const Layer& layer = decoder.layers[index];
         const Rows& rows = reads_pairs(index) ? scratch.paired : scratch.narrow;
         int first = 0, width = 0;
-        for (const Matrix* matrix : {&layer.query, &layer.key, &layer.value}) {
-            const bool is_query = matrix == &layer.query;
+        for (const LayerMatrix which : {QUERY, KEY, VALUE}) {
+            const bool is_query = which == QUERY;
+            const Matrix* matrix = is_query ? &layer.query : which == KEY ? &layer.key : &layer.value;
             const int from = std::max(range.first - first, 0),
                       own_tiles = is_query ? tiles_of_queries(layer) : tiles(*matrix),
                       to = std::min(range.last - first, own_tiles);
             products(*matrix, rows, is_query ? whole() : run.rows, from, to,
                      [&](int row, int tile, Floats values) {
                          put_tile(&scratch.mixed[(size_t)row * mixed_width + width], tile,
-                                  matrix->outputs, values);
+                                  matrix->outputs,
+                                  scratch.marks.added(index, which, row, tile, values));
                      });
             first += own_tiles, width += matrix->outputs;
         }
@@ -455,18 +503,20 @@ private:
 
     void add_attended(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
-        add(layer.output, scratch.attention, layer.after_attention_norm, tiles);
+        add(layer.output, scratch.attention, layer.after_attention_norm, tiles, index, OUTPUT);
     }
     void add_gated(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
-        add(layer.down, scratch.wide, layer.after_mlp_norm, tiles);
+        add(layer.down, scratch.wide, layer.after_mlp_norm, tiles, index, DOWN);
     }
 
     // To the stream, or aside where all of a row is normed before.
-    void add(const Matrix& matrix, const Rows& rows, const Norm& norm_before, Range tiles) {
+    void add(const Matrix& matrix, const Rows& rows, const Norm& norm_before, Range tiles,
+             int index, LayerMatrix which) {
         const bool aside = norm_before.weight;
         products(matrix, rows, whole(), tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
+                     values = scratch.marks.added(index, which, row, tile, values);
                      if (aside) return put_tile(branch(row), tile, decoder.hidden, values);
                      float* to = stream(row);
                      values = values * decoder.residual_scale;
@@ -695,11 +745,13 @@ private:
         float* gated = scratch.gated.data();
         products(layer.gate, scratch.narrow, whole(), first, last,
                  [&](int row, int tile, Floats values) {
+                     values = scratch.marks.added(index, GATE, row, tile, values);
                      store(gated + (size_t)row * padded + tile * LANES,
                            decoder.gating.gate(values));
                  });
         products(layer.up, scratch.narrow, whole(), first, last,
                  [&](int row, int tile, Floats values) {
+                     values = scratch.marks.added(index, UP, row, tile, values);
                      float* to = gated + (size_t)row * padded + tile * LANES;
                      store(to, load(to) * decoder.gating.gated(values));
                  });

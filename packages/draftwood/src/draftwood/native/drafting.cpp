@@ -189,7 +189,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(Lattice),    sizeof(LatticeTree),
                              sizeof(HeadDraftingSettings), sizeof(DrawnShape),
                              sizeof(DraftModelText), sizeof(StepRun),
-                             sizeof(Filters),    sizeof(TaskTime),     sizeof(TaskTrace)};
+                             sizeof(Filters),    sizeof(TaskTime),     sizeof(TaskTrace),
+                             sizeof(LowRank),    sizeof(LayerAdapter), sizeof(MarkedRows)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

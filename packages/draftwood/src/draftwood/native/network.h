@@ -69,6 +69,27 @@ struct Decoder {
     const Fusion* fusion;  // null for a whole model
 };
 
+// What is added to a matrix's products, up @ (down @ x).
+struct LowRank {
+    const bfloat16* down;  // [rank][inputs]
+    const bfloat16* up;    // [tiles of the matrix][rank][LANES]
+    int32_t rank, inputs;  // rank 0 for nothing
+};
+
+enum LayerMatrix { QUERY, KEY, VALUE, OUTPUT, GATE, UP, DOWN, LAYER_MATRICES };
+
+struct LayerAdapter {
+    LowRank matrices[LAYER_MATRICES];
+};
+
+// Rows of a pass on which an adapter acts, and on no other (marked_rows.h).
+struct MarkedRows {
+    const LayerAdapter* layers;  // [layers]
+    const int64_t* rows;         // [count]
+    const float* vectors;        // [count][hidden]: what enters the first layer
+    int64_t count;
+};
+
 struct ForwardInput {
     int32_t num_sequences, rows, layers;
     // sequences at the end of which only keys and values are wanted: those of what enters the first
@@ -88,6 +109,7 @@ struct ForwardInput {
     // Layers from `start` up to `stop` are run. Rows that stop before the end of the decoder give
     // the state with which they stopped, and no logits.
     int32_t start, stop;
+    const MarkedRows* marked;  // null for none
 };
 
 }  // namespace draftwood

@@ -61,10 +61,14 @@ NORMS = (
 )
 
 
+LAYER_MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
+"""In the order of ``LayerMatrix`` of network.h."""
+
+
 class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
-        *((name, CMatrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
+        *((name, CMatrix) for name in LAYER_MATRICES),
         ("experts", CExperts),
         ("sinks", c_void_p),
         ("window", c_int32),
@@ -139,6 +143,25 @@ class CDecoder(Structure):
     )
 
 
+class CLowRank(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("down", "up")),
+        *((name, c_int32) for name in ("rank", "inputs")),
+    )
+
+
+class CLayerAdapter(Structure):
+    _fields_ = tuple((name, CLowRank) for name in LAYER_MATRICES)
+
+
+class CMarkedRows(Structure):
+    _fields_ = (
+        ("layers", POINTER(CLayerAdapter)),
+        *((name, c_void_p) for name in ("rows", "vectors")),
+        ("count", c_int64),
+    )
+
+
 class CForwardInput(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("num_sequences", "rows", "layers", "only_keys")),
@@ -152,6 +175,7 @@ class CForwardInput(Structure):
         ("fused", POINTER(CFusionInput)),
         ("stream", c_void_p),
         *((name, c_int32) for name in ("start", "stop")),
+        ("marked", POINTER(CMarkedRows)),
     )
 
 
@@ -346,6 +370,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CFusion, CFusionInput, CHead, CSuccessors, CHeadTree, CCacheShape),
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
     *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun, CFilters),
-    *(CTaskTime, CTaskTrace),
+    *(CTaskTime, CTaskTrace, CLowRank, CLayerAdapter, CMarkedRows),
 )
 """In the order of ``draftwood_structure_size``."""

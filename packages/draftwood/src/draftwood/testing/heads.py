@@ -86,6 +86,14 @@ def tiny_dflash(
     return _tiny("dflash", target, draft_tokens, seed, settings, noise=0.3)
 
 
+def tiny_masked(
+    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+) -> TrainedHead:
+    """A random mask adapter for a small target, whose rows say different things."""
+    settings = {"layers": target.layers, "rank": 2, **settings}
+    return _tiny("masked", target, draft_tokens, seed, settings, noise=0.3)
+
+
 def _tiny(
     kind: str,
     target: Model,
@@ -120,5 +128,6 @@ TINY: dict[str, Callable[[Model], TrainedHead]] = {
     "specdec++": partial(tiny_lm, acceptance=2),
     "s2d": tiny_s2d,
     "dflash": tiny_dflash,
+    **dict.fromkeys(("masked-block", "masked-in-pass"), tiny_masked),
 }
 """Random heads by the drafter that takes them."""

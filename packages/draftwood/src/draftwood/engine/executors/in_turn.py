@@ -31,7 +31,7 @@ class InTurn(TextHolder):
 
     def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
         self._run, self._seconds = self.draft(budget)
-        return [self._run]
+        return [self.text.draft.attach(self._run.tree) or self._run]
 
     def draft(self, budget: StepBudget) -> tuple[ForwardInput, dict[str, float]]:
         """Draft the next tree; gives its input and the seconds by phase."""

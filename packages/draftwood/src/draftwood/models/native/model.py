@@ -1,7 +1,7 @@
 """Models on a CPU, where one C++ call runs all layers."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,8 @@ from jaxtyping import Int
 from draftwood.arrays import FloatType, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
-from draftwood.models.model import ALL_LAYERS, Device
+from draftwood.models.model import ALL_LAYERS, Device, RowAdapter
+from draftwood.models.native.row_adapter import NativeRowAdapter, marked_rows
 from draftwood.models.native.step import run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
@@ -107,7 +108,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._head = model.head
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
-        self.abilities |= {"beside"}
+        self.abilities |= {"beside", "adapted_rows"}
         self.abilities -= {"cache"} if cache == "int8" else set()
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
@@ -151,6 +152,17 @@ class NativeModel(DecoderModel[BlockPool]):
                 self._rounded[key] = made
             return self._rounded[key]
 
+    def row_adapter(self, vectors: Any, factors: Mapping[str, tuple[Any, Any]]) -> RowAdapter:
+        """Make an adapter for rows of this model; see ``NativeRowAdapter``.
+
+        Raises:
+            ValueError: for vectors or factors that do not fit.
+        """
+        weights, scale = self.weights.structure, self.scales.inputs
+        return NativeRowAdapter(
+            weights, self.layers, as_array(vectors) * np.float32(scale), factors
+        )
+
     @property
     def embeddings_and_head(self) -> "NativeEmbeddingsAndHead":
         from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
@@ -159,7 +171,9 @@ class NativeModel(DecoderModel[BlockPool]):
 
     def group_key(self, part: Packed) -> object:
         # rows do not touch each other's results, but begin alike
-        return part.layers, isinstance(part, PackedInput) and part.embeddings is not None
+        if not isinstance(part, PackedInput):
+            return part.layers, False, None
+        return part.layers, part.embeddings is not None, part.adapter
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
         if not all(0 <= layer <= self.layers for layer in hidden):
@@ -207,6 +221,7 @@ class NativeModel(DecoderModel[BlockPool]):
             self._stream_of(part.embeddings) for part in parts if part.embeddings is not None
         ]
         stopped = np.concatenate(stream, dtype=np.float32) if stream else None
+        marked = marked_rows(parts)
         run = structures.CForwardInput(
             sequences=places,
             tokens=address_of(tokens),
@@ -224,8 +239,16 @@ class NativeModel(DecoderModel[BlockPool]):
             stream=None if stopped is None else address_of(stopped),
             start=layers.start,
             stop=self.layers if layers.stop is None else layers.stop,
+            marked=marked and marked.structure,
         )
-        run.kept = (tokens, positions, sees, tables, stopped)  # in memory as long as the structure
+        run.kept = (
+            tokens,
+            positions,
+            sees,
+            tables,
+            stopped,
+            marked,
+        )  # in memory as long as the structure
         return run
 
     def _stream_of(self, embeddings: Any) -> np.ndarray:

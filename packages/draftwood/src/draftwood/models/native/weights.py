@@ -15,7 +15,7 @@ from draftwood.native.matrix import Blocks, Matrix, fill
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
 
-MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
+MATRICES = structures.LAYER_MATRICES
 """Matrices of a layer."""
 
 LEAST_BITS = 6.5
