@@ -231,7 +231,7 @@ def test_a_mask_adapter_is_trained_resumed_and_drafts(
     data: str, deep: str, tuned: str, tmp_path: Path
 ) -> None:
     head = str(tmp_path / "masked")
-    options = (*SMALL, "--rank", "2", "--precision", "float32")
+    options = (*SMALL, "--rank", "2")
     result = run("train", "masked", data, head, "--steps", "3", *options)
     assert result.exit_code == 0, result.output
     told = json.loads((tmp_path / "masked" / "config.json").read_text())

@@ -83,9 +83,9 @@ class MaskedInPass(MaskedBlock):
     do not know the token that was drawn there.
 
     Example:
-        The text is 1 2 3 4, and the tree 5 6; two masks hang below each node. The target keeps 5
-        and goes on with 7 in the place of 6. The masks below 5 stand at the places of 7 and behind
-        it, and say 8 and 9: these are the next chain below 7.
+        The text is 1 2 3 4 5, the tree 6 7; two masks hang below each node. The target keeps 6
+        and goes on with 8 in the place of 7. The masks below 6 stand at the place of 8 and behind
+        it, and say 9 and 10: these are the next chain below 8.
     """
 
     name: ClassVar[str] = "masked-in-pass"
