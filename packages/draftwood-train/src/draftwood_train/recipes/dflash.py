@@ -15,7 +15,7 @@ from draftwood.validation import positive
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.losses import LOSSES, Loss, head_losses
 from draftwood_train.packed_frames import PackedFrames, drawn, in_order
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import predicted_places, shifted
@@ -94,18 +94,8 @@ class DflashRecipe:
         if not bool(chosen.any()):
             return torch.zeros((), device=chosen.device, requires_grad=True), {}
         states = slot_states(head, rows, target, chosen)
-        total, weights, figures = states.new_zeros((), dtype=torch.float32), 0.0, {}
-        for slot, own in enumerate(states.unbind(-2)):
-            counts = counted[..., slot][chosen]
-            true, normalizer = (
-                shifted(each, slot + 1)[chosen][counts]
-                for each in (rows.final, rows.log_normalizer)
-            )
-            kind, weight = LOSSES[self.loss_name], exp(-slot / self.fades)
-            losses, overlaps = head_losses(own[counts], true, normalizer, target.head, kind)
-            total, weights = total + weight * losses.sum(), weights + weight * len(losses)
-            figures[f"overlap_{slot + 1}"] = float(overlaps.sum()) / max(len(overlaps), 1)
-        return total / max(weights, 1e-9), figures
+        loss = LOSSES[self.loss_name]
+        return faded_loss(states, counted[chosen], rows, target, chosen, loss, self.fades)
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
@@ -119,6 +109,34 @@ class DflashRecipe:
             for level, own in zip(levels, states.unbind(-2), strict=True):
                 level[number][chosen[0]] = own
         return judged_steps(levels, rows, target)
+
+
+def faded_loss(
+    states: Float[Tensor, "anchors slots dim"],
+    counts: Bool[Tensor, "anchors slots"],
+    rows: PackedRows,
+    target: TargetWeights,
+    chosen: Bool[Tensor, "rows places"],
+    loss: Loss,
+    fades: float,
+) -> tuple[Tensor, Mapping[str, float]]:
+    """The weighted mean over slots behind chosen places, and each slot's overlap with the target.
+
+    Args:
+        states: slot i is compared with what the target says i places further.
+        counts: slots that have something to learn.
+        fades: slot i counts exp(-i / fades).
+    """
+    total, weights, figures = states.new_zeros((), dtype=torch.float32), 0.0, {}
+    for slot, own in enumerate(states.unbind(-2)):
+        known, weight = counts[:, slot], exp(-slot / fades)
+        true, normalizer = (
+            shifted(each, slot + 1)[chosen][known] for each in (rows.final, rows.log_normalizer)
+        )
+        losses, overlaps = head_losses(own[known], true, normalizer, target.head, loss)
+        total, weights = total + weight * losses.sum(), weights + weight * len(losses)
+        figures[f"overlap_{slot + 1}"] = float(overlaps.sum()) / max(len(overlaps), 1)
+    return total / max(weights, 1e-9), figures
 
 
 def counted_slots(rows: PackedRows, frames: int) -> Bool[Tensor, "rows places {frames}"]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import exp
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +16,7 @@ from draftwood_train.judging import NODES, block_efficiency, ranks_of
 from draftwood_train.losses import head_losses, kl
 from draftwood_train.packed_frames import drawn, in_order
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
-from draftwood_train.recipes.dflash import counted_slots
+from draftwood_train.recipes.dflash import counted_slots, faded_loss
 from draftwood_train.unrolled import shifted
 
 JUDGED = 8
@@ -73,18 +72,7 @@ class MaskedRecipe:
         if not bool(chosen.any()):
             return torch.zeros((), device=chosen.device, requires_grad=True), {}
         states = mask_states(adapter, rows, target, chosen)
-        total, weights, figures = states.new_zeros((), dtype=torch.float32), 0.0, {}
-        for place, own in enumerate(states.unbind(-2)):
-            counts = counted[..., place][chosen]
-            true, normalizer = (
-                shifted(each, place + 1)[chosen][counts]
-                for each in (rows.final, rows.log_normalizer)
-            )
-            weight = exp(-place / self.fades)
-            losses, overlaps = head_losses(own[counts], true, normalizer, target.head, kl)
-            total, weights = total + weight * losses.sum(), weights + weight * len(losses)
-            figures[f"overlap_{place + 1}"] = float(overlaps.sum()) / max(len(overlaps), 1)
-        return total / max(weights, 1e-9), figures
+        return faded_loss(states, counted[chosen], rows, target, chosen, kl, self.fades)
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:

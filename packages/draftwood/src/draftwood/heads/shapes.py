@@ -4,7 +4,7 @@ In files they are floats, or matrices are llama.cpp's blocks of 4 or 8 bits.
 """
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def require_format(blocks: object) -> None:
 
 
 def is_blocks(stored: StoredType) -> bool:
-    return stored in get_args(BlockFormat)
+    return stored in BLOCK_BYTES
 
 
 def encoded(name: str, weight: np.ndarray, stored: StoredType) -> np.ndarray:

@@ -241,14 +241,8 @@ class NativeModel(DecoderModel[BlockPool]):
             stop=self.layers if layers.stop is None else layers.stop,
             marked=marked and marked.structure,
         )
-        run.kept = (
-            tokens,
-            positions,
-            sees,
-            tables,
-            stopped,
-            marked,
-        )  # in memory as long as the structure
+        # in memory as long as the structure
+        run.kept = (tokens, positions, sees, tables, stopped, marked)
         return run
 
     def _stream_of(self, embeddings: Any) -> np.ndarray:
