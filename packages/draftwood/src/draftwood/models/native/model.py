@@ -12,7 +12,6 @@ from draftwood.arrays import FloatType, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, RowAdapter
-from draftwood.models.native.row_adapter import NativeRowAdapter, marked_rows
 from draftwood.models.native.step import run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
@@ -23,6 +22,7 @@ from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
+    from draftwood.models.native.row_adapter import MarkedRows
     from draftwood.models.native.int4 import RoundedWeights
 
 
@@ -152,12 +152,22 @@ class NativeModel(DecoderModel[BlockPool]):
                 self._rounded[key] = made
             return self._rounded[key]
 
+    def _marked_rows(self, parts: Sequence[PackedInput]) -> "MarkedRows | None":
+        """Find the rows of a pass that an adapter acts on; None where there are none."""
+        if not any(part.adapted for part in parts):
+            return None
+        from draftwood.models.native.row_adapter import marked_rows
+
+        return marked_rows(parts)
+
     def row_adapter(self, vectors: Any, factors: Mapping[str, tuple[Any, Any]]) -> RowAdapter:
         """Make an adapter for rows of this model; see ``NativeRowAdapter``.
 
         Raises:
             ValueError: for vectors or factors that do not fit.
         """
+        from draftwood.models.native.row_adapter import NativeRowAdapter
+
         weights, scale = self.weights.structure, self.scales.inputs
         return NativeRowAdapter(
             weights, self.layers, as_array(vectors) * np.float32(scale), factors
@@ -221,7 +231,7 @@ class NativeModel(DecoderModel[BlockPool]):
             self._stream_of(part.embeddings) for part in parts if part.embeddings is not None
         ]
         stopped = np.concatenate(stream, dtype=np.float32) if stream else None
-        marked = marked_rows(parts)
+        marked = self._marked_rows(parts)
         run = structures.CForwardInput(
             sequences=places,
             tokens=address_of(tokens),

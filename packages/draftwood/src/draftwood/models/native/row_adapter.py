@@ -110,15 +110,13 @@ class MarkedRows:
         self.structure = (structures.CMarkedRows * 1)((adapter.layers, *addresses, len(rows)))
 
 
-def marked_rows(parts: Sequence[PackedInput]) -> MarkedRows | None:
-    """Find the adapted rows of parts with one adapter, or none; None where there are none."""
+def marked_rows(parts: Sequence[PackedInput]) -> MarkedRows:
+    """Find the adapted rows of parts with one adapter."""
     rows, places, end = list[int](), list[int](), 0
     for part in parts:
         end += part.place.count
         rows += range(end - len(part.adapted), end)
         places += part.adapted
-    if not rows:
-        return None
     adapter = parts[0].adapter
     assert isinstance(adapter, NativeRowAdapter)  # ``require`` was asked
     return MarkedRows(adapter, rows, places)
