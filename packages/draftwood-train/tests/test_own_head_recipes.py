@@ -39,8 +39,8 @@ def learnt_by(recipe: DrafterRecipe, steps: int) -> Any:
 @pytest.mark.parametrize(
     "recipe",
     [
-        SpecdecRecipe(places=4, anchors=24, start_from="random"),
-        SpecdecRecipe(layers=0, places=4, anchors=24, start_from="random"),
+        SpecdecRecipe(queries=4, anchors=24, start_from="random"),
+        SpecdecRecipe(layers=0, queries=4, anchors=24, start_from="random"),
         LongspecRecipe(start_from="random"),
         LongspecRecipe(start_from="random", reads_cache=False, longest=0),
     ],
@@ -57,7 +57,7 @@ def test_they_learn_what_follows(recipe: DrafterRecipe) -> None:
 
 def test_places_that_share_a_query_are_told_apart_by_their_positions() -> None:
     """The paper's control."""
-    head = learnt_by(SpecdecRecipe(places=4, anchors=24, shares_query=True), 3)
+    head = learnt_by(SpecdecRecipe(queries=4, anchors=24, shares_query=True), 3)
     assert isinstance(head, SpecdecHead)
     assert head.queries.shape == (1, DIM)
     states = head.draft(head.caches(), donor().embedding[:5])
@@ -66,7 +66,7 @@ def test_places_that_share_a_query_are_told_apart_by_their_positions() -> None:
 
 def test_specdecs_places_in_training_are_those_of_decoding() -> None:
     rows, own = some_rows(), donor()
-    head = learnt_by(SpecdecRecipe(places=3, anchors=8), 3)
+    head = learnt_by(SpecdecRecipe(queries=3, anchors=8), 3)
     assert isinstance(head, SpecdecHead)
     row, segment = 0, rows.segments[0]
     own_places = (segment == 0).nonzero()[:, 0]
@@ -128,8 +128,8 @@ def test_rows_see_the_cache_as_far_back_as_drafts_do() -> None:
 
 
 def test_wrong_settings_and_targets_are_refused() -> None:
-    for wrong in ({"places": 0}, {"anchors": 0}):
-        with pytest.raises(ValueError, match="places, anchors and window"):
+    for wrong in ({"queries": 0}, {"anchors": 0}):
+        with pytest.raises(ValueError, match="queries, anchors and window"):
             SpecdecRecipe(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start_from"):
         SpecdecRecipe(start_from="nowhere")  # type: ignore[arg-type]

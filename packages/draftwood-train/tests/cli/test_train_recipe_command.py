@@ -1,7 +1,9 @@
 import json
 import shutil
+import warnings
 from pathlib import Path
 
+import click
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -9,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from command import refused, run
 from draftwood.heads.folder import load
 from draftwood.testing import tiny_llama
+from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 from gguf_writing import TOKENS, write_gguf
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -142,6 +145,15 @@ def test_help_names_the_recipes_own_options() -> None:
     text = run("train", "eagle", "--help").stdout
     assert "--loss [kl|tv|nla|lk-hybrid]" in text
     assert "--unroll" in text
+
+
+def test_no_option_of_a_recipe_hides_one_that_all_have() -> None:
+    for name in recipe_names():
+        command = RecipeCommand(name)
+        with click.Context(command) as context, warnings.catch_warnings():
+            warnings.simplefilter("error")  # click warns of an option given twice
+            names = [each.name for each in command.get_params(context)]
+        assert len(set(names)) == len(names), name
 
 
 def test_a_plan_is_told_before_anything_runs(data: str, tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ class SpecdecRecipe:
     source: ClassVar[str] = "Xia et al. 2022, arXiv:2203.16487"
 
     layers: int = field(default=1, metadata={"help": "decoder layers that read the text"})
-    places: int = field(default=5, metadata={"help": "places that it drafts at once"})
+    queries: int = field(
+        default=5, metadata={"help": "places that it drafts at once, by a query each"}
+    )
     shares_query: bool = field(
         default=False, metadata={"help": "whether all places share one query (a control)"}
     )
@@ -46,7 +48,7 @@ class SpecdecRecipe:
     window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
 
     def __post_init__(self) -> None:
-        positive("places, anchors and window", (self.places, self.anchors, self.window))
+        positive("queries, anchors and window", (self.queries, self.anchors, self.window))
         if self.start_from not in ("last-layers", "random"):
             raise ValueError(f"start_from is last-layers or random, not {self.start_from!r}")
 
@@ -56,7 +58,7 @@ class SpecdecRecipe:
     def build(self, target: TargetWeights) -> nn.Module:
         head: Any = new_network(
             config_type("specdec")(
-                target.sizes, self.layers, self.places, self.shares_query, self.window
+                target.sizes, self.layers, self.queries, self.shares_query, self.window
             )
         )
         if self.start_from == "last-layers":
@@ -73,7 +75,7 @@ class SpecdecRecipe:
             return torch.zeros((), requires_grad=True), {}
         states, kept = place_states(head, rows, target, chosen), chosen.nonzero().T
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
-        for ahead in range(self.places):
+        for ahead in range(self.queries):
             same = shifted(rows.segments, ahead, -2) == rows.segments
             known = (same & shifted(counts, ahead, False))[tuple(kept)]
             where = kept[0][known], kept[1][known] + ahead
@@ -81,14 +83,14 @@ class SpecdecRecipe:
                 states[known, ahead], rows.final[where], rows.log_normalizer[where], target.head, kl
             )
             count = max(len(losses), 1)
-            total = total + losses.sum() / count / self.places
+            total = total + losses.sum() / count / self.queries
             figures[f"overlap_{ahead + 1}"] = float(overlaps.sum()) / count
         return total, figures
 
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Count the tokens that trees of the likeliest nodes would emit."""
-        before, labels = judged_places(rows, target, self.places)
+        before, labels = judged_places(rows, target, self.queries)
         chosen = functional.pad(before[:, :-1], (1, 0))  # the root's place is the next one
         if not bool(chosen.any()):
             return Judged(0, {"block_efficiency": 0.0, "guess_1": 0.0})
