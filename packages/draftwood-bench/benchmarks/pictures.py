@@ -1,26 +1,33 @@
 """Pictures: tokens per pass by method and knobs, and whether features stay plain drawing's.
 
-    .venv/bin/python -m benchmarks.pictures FOLDER [--model emoji] [--seconds]
+    .venv/bin/python -m benchmarks.pictures FOLDER [--classifier FILE] [--json] [--seconds]
 
 Draws 40 names by 4 seeds in each setting, every window whole, so that counts depend on no clock.
-Writes a line of JSON per picture and goes on where it was stopped. ``--seconds`` times methods with
-windows as large as pay beside plain drawing instead, as ``draftwood bench pictures`` does, in a
-folder for each guidance.
+Writes a line of JSON per picture and goes on where it was stopped. ``--classifier`` takes what
+``draftwood train images FONT emoji --classifier-only`` wrote, and tells how many pictures it
+recognises; ``results/pictures.json`` holds what ``--json`` printed. ``--seconds`` times methods
+with windows as large as pay beside plain drawing instead, as ``draftwood bench pictures`` does, in
+a folder for each guidance.
 """
 
 import argparse
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
+from benchmarks.common.scripts import print_table
 from benchmarks.common.two_samples import p_value
 from draftwood.cli.terminal import progress
 from draftwood.native.threads import threads
 from draftwood_bench.records.machine import processor
 from draftwood_bench.records.statistics import Estimate, difference
+from draftwood_bench.run.describe import commit
 from draftwood_images.drawing import DrawingRule, Easel
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.folder import load_picture_model
@@ -31,6 +38,9 @@ from draftwood_images.measuring.table import table as speeds
 from draftwood_images.methods import MachineCosts, WindowKnobs
 from draftwood_images.starts import STARTS
 
+if TYPE_CHECKING:
+    from draftwood_images.training.classifier import Classifier
+
 SETTINGS = "settings"
 """Names the file of the records of all settings."""
 OTHER_SEEDS = 1000
@@ -38,6 +48,8 @@ OTHER_SEEDS = 1000
 DRIFT = 0.8
 """Temperature of the drift that is planted."""
 TOGETHER = 8
+PLAIN = "methods", "plain"
+"""Table and method of the pictures whose recognition all others are compared with."""
 BLOCKS = 3
 """Blocks of a picture's rows, and of its columns, whose codes features are means of."""
 
@@ -117,9 +129,11 @@ def measure(
 
 
 def features(
-    records: Sequence[PictureRecord], drawing: DrawingModel
+    records: Sequence[PictureRecord], drawing: DrawingModel, classifier: "Classifier | None" = None
 ) -> Float[np.ndarray, "pictures features"]:
-    """Mean code vector of each block of a picture."""
+    """Features of the classifier; without one, mean code vectors of each block of a picture."""
+    if classifier is not None:
+        return classifier.features(pixels(records, drawing))
     layout, vectors = drawing.layout, drawing.vectors
     assert vectors is not None
     codes = np.array([each.codes for each in records])
@@ -129,21 +143,86 @@ def features(
     return np.concatenate(blocks, 1)
 
 
-def table(
-    records: Sequence[PictureRecord], asked: Sequence[Cell], drawing: DrawingModel
-) -> Iterator[str]:
-    """Tokens per pass with 95 % intervals over names, and p-values against plain drawing."""
+@dataclass(frozen=True)
+class Row:
+    """Figures of a setting.
+
+    Attributes:
+        table: that it belongs to.
+        setting: all that its pictures depend on.
+        tokens: for each pass.
+        p_value: of features like plain drawing's; None where that is not asked.
+        recognised: share of pictures whose base the classifier has among its likeliest five.
+        over_plain: what that is above plain drawing's, by names.
+        pictures: drawn.
+    """
+
+    table: str
+    setting: str
+    tokens: Estimate
+    p_value: float | None
+    recognised: Estimate | None
+    over_plain: Estimate | None
+    pictures: int
+
+
+def rows(
+    records: Sequence[PictureRecord],
+    asked: Sequence[Cell],
+    drawing: DrawingModel,
+    classifier: "Classifier | None" = None,
+) -> Iterator[Row]:
+    """Figures of each setting, with 95 % intervals over names."""
     reference = _of(records, asked[0])
-    for number, cell in enumerate(asked):
-        if number and cell.table != asked[number - 1].table:
-            yield f"\n{cell.table}"
-        own = _of(records, cell)
-        line = f"{difference(by_name(own, lambda each: each.tokens_per_pass))!s:24}"
-        if cell.table in ("methods", "drift") and cell.method != "raced-jacobi":
-            samples = features(own, drawing), features(reference, drawing)
-            line += f"p = {p_value(*samples, [each.name for each in own]):.3f}  "
-        yield f"{line:36}{cell.key}"
-    yield f"\nplanted drift: rows at temperature {DRIFT} are {drift(drawing, reference):.3f} apart"
+    seen = features(reference, drawing, classifier)
+    plain = next((each for each in asked if (each.table, each.method) == PLAIN), asked[0])
+    known = _recognised(_of(records, plain), drawing, classifier)
+    for cell in asked:
+        own, compared = _of(records, cell), cell.table in ("reference", "methods", "drift")
+        found = _recognised(own, drawing, classifier) if compared else None
+        p = None
+        if compared and cell.table != "reference" and cell.method != "raced-jacobi":
+            p = p_value(features(own, drawing, classifier), seen, [each.name for each in own])
+        yield Row(
+            cell.table,
+            cell.key,
+            difference(by_name(own, lambda each: each.tokens_per_pass)),
+            p,
+            None if found is None else difference(found),
+            None if found is None or known is None else difference(found - known),
+            len(own),
+        )
+
+
+def shown(row: Row) -> dict[str, str]:
+    """A line of the table."""
+    return {
+        "setting": row.setting,
+        "tokens a pass": str(row.tokens),
+        "p": "" if row.p_value is None else f"{row.p_value:.3f}",
+        "recognised": str(row.recognised or ""),
+        "over plain": str(row.over_plain or ""),
+    }
+
+
+def _recognised(
+    records: Sequence[PictureRecord], drawing: DrawingModel, classifier: "Classifier | None"
+) -> Float[np.ndarray, " names"] | None:
+    """Share of each name's pictures that are recognised; None without a classifier."""
+    if classifier is None:
+        return None
+    found = classifier.recognised(pixels(records, drawing), [each.name for each in records])
+    right = dict(zip(((each.name, each.seed) for each in records), found, strict=True))
+    return by_name(records, lambda each: float(right[each.name, each.seed]))
+
+
+def pixels(
+    records: Sequence[PictureRecord], drawing: DrawingModel
+) -> UInt8[np.ndarray, "pictures height width 3"]:
+    """The pictures, as the codec paints them."""
+    layout = drawing.layout
+    grids = (np.reshape(each.codes, (layout.rows, layout.columns)) for each in records)
+    return np.stack([drawing.paint(grid) for grid in grids])
 
 
 def _of(records: Sequence[PictureRecord], cell: Cell) -> list[PictureRecord]:
@@ -152,7 +231,7 @@ def _of(records: Sequence[PictureRecord], cell: Cell) -> list[PictureRecord]:
     return sorted(own, key=lambda each: (each.name, each.seed))
 
 
-def drift(drawing: DrawingModel, records: Sequence[PictureRecord]) -> Estimate | float:
+def drift(drawing: DrawingModel, records: Sequence[PictureRecord]) -> Estimate:
     """Mean total variation between rows at both temperatures, along plain pictures."""
     found = list[float]()
     first = np.array(drawing.layout.tokens)
@@ -165,7 +244,7 @@ def drift(drawing: DrawingModel, records: Sequence[PictureRecord]) -> Estimate |
         session.close()
         cold = replace(easel.sampling, temperature=DRIFT).probs(rows)
         found.append(float(np.abs(easel.sampling.probs(rows) - cold).sum(1).mean() / 2))
-    return float(np.mean(found))
+    return difference(np.array(found))
 
 
 def seconds(
@@ -190,6 +269,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--dtype", default="int8", choices=["int8", "bfloat16", "float32"])
     parser.add_argument("--tables", help="some of the tables, for instance methods,window")
+    parser.add_argument("--classifier", type=Path, help="file of draftwood train images")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", action="store_true")
     given = parser.parse_args()
     loaded = load_picture_model(given.model, given.dtype)
@@ -205,7 +286,21 @@ def main() -> None:
     if given.tables:
         asked = [each for each in asked if each.table in ("reference", *given.tables.split(","))]
     records = measure(drawing, asked, names, given.seeds, given.folder)
-    print("\n".join(table(records, asked, drawing)))
+    classifier = None
+    if given.classifier is not None:
+        from draftwood_images.training.classifier import Classifier
+
+        classifier = Classifier.read(given.classifier)
+    found = list(rows(records, asked, drawing, classifier))
+    apart = drift(drawing, _of(records, asked[0]))
+    if given.json:
+        told = {"commit": commit(), "drift": asdict(apart), "rows": [asdict(row) for row in found]}
+        print(json.dumps(told))
+        return
+    for name, own in groupby(found, lambda row: row.table):
+        print_table([shown(row) for row in own], name)
+        print()
+    print(f"planted drift: rows at temperature {DRIFT} are {apart} apart")
 
 
 def median_distance(drawing: DrawingModel) -> float:

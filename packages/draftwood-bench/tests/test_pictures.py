@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import pictures
 from benchmarks.common.two_samples import p_value
@@ -11,6 +12,7 @@ from draftwood_images.drawing import DrawingRule
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.methods import WindowKnobs
 from draftwood_images.small import small_picture_model
+from draftwood_images.training.classifier import Classifier, RecognitionNetwork
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +38,11 @@ def test_records_go_on_where_they_were_stopped(drawing: DrawingModel, tmp_path: 
     records = pictures.measure(drawing, cells(), names, 2, tmp_path)
     assert records[: len(first)] == first
     assert len({each.key for each in records}) == 4 * 4
-    told = "\n".join(pictures.table(records, cells(), drawing))
-    assert told.count("p = ") == 2
-    assert "rows at temperature" in told
+    rows = list(pictures.rows(records, cells(), drawing))
+    assert [row.p_value is None for row in rows] == [True, False, True, False]
+    assert all(row.recognised is None and row.pictures == 4 for row in rows)
+    assert pictures.shown(rows[2])["p"] == ""
+    assert 0 < pictures.drift(drawing, records[:4]).value < 1
 
 
 def test_pictures_of_two_names_have_seeds_of_their_own(
@@ -79,3 +83,23 @@ def test_two_samples_are_told_apart_only_where_they_differ() -> None:
     assert 0.2 < np.mean(found) < 0.8
     chance = np.random.default_rng(1)
     assert p_value(sample(chance), sample(chance, 0.7), groups) < 0.02
+
+
+class ApplesAlone(RecognitionNetwork):
+    """Network that takes every picture for an apple."""
+
+    def seen(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.flatten(1)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([9.0, -9, 1, 2, 3, 4, 5, 6]).expand(len(pixels), -1)
+
+
+def test_recognition_is_told_beside_plain_drawing(drawing: DrawingModel, tmp_path: Path) -> None:
+    bases, base_of = tuple("abcdefgh"), {"red apple": "a", "pear": "b"}
+    judge = Classifier(ApplesAlone(4, len(bases)), bases, base_of, {})
+    records = pictures.measure(drawing, cells(), list(base_of), 2, tmp_path)
+    for row in pictures.rows(records, cells(), drawing, judge):
+        assert row.recognised is not None
+        assert row.over_plain is not None
+        assert (row.recognised.value, row.over_plain.value) == (0.5, 0.0)

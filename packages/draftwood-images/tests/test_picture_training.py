@@ -190,6 +190,8 @@ def test_the_command_tells_its_figures(folder: Path, tmp_path: Path) -> None:
     black = np.zeros((2, 8, 8, 3), np.uint8)
     assert judge.recognised(black, ["grey one", "grey two"], top=10).tolist() == [True, True]
     assert judge.features(black).shape == (2, 128)
+    alone = CliRunner().invoke(main, [*given[:-2], "--steps", "3", "--classifier-only"])
+    assert set(json.loads(alone.stdout)) == {"folder", "classifier"}
     with pytest.raises(ValueError, match="knows no picture 'blue one'"):
         judge.recognised(black, ["blue one", "grey two"])
     with pytest.raises(ValueError, match="holds no classifier"):

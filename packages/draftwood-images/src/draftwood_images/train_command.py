@@ -44,6 +44,7 @@ SOME = click.IntRange(1)
     help="File that is copied beside the model.",
 )
 @click.option("--classifier", is_flag=True, help="Train a classifier beside it, as judge.")
+@click.option("--classifier-only", is_flag=True, help="Train that alone; OUTPUT stays as it is.")
 @click.option("--resume", is_flag=True, help="Go on after the newest checkpoints.")
 @click.option("--export-only", is_flag=True, help="Write OUTPUT of the checkpoints as they are.")
 @options.as_json
@@ -54,6 +55,7 @@ def images(
     minutes: float,
     steps: int | None,
     classifier: bool,
+    classifier_only: bool,
     export_only: bool,
     as_json: bool,
     **given: Any,
@@ -75,8 +77,10 @@ def images(
     command = shlex.join(["draftwood", *sys.argv[1:]])
     training = PictureTraining(place, folder, **lasts, **given, command=command)
     say = (lambda line: None) if as_json else (lambda line: notes().print(line, soft_wrap=True))
-    figures = training.store_best() if export_only else training.run(say)
-    if classifier:
+    figures = dict[str, dict[str, float]]()
+    if not classifier_only:
+        figures |= training.store_best() if export_only else training.run(say)
+    if classifier or classifier_only:
         figures["classifier"] = dict(training.classify(say).figures)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **figures}))

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.storage.atomic import write_file
-from draftwood_images.training.autoencoder import Autoencoder, as_input, gathered
+from draftwood_images.codec import Codec
+from draftwood_images.training.autoencoder import as_input, gathered
 from draftwood_images.training.codec_lesson import rare_bases
 from draftwood_images.training.named import PictureSet
-from draftwood_images.training.picture_lesson import Codes
 
 WIDTH = 96
 FEATURES = 128
@@ -125,16 +125,15 @@ class ClassifierLesson:
 
     name = "classifier"
 
-    def __init__(
-        self, pictures: PictureSet, codes: Codes, autoencoder: Autoencoder | None, batch: int = 128
-    ) -> None:
+    def __init__(self, pictures: PictureSet, codec: Codec, batch: int = 128) -> None:
         torch.manual_seed(0)
         self._pictures, self._batch = pictures, batch
         self.bases = tuple(sorted(set(pictures.bases)))
         index = {base: at for at, base in enumerate(self.bases)}
         self._classes = torch.tensor([index[base] for base in pictures.bases])
         self._real = torch.from_numpy(pictures.pixels)
-        self._painted = _painted(self._real, codes, autoencoder)
+        painted = [codec.decode(codec.encode(each)) for each in pictures.pixels]
+        self._painted = torch.from_numpy(np.stack(painted))
         self._weights = rare_bases(pictures.bases)
         self.module = RecognitionNetwork(pictures.pixels.shape[1], len(self.bases))
         self.facts: Mapping[str, Any] = {"batch": batch, "classes": len(self.bases)}
@@ -178,13 +177,3 @@ class ClassifierLesson:
                 found = self.module(as_input(part)).topk(min(top, len(self.bases))).indices
                 right += int((found == wanted[:, None]).any(dim=1).sum())
         return right / len(pixels)
-
-
-def _painted(real: Tensor, codes: Codes, autoencoder: Autoencoder | None) -> Tensor:
-    """Pictures as a codec paints them."""
-    if autoencoder is None:
-        return real
-    with torch.no_grad():
-        parts = [autoencoder.decoded(codes.of(part)) for part in real.split(256)]
-    painted = torch.cat(parts).clamp(-1, 1).permute(0, 2, 3, 1)
-    return ((painted + 1) * 127.5).round().to(torch.uint8)

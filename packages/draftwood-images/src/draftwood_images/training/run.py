@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from draftwood_images.codec import GreyCodec, LearnedCodec
+from draftwood_images.codec import GreyCodec, LearnedCodec, read_codec
+from draftwood_images.folder import picture_folder
 from draftwood_images.picture_model import PictureSettings
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes
 from draftwood_images.training.classifier import Classifier, ClassifierLesson
@@ -117,9 +118,11 @@ class PictureTraining:
         return figures
 
     def classify(self, say: Say) -> Classifier:
-        """Train a classifier of the pictures, or go on; it lies beside the checkpoints."""
-        autoencoder, _ = self._stored_codec()
-        lesson = ClassifierLesson(self.pictures, Codes(autoencoder, self.codes), autoencoder)
+        """Train a classifier of the pictures, or go on; it lies beside the checkpoints.
+
+        It sees them as they are and as the codec of the folder ``output`` paints them.
+        """
+        lesson = ClassifierLesson(self.pictures, read_codec(picture_folder(self.output)))
         steps = self.steps or CLASSIFIER_STEPS
         own = LessonSchedule(None, steps, CLASSIFIER_RATES, judge_seconds=0, seed=self.seed)
         LessonRun(lesson, own, self.folder, True, say).run()

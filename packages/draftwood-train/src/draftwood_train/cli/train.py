@@ -3,6 +3,7 @@
 import click
 
 from draftwood.cli.groups import OpenGroup
+from draftwood_train.allocator import keep_freed_memory
 from draftwood_train.cli.data import data
 from draftwood_train.cli.doctor import doctor
 from draftwood_train.cli.export import export, import_head, pack
@@ -22,6 +23,7 @@ def train() -> None:
       draftwood train data my-data --tokens 1m
       draftwood train eagle my-data my-drafter --minutes 60
     """
+    keep_freed_memory()
 
 
 for command in (data, doctor, export, import_head, judge, pack):
