@@ -45,8 +45,8 @@ SETTINGS = "settings"
 """Names the file of the records of all settings."""
 OTHER_SEEDS = 1000
 """Added to the seeds of the plain pictures that all others are compared with."""
-DRIFT = 0.8
-"""Temperature of the drift that is planted."""
+DRIFTS = 0.8, 0.5
+"""Temperatures of the drifts that are planted."""
 TOGETHER = 8
 PLAIN = "methods", "plain"
 """Table and method of the pictures whose recognition all others are compared with."""
@@ -103,7 +103,7 @@ def cells(guidance: float, apart: float) -> list[Cell]:
     groups = (replace(whole, group=each) for each in (1, 3, 10, 25, 50))
     found += [Cell("methods", "gsd", usual, each) for each in groups]
     found.append(Cell("methods", "gsd", usual, replace(whole, group=50, distance=apart)))
-    found.append(Cell("drift", "plain", replace(usual, temperature=DRIFT)))
+    found += [Cell("drift", "plain", replace(usual, temperature=each)) for each in DRIFTS]
     for name in ("raced-jacobi", "sjd"):
         windows = (replace(whole, window=each) for each in (2, 4, 8, 16))
         found += [Cell("window", name, usual, each) for each in windows]
@@ -152,7 +152,8 @@ class Row:
         setting: all that its pictures depend on.
         tokens: for each pass.
         p_value: of features like plain drawing's; None where that is not asked.
-        recognised: share of pictures whose base the classifier has among its likeliest five.
+        recognised: share of pictures whose base the classifier has among its likeliest five, of
+            the names that it knows.
         over_plain: what that is above plain drawing's, by names.
         pictures: drawn.
     """
@@ -208,9 +209,10 @@ def shown(row: Row) -> dict[str, str]:
 def _recognised(
     records: Sequence[PictureRecord], drawing: DrawingModel, classifier: "Classifier | None"
 ) -> Float[np.ndarray, " names"] | None:
-    """Share of each name's pictures that are recognised; None without a classifier."""
+    """Share of recognised pictures of each name that the classifier knows; None without one."""
     if classifier is None:
         return None
+    records = [each for each in records if each.name in classifier.base_of]
     found = classifier.recognised(pixels(records, drawing), [each.name for each in records])
     right = dict(zip(((each.name, each.seed) for each in records), found, strict=True))
     return by_name(records, lambda each: float(right[each.name, each.seed]))
@@ -231,8 +233,8 @@ def _of(records: Sequence[PictureRecord], cell: Cell) -> list[PictureRecord]:
     return sorted(own, key=lambda each: (each.name, each.seed))
 
 
-def drift(drawing: DrawingModel, records: Sequence[PictureRecord]) -> Estimate:
-    """Mean total variation between rows at both temperatures, along plain pictures."""
+def drift(drawing: DrawingModel, records: Sequence[PictureRecord], temperature: float) -> Estimate:
+    """Mean total variation of rows at a temperature from those at 1, along plain pictures."""
     found = list[float]()
     first = np.array(drawing.layout.tokens)
     for record in records[:: max(1, len(records) // 40)]:
@@ -242,7 +244,7 @@ def drift(drawing: DrawingModel, records: Sequence[PictureRecord]) -> Estimate:
         session.extend(easel.prompt, keep="none")
         rows = session.extend(codes).rows[:-1]
         session.close()
-        cold = replace(easel.sampling, temperature=DRIFT).probs(rows)
+        cold = replace(easel.sampling, temperature=temperature).probs(rows)
         found.append(float(np.abs(easel.sampling.probs(rows) - cold).sum(1).mean() / 2))
     return difference(np.array(found))
 
@@ -292,15 +294,17 @@ def main() -> None:
 
         classifier = Classifier.read(given.classifier)
     found = list(rows(records, asked, drawing, classifier))
-    apart = drift(drawing, _of(records, asked[0]))
+    apart = {at: drift(drawing, _of(records, asked[0]), at) for at in DRIFTS}
     if given.json:
-        told = {"commit": commit(), "drift": asdict(apart), "rows": [asdict(row) for row in found]}
+        drifts = {f"{at:g}": asdict(each) for at, each in apart.items()}
+        told = {"commit": commit(), "drift": drifts, "rows": [asdict(row) for row in found]}
         print(json.dumps(told))
         return
     for name, own in groupby(found, lambda row: row.table):
         print_table([shown(row) for row in own], name)
         print()
-    print(f"planted drift: rows at temperature {DRIFT} are {apart} apart")
+    for at, each in apart.items():
+        print(f"planted drift: rows at temperature {at:g} are {each} apart")
 
 
 def median_distance(drawing: DrawingModel) -> float:

@@ -42,7 +42,7 @@ def test_records_go_on_where_they_were_stopped(drawing: DrawingModel, tmp_path: 
     assert [row.p_value is None for row in rows] == [True, False, True, False]
     assert all(row.recognised is None and row.pictures == 4 for row in rows)
     assert pictures.shown(rows[2])["p"] == ""
-    assert 0 < pictures.drift(drawing, records[:4]).value < 1
+    assert 0 < pictures.drift(drawing, records[:4], 0.5).value < 1
 
 
 def test_pictures_of_two_names_have_seeds_of_their_own(
