@@ -105,6 +105,7 @@ def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> Non
     easel = Easel(drawing, "red", DrawingRule(1.0, 5, 2.0))
     knobs = WindowKnobs(7, "upper", 4, 0.2, 0.5)
     costs = MachineCosts(easel)
+    vars(costs)["windows"] = replace(costs.windows, pays=True)
     built = picture_method("gsd", easel, knobs, costs)
     drafter, rule = built.drafter, built.verifier
     assert isinstance(drafter, JacobiSampled)
@@ -136,6 +137,12 @@ def test_where_nothing_pays_the_library_draws(drawing: DrawingModel) -> None:
     easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
     costs = MachineCosts(easel)
     vars(costs)["windows"] = WindowCosts(lambda nodes: float(nodes**2), 0.5)
+    never = MachineCosts(easel)
+    vars(never)["windows"] = replace(costs.windows, pays=False)
+    for name in ("raced-jacobi", "sjd", "gsd"):
+        assert picture_method(name, easel, WindowKnobs(), never).drafter.name == "nothing"
+        whole = picture_method(name, easel, WindowKnobs(whole=True), never)
+        assert isinstance(whole.drafter, JacobiSampled)
     plain = list(easel.draw(picture_method("plain", easel), range(2)))
     for name in ("raced-jacobi", "sjd"):
         found = list(easel.draw(picture_method(name, easel, WindowKnobs(), costs), range(2)))

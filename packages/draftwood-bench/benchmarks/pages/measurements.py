@@ -99,7 +99,7 @@ def with_heads(records: Path = never_loses.RECORDS) -> str:
 
 
 def drawn(record: Path = DRAWN) -> str:
-    """Ways to draw, their tokens per pass, and what is lost in recognition, beside plain drawing."""
+    """Ways to draw: tokens per pass, and what recognition loses beside plain drawing."""
     if not record.is_file():
         return MISSING
     cells = []

@@ -93,14 +93,17 @@ class MachineCosts:
             self._timed(method, 2)  # warm
         rounds = [[self._timed(method, PIECE) for method in ways.values()] for _ in range(ROUNDS)]
         # the least, since nothing but other work makes a step longer
-        least = [min(took for took, _ in each) for each in zip(*rounds, strict=True)]
+        least = [min(each.seconds for each in timed) for timed in zip(*rounds, strict=True)]
         least = [least[0], *(MARGIN * each for each in least[1:])]
-        shares = [kept for _, kept in rounds[0][1:]]
-        seconds = Curve.fit(dict(zip(ways, least, strict=True)))
-        return WindowCosts(seconds, sum(shares) / len(shares))
+        alone, *drafting = (took / each.tokens for took, each in zip(least, rounds[0], strict=True))
+        shares = [each.kept for each in rounds[0][1:]]
+        return WindowCosts(
+            Curve.fit(dict(zip(ways, least, strict=True))),
+            sum(shares) / len(shares),
+            min(drafting) < alone,
+        )
 
-    def _timed(self, method: Method, tokens: int) -> tuple[float, float]:
-        """Seconds of a step behind the first, and the share of first draft tokens that is kept."""
+    def _timed(self, method: Method, tokens: int) -> "_Piece":
         begun, ended, steps = 0.0, 0.0, list[Step]()
         for step in self.easel.piece(method, min(tokens, self.easel.drawing.layout.length)):
             ended = time.perf_counter()
@@ -108,7 +111,23 @@ class MachineCosts:
             steps.append(step)
         drafted = [step for step in steps if step.drafted]
         kept = sum(step.accepted > 0 for step in drafted) / max(1, len(drafted))
-        return (ended - begun) / max(1, len(steps) - 1), kept
+        count = max(1, len(steps) - 1)
+        made = sum(len(step.tokens) for step in steps[1:])
+        return _Piece((ended - begun) / count, made / count, kept)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What drawing a piece of a picture took, its first step left out.
+
+    Attributes:
+        seconds, tokens: of a step.
+        kept: share of first draft tokens that were kept.
+    """
+
+    seconds: float
+    tokens: float
+    kept: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +137,12 @@ class WindowCosts:
     Attributes:
         seconds: of a step by nodes, drafting and verifying included; of one node without drafts.
         kept: share of first draft tokens that were kept.
+        pays: whether any window drew faster than none did.
     """
 
     seconds: Costs
     kept: float
+    pays: bool = True
 
 
 def require_method(name: str, inexact: bool) -> None:
@@ -156,7 +177,8 @@ def picture_method(
         name: of the method.
         easel: with the model.
         knobs: of windows; None takes the usual ones.
-        costs: on this machine; None takes what is assumed of any.
+        costs: on this machine; None takes what is assumed of any. Where no window pays here, the
+            method draws plainly.
 
     Raises:
         ValueError: for a method that this model cannot have.
@@ -172,6 +194,9 @@ def picture_method(
         drafter = _paying(drafter, None if knobs.whole else costs, knobs)
     if isinstance(verifier, Grouped):
         verifier = _grouped(verifier, knobs, easel.drawing)
+    if has_window and costs is not None and not knobs.whole and not costs.windows.pays:
+        plain = methods.build("plain", easel.model)
+        drafter, verifier = plain.drafter, plain.verifier
     return Method(drafter, verifier, built.name, built.otherwise)
 
 

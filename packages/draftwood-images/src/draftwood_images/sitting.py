@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from draftwood import methods
 from draftwood.stats import Stats
 from draftwood_images.drawing import DrawingRule, DrawnPicture, Easel
 from draftwood_images.drawing_model import DrawingModel
@@ -110,7 +111,7 @@ class Sitting:
         costs = MachineCosts(self.easel)
         built = [picture_method(name, self.easel, self.knobs, costs) for name in names]
         for method in built:
-            own = MethodPictures(method.name, method.promise)
+            own = MethodPictures(method.name, methods.listing(method.name).promise)
             self.drawn.append(own)
             since = time.perf_counter()
             for picture in self.easel.draw(method, seeds, together):
