@@ -90,6 +90,19 @@ def test_later_steps_learn_the_same_on_average_at_a_quarter_of_the_places() -> N
     assert not torch.allclose(found[0], found[1])
 
 
+def test_prompts_teach_where_that_is_asked_for() -> None:
+    whole, loss, _ = gradients(replace(RECIPE, prompts=True))
+    head, rows = setting()
+    assert not bool(rows.is_answer.all())
+    torch.manual_seed(3)
+    every = replace(rows, is_answer=rows.segments >= 0)
+    expected, _ = RECIPE.loss(head, every, target(), 0.5)
+    assert loss == float(expected.detach()) != gradients(RECIPE)[1]
+    expected.backward()
+    for name, each in head.named_parameters():
+        assert each.grad is None or torch.equal(each.grad, whole[name])
+
+
 def law(rows: int, vocabulary: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """States of a drafter and a target, the target's normaliser, and their head."""
     drawn = torch.Generator().manual_seed(seed)

@@ -97,6 +97,9 @@ class EagleRecipe:
     lk_from: float = field(
         default=1.0, metadata={"help": "share of the training behind which the loss is lk-hybrid"}
     )
+    prompts: bool = field(
+        default=False, metadata={"help": "whether it learns from prompts too, not answers alone"}
+    )
     replay: float = field(
         default=0.0,
         metadata={"help": "share of the training, at its end, that repeats rejected drafts"},
@@ -152,6 +155,8 @@ class EagleRecipe:
     ) -> tuple[Tensor, Mapping[str, float]]:
         assert isinstance(head, EagleHead)
         loss = loss_at(self.loss_name, self.lk_from, progress)
+        if self.prompts:
+            rows = replace(rows, is_answer=rows.segments >= 0)
         if progress >= 1 - self.replay:
             return self._replayed(head, rows, target, loss)
         steps = self.unroll if progress >= self.unroll_from else 1
