@@ -13,6 +13,7 @@ from draftwood_train.data.states import (
     in_bytes,
     likeliest,
     rows_of,
+    spread_of,
     states_of,
 )
 from draftwood_train.data.write import BatchWriter, Request, goes_round
@@ -58,15 +59,16 @@ def test_texts_are_those_that_decoding_writes(at_once):
 
 def test_states_are_those_of_a_pass_over_the_whole_text():
     made, _ = write([job(request(*each)) for each in ASKED], at_once=3)
+    spread = spread_of(lm_of().model, LAYERS)
     for (text,) in made:
         states, normalizers = states_of(lm_of().model, torch.tensor(text.tokens), LAYERS)
         stored = text.states
         assert len(stored.codes) == len(text.tokens)
         assert torch.equal(stored.log_normalizer, normalizers)
-        again = in_bytes(states, normalizers)
+        again = in_bytes(states, normalizers, spread)
         assert torch.equal(stored.codes, again.codes)
         assert torch.equal(stored.scales, again.scales)
-        step = states.abs().amax(-1, keepdim=True) / 127
+        step = spread * (states / spread).abs().amax(-1, keepdim=True) / 127
         assert bool(((stored.floats() - states).abs() <= 0.5001 * step).all())
         other, _ = states_of(lm_of().model, torch.tensor(text.tokens).flip(0), LAYERS)
         assert not bool(((stored.floats() - other).abs() <= 0.5001 * step).all())
@@ -80,7 +82,8 @@ def test_a_job_that_goes_on_runs_no_token_twice():
     assert once.tokens == apart.tokens  # a slot keeps its cache between jobs too
     assert once.tokens == sum(len(text.tokens) for text in both) - (prompt - 1)
     states, _ = states_of(lm_of().model, torch.tensor(both[1].tokens), LAYERS)
-    assert torch.equal(both[1].states.codes, in_bytes(states, states[:, 0, 0]).codes)
+    again = in_bytes(states, states[:, 0, 0], spread_of(lm_of().model, LAYERS))
+    assert torch.equal(both[1].states.codes, again.codes)
 
 
 def test_without_states_the_texts_are_the_same():
@@ -187,6 +190,16 @@ def test_rows_are_put_together():
         assert torch.equal(rows_of(outputs), whole[: len(outputs)])
     backwards = together[::-1]
     assert torch.equal(rows_of(backwards), whole.flip(0))
+
+
+def test_entries_beside_a_huge_one_keep_their_digits():
+    states = torch.randn(50, 2, 32, generator=torch.Generator().manual_seed(0))
+    states[:, 1, 7] = 2000
+    spread = states.square().mean(0).sqrt()
+    even, spread_out = (in_bytes(states, states[:, 0, 0], each) for each in (None, spread))
+    assert bool((even.floats()[:, 1, :7] == 0).all())
+    off = (spread_out.floats() - states).square().mean(0).sqrt() / spread
+    assert bool((off < 0.02).all())
 
 
 def test_states_of_zeros_stay_zeros():

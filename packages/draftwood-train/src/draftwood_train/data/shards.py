@@ -20,7 +20,7 @@ from draftwood_train.data.texts import TopTokens
 from draftwood_train.data.tops import TopForm
 
 CURE = "delete it and give the command that made the data again; it makes this file anew"
-STATES = ("codes", "scales", "log_normalizer")
+STATES, SPREAD = ("codes", "scales", "log_normalizer"), "spread"
 _DTYPES = {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
 
 
@@ -71,6 +71,8 @@ def write_shard(path: Path, texts: Sequence[MadeText], vocab_size: int) -> None:
     states = [text.states for text in texts if text.states is not None]
     if states:
         tensors |= {name: torch.cat([getattr(each, name) for each in states]) for name in STATES}
+        if states[0].spread is not None:
+            tensors[SPREAD] = states[0].spread
     tensors |= _packed_tops(texts, vocab_size)
     # one entry alone, as several come in any order
     metadata = {"sources": json.dumps(_told(texts))}
@@ -158,6 +160,10 @@ class Shard:
         return set(STATES) <= set(self._header)
 
     @cached_property
+    def _spread(self) -> Tensor | None:
+        return torch.from_numpy(self.array(SPREAD).copy()) if SPREAD in self._header else None
+
+    @cached_property
     def held_out(self) -> np.ndarray:
         return self.array("held_out").astype(bool)
 
@@ -202,4 +208,5 @@ class Shard:
     def states(self, text: int) -> PlaceStates:
         """The stored states of a text."""
         places = self.places(text)
-        return PlaceStates(*(torch.from_numpy(self.array(n)[places].copy()) for n in STATES))
+        parts = (torch.from_numpy(self.array(name)[places].copy()) for name in STATES)
+        return PlaceStates(*parts, self._spread)

@@ -27,6 +27,7 @@ from draftwood_train.data.states import (
     extend,
     in_bytes,
     rows_of,
+    spread_of,
     stacked,
     top_tokens,
 )
@@ -174,6 +175,7 @@ class BatchWriter:
                 torch.zeros(*shape, model.hidden_size, dtype=torch.int8),
                 torch.zeros(*shape, dtype=torch.float32),
                 torch.zeros(shape[0], dtype=torch.float32),
+                spread_of(model, layers),
             )
 
     def run(
@@ -227,7 +229,7 @@ class BatchWriter:
             held = self._states
             places = slice(slot.begins, slot.begins + len(slot.tokens))
             parts = (held.codes, held.scales, held.log_normalizer)
-            states = PlaceStates(*(part[places].clone() for part in parts))
+            states = PlaceStates(*(part[places].clone() for part in parts), held.spread)
         top = _joined(slot.top) if slot.request.keeps_states and self.top else None
         return Written(tuple(slot.tokens), len(slot.request.tokens), states, top)
 
@@ -255,7 +257,7 @@ class BatchWriter:
         found = top_tokens(logits, max(self.top, 1))
         if self.layers is not None:
             places = torch.tensor([slot.begins + len(slot.ran) for slot in ready])
-            self._keep(places, in_bytes(stacked(outputs, self.layers), found[2]))
+            self._keep(places, stacked(outputs, self.layers), found[2])
         for slot in ready:
             slot.ran.append(slot.tokens[-1])
         self._go_on(ready, logits, found)
@@ -266,16 +268,19 @@ class BatchWriter:
         if self.layers is not None:
             states, normalizers, last = extend(slot.session, missing, self.layers)
             first = slot.begins + len(slot.ran)
-            self._keep(slice(first, first + len(missing)), in_bytes(states, normalizers))
+            self._keep(slice(first, first + len(missing)), states, normalizers)
         else:
             last = extend_in_chunks(slot.session, missing).logits[-1]
         slot.ran = list(slot.tokens)
         self.tokens += len(missing)
         self._go_on([slot], last[None], top_tokens(last[None], max(self.top, 1)))
 
-    def _keep(self, places: "slice | torch.Tensor", new: PlaceStates) -> None:
+    def _keep(
+        self, places: "slice | torch.Tensor", states: torch.Tensor, normalizers: torch.Tensor
+    ) -> None:
         """Store the states of these places."""
         assert self._states is not None
+        new = in_bytes(states, normalizers, self._states.spread)
         self._states.codes[places] = new.codes
         self._states.scales[places] = new.scales
         self._states.log_normalizer[places] = new.log_normalizer

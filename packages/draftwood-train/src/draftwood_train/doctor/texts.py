@@ -12,7 +12,7 @@ from draftwood_train.data.barred import Bars
 from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.prompts import collect
 from draftwood_train.data.shards import Shard
-from draftwood_train.data.states import in_bytes, states_of
+from draftwood_train.data.states import in_bytes, spread_of, states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.recomputed import read as read_texts
 
@@ -86,5 +86,6 @@ def of_target(lm: LanguageModel, layers: Sequence[int], most: int) -> list[HeldT
 def read(lm: LanguageModel, tokens: torch.Tensor, answer: int, layers: Sequence[int]) -> StoredText:
     """Read a greedy text as training does, with states in 8 bits."""
     with torch.no_grad():
-        kept = in_bytes(*states_of(lm.model, tokens, layers))
+        states, normalizers = states_of(lm.model, tokens, layers)
+        kept = in_bytes(states, normalizers, spread_of(lm.model, layers))
     return StoredText(tokens, answer, True, "composed", kept.floats(), kept.log_normalizer)
