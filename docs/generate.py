@@ -22,8 +22,7 @@ END = "<!-- end -->\n"
 PART = re.compile(rf"<!-- ([\w -]+), written by `make docs` -->\n.*?{END}", re.S)
 FILLED = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("choices", "integrations", "pictures")),
-    *(f"docs/{name}.md" for name in ("self-speculation", "training")),
+    *(f"docs/{name}.md" for name in ("choices", "integrations", "self-speculation", "training")),
 )
 
 
@@ -156,7 +155,6 @@ def fields() -> dict[str, Callable[..., str]]:
         "whole": measurements.whole,
         "overhead": measurements.overhead,
         "with-heads": measurements.with_heads,
-        "drawn": measurements.drawn,
         "servers": servers.beside_other_servers,
         "load": servers.under_load,
         "server-findings": servers.said,

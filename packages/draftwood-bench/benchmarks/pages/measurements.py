@@ -1,20 +1,15 @@
 """Measurements without prompts: costs of passes, formats, overhead, systems on the same file."""
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
 from benchmarks import never_loses
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING, all_measured, measured
 from draftwood_bench.records.figures import figures
-from draftwood_bench.records.statistics import Estimate
 from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import tables
 
-DRAWN = RESULTS / "pictures.json"
-"""What ``python -m benchmarks.pictures FOLDER --classifier FILE --json`` printed."""
 FILE_HEAD = (
     *("model", "system", "mode", "tokens/s", "prompt tokens/s", "first token, s"),
     *("peak memory, MB", "texts as ours"),
@@ -96,19 +91,3 @@ def with_heads(records: Path = never_loses.RECORDS) -> str:
     columns = [f"{head}, T = {at}" for at in (0, 1) for head in ("shipped", "none")]
     rows = [(*key, *(row.get(each, "") for each in columns)) for key, row in cells.items()]
     return Table("", ("model", "prompts", *columns), tuple(rows)).markdown() if rows else MISSING
-
-
-def drawn(record: Path = DRAWN) -> str:
-    """Ways to draw: tokens per pass, and what recognition loses beside plain drawing."""
-    if not record.is_file():
-        return MISSING
-    cells = []
-    for row in json.loads(record.read_text())["rows"]:
-        if row["table"] in ("methods", "drift"):
-            name = row["setting"].partition(", guidance")[0].replace(", top-k 100", "")
-            groups = re.findall(r"G = \d+", row["setting"])
-            told = [Estimate(**row[each]) for each in ("tokens", "over_plain")]
-            p = "" if row["p_value"] is None else f"{row['p_value']:.3f}"
-            cells.append((", ".join([name, *groups]), *map(str, told), p))
-    head = ("method", "tokens per pass", "recognised over plain", "p, same features")
-    return Table("", head, tuple(cells)).markdown()

@@ -209,4 +209,4 @@ class Shard:
         """The stored states of a text."""
         places = self.places(text)
         parts = (torch.from_numpy(self.array(name)[places].copy()) for name in STATES)
-        return PlaceStates(*parts, self._spread)
+        return PlaceStates(*parts, spread=self._spread)

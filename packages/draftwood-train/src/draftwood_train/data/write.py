@@ -229,7 +229,7 @@ class BatchWriter:
             held = self._states
             places = slice(slot.begins, slot.begins + len(slot.tokens))
             parts = (held.codes, held.scales, held.log_normalizer)
-            states = PlaceStates(*(part[places].clone() for part in parts), held.spread)
+            states = PlaceStates(*(part[places].clone() for part in parts), spread=held.spread)
         top = _joined(slot.top) if slot.request.keeps_states and self.top else None
         return Written(tuple(slot.tokens), len(slot.request.tokens), states, top)
 

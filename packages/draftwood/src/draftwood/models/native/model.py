@@ -22,8 +22,8 @@ from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
     from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
-    from draftwood.models.native.row_adapter import MarkedRows
     from draftwood.models.native.int4 import RoundedWeights
+    from draftwood.models.native.row_adapter import MarkedRows
 
 
 def has_int8(device: Device) -> bool:
