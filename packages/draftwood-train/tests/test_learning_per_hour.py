@@ -101,6 +101,9 @@ def test_prompts_teach_where_that_is_asked_for() -> None:
     expected.backward()
     for name, each in head.named_parameters():
         assert each.grad is None or torch.equal(each.grad, whole[name])
+    rows.log_normalizer[~rows.is_answer] = 0.0  # as where states are recomputed
+    with pytest.raises(ValueError, match="--states stored"):
+        replace(RECIPE, prompts=True).loss(head, rows, target(), 0.5)
 
 
 def law(rows: int, vocabulary: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

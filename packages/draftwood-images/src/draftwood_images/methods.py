@@ -118,7 +118,7 @@ class MachineCosts:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What drawing a piece of a picture took, its first step left out.
+    """Time and tokens of a piece of a picture, its first step left out.
 
     Attributes:
         seconds, tokens: of a step.

@@ -156,7 +156,7 @@ class EagleRecipe:
         assert isinstance(head, EagleHead)
         loss = loss_at(self.loss_name, self.lk_from, progress)
         if self.prompts:
-            rows = replace(rows, is_answer=rows.segments >= 0)
+            rows = _with_prompts(rows)
         if progress >= 1 - self.replay:
             return self._replayed(head, rows, target, loss)
         steps = self.unroll if progress >= self.unroll_from else 1
@@ -250,6 +250,21 @@ class EagleRecipe:
         if self.variant != "eagle-3":
             mean = functional.smooth_l1_loss(step.fed[counts].float(), final.float()) + 0.1 * mean
         return mean, overlap
+
+
+def _with_prompts(rows: PackedRows) -> PackedRows:
+    """Take prompts for answers.
+
+    Raises:
+        ValueError: for data that know the target's distributions at answers alone.
+    """
+    is_text = rows.segments >= 0
+    if not bool(rows.log_normalizer[is_text].all()):
+        raise ValueError(
+            "these data know what the target says at answers alone; leave out --prompts, or make"
+            " data with --states stored"
+        )
+    return replace(rows, is_answer=is_text)
 
 
 def _counts(rows: PackedRows, ahead: int) -> Tensor:
