@@ -192,6 +192,8 @@ def test_the_command_tells_its_figures(folder: Path, tmp_path: Path) -> None:
     assert judge.features(black).shape == (2, 128)
     alone = CliRunner().invoke(main, [*given[:-2], "--steps", "3", "--classifier-only"])
     assert set(json.loads(alone.stdout)) == {"folder", "classifier"}
+    both = CliRunner().invoke(main, [*given, "--classifier-only", "--export-only"])
+    assert (both.exit_code, "not both" in both.output) == (2, True)
     with pytest.raises(ValueError, match="knows no picture 'blue one'"):
         judge.recognised(black, ["blue one", "grey two"])
     with pytest.raises(ValueError, match="holds no classifier"):

@@ -73,6 +73,8 @@ def images(
     """
     from draftwood_images.training.run import PictureTraining
 
+    if classifier_only and export_only:
+        raise click.UsageError("give one of --classifier-only and --export-only, not both")
     lasts: dict[str, Any] = {"minutes": None if steps else minutes, "steps": steps}
     command = shlex.join(["draftwood", *sys.argv[1:]])
     training = PictureTraining(place, folder, **lasts, **given, command=command)

@@ -114,7 +114,7 @@ class Training:
         target, settings = self.target(draft_tokens), self.settings
         head = self.recipe.build(target)
         recomputes = self.manifest.options.states == "recomputed"
-        runs = recomputes + getattr(self.recipe, "runs_target", False)
+        runs = recomputes + (layers_of(self.recipe) is None)
         sizes = target.sizes
         layer = 3 * sizes.hidden * sizes.intermediate_size
         layer += 2 * sizes.hidden * (sizes.heads + sizes.num_kv_heads) * sizes.head_dim

@@ -7,6 +7,7 @@ import torch
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
+from draftwood_train.data.states import spread_of
 from draftwood_train.doctor.differences import Difference, Drafted
 from draftwood_train.doctor.head import guesses, head_of, rows_of
 from draftwood_train.doctor.texts import NEW_TOKENS, HeldText, kind_of, read
@@ -72,14 +73,16 @@ def replay(
 ) -> Replay:
     """Decode the prompts with the head, and draft the same places as training does."""
     head, found = head_of(trained), Replay()
+    reads = head.config.reads
+    spread = spread_of(lm.model, reads)
     drafting = lm.with_method("eagle", draft_model=trained, tree=str(JUDGED_STEPS))
     for number, text in enumerate(texts):
         stored = text.stored
         most = min(max(len(stored.tokens) - stored.answer, 2), NEW_TOKENS)
         tokens, steps = decoded(drafting, stored.tokens[: stored.answer].tolist(), most)
         _watch(found, number, text, tokens)
-        own = read(lm, torch.tensor(tokens), stored.answer, head.config.reads)
-        guessed = guesses(head, rows_of(own, range(len(head.config.reads)), 0), target)
+        own = read(lm, torch.tensor(tokens), stored.answer, reads, spread)
+        guessed = guesses(head, rows_of(own, range(len(reads)), 0), target)
         ids = trained.draft_tokens[guessed.numpy()]
         for step in steps:
             _compare(found, number, kind_of(stored), step, ids[:, step.place].tolist(), tokens)

@@ -75,17 +75,25 @@ def of_target(lm: LanguageModel, layers: Sequence[int], most: int) -> list[HeldT
     """Greedy answers of the target to prompts that draftwood composes."""
     prompts = collect(("composed",), [], 0, Bars([]))[:most]
     plain, found = lm.with_method("plain"), []
+    spread = spread_of(lm.model, layers)
     for prompt in prompts:
         tokens = lm.encode(prompt.text)
         made = plain.generate(prompt.text, max_new_tokens=NEW_TOKENS)
         every = torch.tensor([*tokens, *made.token_ids])
-        found.append(HeldText(prompt.text, read(lm, every, len(tokens), layers), tuple(layers)))
+        stored = read(lm, every, len(tokens), layers, spread)
+        found.append(HeldText(prompt.text, stored, tuple(layers)))
     return found
 
 
-def read(lm: LanguageModel, tokens: torch.Tensor, answer: int, layers: Sequence[int]) -> StoredText:
+def read(
+    lm: LanguageModel,
+    tokens: torch.Tensor,
+    answer: int,
+    layers: Sequence[int],
+    spread: torch.Tensor,
+) -> StoredText:
     """Read a greedy text as training does, with states in 8 bits."""
     with torch.no_grad():
         states, normalizers = states_of(lm.model, tokens, layers)
-        kept = in_bytes(states, normalizers, spread_of(lm.model, layers))
+        kept = in_bytes(states, normalizers, spread)
     return StoredText(tokens, answer, True, "composed", kept.floats(), kept.log_normalizer)
