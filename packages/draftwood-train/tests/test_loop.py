@@ -177,6 +177,14 @@ def test_a_head_may_be_narrower_than_its_target() -> None:
         EagleRecipe(width=40)
     with pytest.raises(ValueError, match="leave out --width"):
         EagleRecipe(width=32, start_from="last-layer").build(target())
+    head = EagleRecipe(heads=2, features="two").build(target())
+    assert head.config.sizes == replace(target().sizes, heads=2)
+    assert head.config.reads == EagleRecipe().reads(target().layers)[1:]
+    assert head.layers[0].self_attn.o_proj.weight.shape[1] == 2 * target().sizes.head_dim
+    with pytest.raises(ValueError, match="a multiple of 2, not 3"):
+        EagleRecipe(heads=3).build(target())
+    with pytest.raises(ValueError, match="heads are 1 or more"):
+        EagleRecipe(heads=-2)
 
 
 def test_rates_rise_stay_and_fall() -> None:

@@ -44,6 +44,19 @@ class PictureStart:
         """Tokens back to the neighbour whose row is asked for; 0 for none."""
         return {"row": 1, "upper-row": self.layout.stride}.get(self.kind, 0)
 
+    def backs(self, before: Sequence[int]) -> list[int] | None:
+        """Tokens back to the code that each place repeats; see ``CopyingStart``."""
+        if self.reach or self.layout.line_end is not None:
+            return None
+        first = self.layout.place_after(before) + 1
+        return [self._back(place) for place in range(first, self.layout.length)] or [0]
+
+    def _back(self, place: int) -> int:
+        stride = self.layout.stride
+        if self.kind == "upper" and place >= stride:
+            return stride
+        return int(self.kind != "random" and place % stride > 0)
+
     def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         """Probabilities [vocab] of a new place; see ``StartRow``."""
         if self.layout.line_end is not None and self.layout.is_line_end(

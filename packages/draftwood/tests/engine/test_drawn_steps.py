@@ -1,14 +1,26 @@
 """Drawn trees in whole steps of the library: the steps that Python makes, and the target's law."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from draftwood import engine
-from draftwood.drafters import Drafter, DraftModel, Eagle, Lm
+from draftwood.costs.budget import Budget
+from draftwood.drafters import (
+    Drafter,
+    DraftModel,
+    Eagle,
+    JacobiSampled,
+    Lm,
+    Nothing,
+    RacedJacobi,
+    StartFromLeft,
+    StartUniform,
+)
+from draftwood.drafters.jacobi_sampled import StartRow
 from draftwood.engine import Options
 from draftwood.engine.scheduler import Scheduler
 from draftwood.models import drafting
@@ -413,3 +425,85 @@ def test_nodes_that_ran_in_a_draft_model_do_not_run_again(
             late.append(len(text.draft.late))  # type: ignore[attr-defined]
             assert step.tokens
         assert max(late[1:]) <= 1
+
+
+@dataclass(frozen=True)
+class StartFromFurtherBack:
+    """Start with the token four places back, and two back from the third place on."""
+
+    @property
+    def reach(self) -> int:
+        return 0
+
+    def backs(self, before: Sequence[int]) -> list[int]:
+        return [4] * max(0, 2 + len(PROMPT) - len(before)) + [2]
+
+    def row(self, before: Sequence[int], rows: Sequence[np.ndarray], vocab: int) -> np.ndarray:
+        back = 4 if len(before) < 3 + len(PROMPT) else 2
+        return StartFromLeft().row(before[: len(before) + 1 - back], rows, vocab)
+
+
+STARTS: list[StartRow] = [StartFromLeft(), StartFromFurtherBack()]
+WINDOWS = {"sjd": (JacobiSampled, Rejection()), "raced-jacobi": (RacedJacobi, Match())}
+FEW = {"top_k": 3, "logit_bias": {3: -float("inf"), 7: 2.0}}
+"""Rules under which drafts of the last pass's rows are often right."""
+
+
+def trees(found: Sequence[Step]) -> list[object]:
+    """All but the names of draws, of which the library reports those alone that have rows."""
+    return [
+        (step.tokens, step.path, step.tree.token_list, step.tree.parent_list)
+        for step in found
+        if step.tree is not None
+    ]
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: type(start).__name__)
+def test_windows_of_the_last_pass_are_those_of_python(
+    target: NativeModel, made: list[int], name: str, start: StartRow
+) -> None:
+    (kind, verifier), accepted = WINDOWS[name], 0
+    for window in (1, 3, 16):
+        for temperature, seed in ((0.0, 1), (0.7, 2), (1.0, 3)):
+            made.clear()
+            drafter = kind(window, start)
+            whole, pieces = both_ways(target, drafter, verifier, temperature, seed, **FEW)
+            assert trees(whole) == trees(pieces)
+            assert len(made) == len(whole) - 1
+            accepted += sum(step.accepted for step in whole)
+    assert max(made) == 17
+    assert accepted >= 10
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_keep_the_targets_law(target: NativeModel, made: list[int], name: str) -> None:
+    """Penalties included, which go by what is drafted now and not by what the pass read."""
+    kind, verifier = WINDOWS[name]
+    rules = Sampling(1.0, top_k=4, repetition_penalty=1.2, frequency_penalty=0.2)
+    drafter = kind(4, StartUniform())
+    assert ranked_chi_square(*tokens_and_laws(target, drafter, verifier, rules)) > LEAST
+    assert max(made) == 5
+    wrong = tokens_and_laws(target, drafter, verifier, rules, replace(rules, top_k=5))
+    assert ranked_chi_square(*wrong) < LEAST
+
+
+@pytest.mark.parametrize("start", [*STARTS, StartUniform()], ids=lambda start: type(start).__name__)
+def test_races_write_the_plain_text_whatever_rests(
+    target: NativeModel, made: list[int], start: StartRow
+) -> None:
+    """Python makes steps between, and the windows begin anew behind them."""
+    dear = Budget(lambda nodes: 1.0 + 0.4 * nodes, per_draft_token=0.0)
+    drafter = RacedJacobi(8, start, dear)
+    for seed in range(4):
+        options = {"sampler": Sampling(1.0, top_k=3), "seed": seed, "max_new_tokens": 120}
+        plain, raced = (
+            [
+                token
+                for step in steps(sequence(target, each, Match(), **options))
+                for token in step.tokens
+            ]
+            for each in (Nothing(), drafter)
+        )
+        assert raced == plain
+    assert {1} < set(made)

@@ -69,6 +69,13 @@ class EagleRecipe:
     width: int = field(
         default=0, metadata={"help": "of the layers' MLP; 0 for that of the target's layers"}
     )
+    heads: int = field(
+        default=0, metadata={"help": "of the layers' attention; 0 for as many as the target's"}
+    )
+    features: Literal["three", "two"] = field(
+        default="three",
+        metadata={"help": "states that EAGLE-3 reads: early, middle and late, or no early one"},
+    )
     unroll: int = field(default=3, metadata={"help": "draft steps in a row, one being easier"})
     unroll_from: float = field(
         default=2 / 3, metadata={"help": "share of the training that has one draft step alone"}
@@ -110,6 +117,8 @@ class EagleRecipe:
             raise ValueError(f"later_share is more than 0, at most 1, got {self.later_share}")
         if self.width < 0 or self.width % 32:
             raise ValueError(f"width is a multiple of 32, or 0 for the target's, got {self.width}")
+        if self.heads < 0:
+            raise ValueError(f"heads are 1 or more, or 0 for the target's, got {self.heads}")
         if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
         if self.loss_name not in LOSSES:
@@ -120,7 +129,8 @@ class EagleRecipe:
             return (layers,)
         if layers < 6:
             raise ValueError(f"EAGLE-3 reads layers of 6 or more, the target has {layers}")
-        return tuple(sorted({2, layers // 2, layers - 3}))
+        early = {2} if self.features == "three" else set[int]()
+        return tuple(sorted(early | {layers // 2, layers - 3}))
 
     def build(self, target: TargetWeights) -> nn.Module:
         is_fspad = self.variant == "fspad"
@@ -144,11 +154,19 @@ class EagleRecipe:
 
     def _sizes(self, target: TargetWeights) -> HeadSizes:
         sizes = target.sizes
-        if not self.width:
+        if not self.width and not self.heads:
             return sizes
         if self.start_from == "last-layer":
-            raise ValueError("a layer of the target's comes with its own width; leave out --width")
-        return replace(sizes, intermediate_size=self.width)
+            raise ValueError(
+                "a layer of the target's comes with its own sizes; leave out --width and --heads"
+            )
+        if self.heads % sizes.num_kv_heads:
+            raise ValueError(
+                f"--heads shares the {sizes.num_kv_heads} heads of keys and values of the target's"
+                f" layers, so give a multiple of {sizes.num_kv_heads}, not {self.heads}"
+            )
+        width, heads = self.width or sizes.intermediate_size, self.heads or sizes.heads
+        return replace(sizes, intermediate_size=width, heads=heads)
 
     def loss(
         self, head: nn.Module, rows: PackedRows, target: TargetWeights, progress: float

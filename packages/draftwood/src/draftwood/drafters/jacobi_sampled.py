@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -17,14 +17,18 @@ from draftwood.drafters.drafter import (
     Need,
     Reads,
     VerifiedTree,
+    native_tree,
 )
 from draftwood.drafters.resources import Resources
 from draftwood.drafters.resting import SHORTEST, Rest
+from draftwood.native.drafting import Costs
+from draftwood.native.drawn_trees import DrawnShape, DrawnTrees
+from draftwood.native.jacobi import JacobiRows
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
-from draftwood.sampling import Context
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Shape
-from draftwood.tree import DraftTree, Draw
+from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
 LONGEST = 16
@@ -35,6 +39,7 @@ HOPE, WEIGHT = 0.8, 2.0
 for.
 """
 
+STEADY = 8  # steps in a row for which a window keeps its size
 FORGETTING = 0.95  # what a draft token leaves of what was seen of earlier ones at its depth
 
 Row = Float[np.ndarray, " vocab"]
@@ -65,6 +70,20 @@ class StartRow(Protocol):
         """
 
 
+@runtime_checkable
+class CopyingStart(StartRow, Protocol):
+    """Rule whose rows are certain of an earlier token or of none, so that the library starts."""
+
+    def backs(self, before: Sequence[int]) -> Sequence[int] | None:
+        """Tokens back to the one that a place repeats, by place; 0 for any token. The last holds
+        for all further places. None where the rule goes by rows.
+
+        Args:
+            before: all tokens of the text but the newest one, behind which the places come.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class StartUniform:
     """Start with any token, all of them equally likely."""
@@ -72,6 +91,9 @@ class StartUniform:
     @property
     def reach(self) -> int:
         return 0
+
+    def backs(self, before: Sequence[int]) -> Sequence[int]:
+        return [0]
 
     def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         return np.full(vocab, 1.0 / vocab, np.float32)
@@ -84,6 +106,9 @@ class StartFromLeft:
     @property
     def reach(self) -> int:
         return 0
+
+    def backs(self, before: Sequence[int]) -> Sequence[int]:
+        return [1]
 
     def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         row = np.zeros(vocab, np.float32)
@@ -197,6 +222,9 @@ class JacobiSession(DraftSession):
         self.rows: list[Row] = []  # of the places behind the next root
         self.past: list[Row] = []  # of that root and the text before it, as far as starts reach
         self.drafts = False  # before that comes the prompt
+        self._whole: NativeDraft | None = None  # of the library's newest steps
+        self._length = -1  # of the text that the library's rows go on from
+        self._costs: dict[int, Costs] = {}  # by draft tokens
 
     @property
     def reads(self) -> Reads:
@@ -207,14 +235,39 @@ class JacobiSession(DraftSession):
         return False
 
     def native(self, context: Context) -> NativeDraft | None:
-        """Leave steps that draft nothing to the library, several in a row."""
-        idle = self.window.idle
-        return NativeDraft(in_a_row=idle) if idle else None
+        """Leave several steps in a row to the library, where it knows what places start with."""
+        if idle := self.window.idle:
+            self._whole = NativeDraft(in_a_row=idle)
+        elif self._length != len(context.tokens):  # it begins
+            self._length, self._whole = len(context.tokens), self._begun(context.tokens)
+        if self._whole is None or idle:
+            return self._whole
+        size = self.window.size()
+        if size not in self._costs:
+            self._costs[size] = Costs([0.0] * (1 + size), [0.0] * (1 + size))
+        self._whole = replace(self._whole, costs=self._costs[size])
+        return self._whole
+
+    def _begun(self, before: Sequence[int]) -> NativeDraft | None:
+        start = self.start_row
+        backs = start.backs(before) if isinstance(start, CopyingStart) else None
+        if not backs or not isinstance(self.sampler, Sampling):
+            return None
+        rows = JacobiRows(self.vocab, self.window.longest, backs, before[-1 - max(backs) :])
+        in_a_row = UNBOUNDED if self.window.budget is None else STEADY
+        return replace(self._drafting(rows, self.sampler), in_a_row=in_a_row)
+
+    def _drafting(self, rows: JacobiRows, sampler: Sampling) -> NativeDraft:
+        longest = self.window.longest
+        shape = DrawnShape((1,) * longest, longest, "independent")
+        return NativeDraft(drawn=DrawnTrees(rows, shape, sampler.temperature, self.rng.noise))
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         self.drafts, self.rows, self.past = True, [], []
-        self.window.learn(0, 0)
-        return DraftTree.of(step.tokens, step.parents)
+        self.window.learn(len(step.tokens) - 1, len(step.path) - 1)
+        if self._whole is not None and self._whole.costs is not None:
+            self._length += len(step.path)
+        return native_tree(step, self._whole)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context
@@ -261,6 +314,9 @@ class JacobiSession(DraftSession):
 
 class RacedSession(JacobiSession):
     """A window of tokens that win the races to come."""
+
+    def _drafting(self, rows: JacobiRows, sampler: Sampling) -> NativeDraft:
+        return NativeDraft(raced=rows)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context

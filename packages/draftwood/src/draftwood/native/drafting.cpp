@@ -131,6 +131,14 @@ LevelDrafter* draftwood_model_levels_new(DraftModelText* text) {
 
 void draftwood_model_levels_free(LevelDrafter* levels) { delete levels; }
 
+JacobiRows* draftwood_jacobi_new(const JacobiSettings* settings) {
+    return new JacobiRows(*settings);
+}
+
+void draftwood_jacobi_free(JacobiRows* rows) { delete rows; }
+
+LevelDrafter* draftwood_jacobi_levels(JacobiRows* rows) { return rows; }
+
 DrawnTrees* draftwood_drawn_new(const DrawnShape* shape, LevelDrafter* drafter) {
     return new DrawnTrees(*shape, *drafter);
 }
@@ -190,7 +198,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(HeadDraftingSettings), sizeof(DrawnShape),
                              sizeof(DraftModelText), sizeof(StepRun),
                              sizeof(Filters),    sizeof(TaskTime),     sizeof(TaskTrace),
-                             sizeof(LowRank),    sizeof(LayerAdapter), sizeof(MarkedRows)};
+                             sizeof(LowRank),    sizeof(LayerAdapter), sizeof(MarkedRows),
+                             sizeof(JacobiSettings)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

@@ -10,6 +10,7 @@ import numpy as np
 from draftwood.native import library
 from draftwood.native.drafting import Costs
 from draftwood.native.head_drafting import HeadDrafting
+from draftwood.native.jacobi import JacobiRows
 from draftwood.native.structures import CCacheShape, CDecoder, CDraftModelText, CDrawnShape
 
 
@@ -96,7 +97,7 @@ class DraftModelText:
 
 
 class DrawnTrees:
-    """Trees of one text, drawn from the rows of a head or of a draft model.
+    """Trees of one text, drawn from the rows of a head, of a draft model or of the last pass.
 
     Args:
         source: what gives the rows.
@@ -107,7 +108,7 @@ class DrawnTrees:
 
     def __init__(
         self,
-        source: HeadDrafting | DraftModelText,
+        source: HeadDrafting | DraftModelText | JacobiRows,
         shape: DrawnShape,
         temperature: float,
         noise: bool,

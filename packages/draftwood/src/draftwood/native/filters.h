@@ -75,6 +75,11 @@ public:
     int64_t draw(const float* row, int64_t size, const std::vector<int64_t>& path, PlaceKey key) {
         const float* scores = changed(row, size, path);
         if (!is_cut) return gumbel_argmax_of_logits(scores, size, temperature, key);
+        if (filters.top_p >= 1 && filters.min_p <= 0) {
+            // who is first of all is first of the likeliest too, if it is one of them
+            const int64_t first = gumbel_argmax_of_logits(scores, size, temperature, key);
+            if (first < 0 || is_likely(scores, size, first)) return first;
+        }
         return cut(scores, size) ? kept.draw(key) : -1;
     }
 
@@ -150,6 +155,15 @@ private:
         each_seen(before.prompt, path, [&](float& score, int32_t count) {
             score = (float)(score - (filters.presence + filters.frequency * count));
         });
+    }
+
+    // Whether fewer than top_k entries are above this one.
+    bool is_likely(const float* scores, int64_t size, int64_t place) const {
+        Ints above{};  // -1 for each
+        int64_t i = 0, rest = 0;
+        for (; i + LANES <= size; i += LANES) above += load(scores + i) > scores[place];
+        for (; i < size; i++) rest += scores[i] > scores[place];
+        return rest - sum(above) < filters.top_k;
     }
 
     // Fills `kept`, in the order of Sampling: top-k, top-p, min-p. False where the row is none.

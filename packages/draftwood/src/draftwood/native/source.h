@@ -42,6 +42,7 @@ struct VerifiedTree {
     const float* probs;
     int64_t ranks;
     const float* const* hidden;  // of the target's layers, each null or [nodes hidden]; null: none
+    const float* logits = nullptr;  // [nodes vocabulary]; null: not to be read
 };
 
 // What a source that takes its time needs to know of the tree that is about to grow.

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "head_drafting.h"
+#include "jacobi.h"
 #include "merging.h"
 #include "network.h"
 #include "verdicts.h"
@@ -16,7 +17,8 @@ namespace draftwood {
 struct Step {
     Drafting* drafting;  // of several sources, or
     HeadDrafting* head;  // of a trained head alone, or
-    DrawnTrees* drawn;   // drawn from it or from a draft model; all null draft and learn nothing
+    DrawnTrees* drawn;   // drawn from it, from a draft model or from the last pass's rows, or
+    JacobiRows* raced;   // these rows, run in the races to come; all null draft and learn nothing
     const double* uniforms;  // of the request, as many as a drawn tree and its verdict may take
     const double *costs, *slopes;  // of a step with 0, 1, 2, ... draft tokens, as for `grow`
     double others;                  // likewise
@@ -88,6 +90,7 @@ public:
         step.drafter_seconds = 0;
         if (step.drawn) grow_drawn(threads);
         else if (step.head) grow_alone(threads);
+        else if (step.raced) grow_raced();
         else grow(threads);
         step.draft_seconds = lap();
     }
@@ -126,6 +129,20 @@ public:
                                       step.tokens, step.parents, step.chances);
         step.uniforms_used = uniforms.used();
         step.is_head_broken = step.drawn->is_broken, step.drafter_seconds = step.drawn->seconds;
+        std::fill(step.proposers, step.proposers + step.nodes, 0);
+    }
+
+    // The tokens that win the races to come, should the rows be right.
+    void grow_raced() {
+        step.nodes = 1;
+        step.tokens[0] = step.root, step.parents[0] = -1, step.chances[0] = 1;
+        for (int64_t node = 0; node < std::min(step.most, step.room); node++, step.nodes++) {
+            const float* row = step.raced->row(step.tokens, node);
+            const int64_t token = draw(row, node, place_key(step.key, step.place + node));
+            if (token < 0) break;
+            step.tokens[node + 1] = token, step.parents[node + 1] = node;
+            step.chances[node + 1] = 1;
+        }
         std::fill(step.proposers, step.proposers + step.nodes, 0);
     }
 
@@ -184,9 +201,10 @@ public:
     template <class Each>
     void learn(const float* logits, const float* const* hidden, Each each) {
         const VerifiedTree alone{step.tokens, step.parents, step.nodes, step.path, step.kept,
-                                 nullptr,     nullptr,      0,          hidden};
+                                 nullptr,     nullptr,      0,          hidden,    logits};
         if (step.drawn) return step.drawn->learn(alone);
         if (step.head) return step.head->learn(alone);
+        if (step.raced) return step.raced->learn(alone);
         if (!step.drafting) return;
         const int64_t ranks = std::min<int64_t>(step.ranks, vocabulary);
         std::vector<int64_t> successors(step.nodes * ranks);

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from draftwood.native.drawn_trees import DrawnTrees
     from draftwood.native.filters import Filters
     from draftwood.native.head_drafting import HeadDrafting
+    from draftwood.native.jacobi import JacobiRows
 
 Rule = Literal["match", "rejection", "traversal", "k-seq"]
 """Rule by which the library keeps draft tokens."""
@@ -33,7 +34,8 @@ class NativeDraft:
         drafting: of the request; None drafts and learns nothing, unless a head does.
         head: trained head that drafts alone, in the place of ``drafting``; it makes trees of any
             size, whatever the costs are.
-        drawn: trees drawn from such a head or from a draft model, likewise.
+        drawn: trees drawn from such a head, a draft model or the last pass's rows, likewise.
+        raced: rows of the last pass, whose races give a chain of as many tokens as costs allow.
         ranks: likeliest successors that are learnt of each node; 0 learns the path alone.
         temperature: of their probabilities.
         hidden: layers whose hidden states are handed out; layer i is the input of decoder layer i.
@@ -49,6 +51,7 @@ class NativeDraft:
     others: float = 0.0
     head: "HeadDrafting | None" = None
     drawn: "DrawnTrees | None" = None
+    raced: "JacobiRows | None" = None
     in_a_row: int = 1
 
     @property
@@ -235,6 +238,7 @@ class StepCaller:
         step.drafting = None if draft.drafting is None else draft.drafting.handle
         step.head = None if draft.head is None else draft.head.handle
         step.drawn = None if draft.drawn is None else draft.drawn.handle
+        step.raced = None if draft.raced is None else draft.raced.handle
         self._uniforms = library.doubles(uniforms)
         step.uniforms = addressof(self._uniforms) if uniforms else None
         step.room, step.root, step.place, step.others = max_draft_len, root, place, draft.others

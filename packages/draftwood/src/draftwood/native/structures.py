@@ -224,7 +224,7 @@ class CStep(Structure):
     """See step.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("drafting", "head", "drawn", "uniforms")),
+        *((name, c_void_p) for name in ("drafting", "head", "drawn", "raced", "uniforms")),
         *((name, c_void_p) for name in ("costs", "slopes")),
         ("others", c_double),
         *((name, c_int64) for name in ("room", "root", "most", "ranks")),
@@ -307,6 +307,15 @@ class CDrawnShape(Structure):
     )
 
 
+class CJacobiSettings(Structure):
+    """See jacobi.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("backs", "text")),
+        *((name, c_int64) for name in ("places", "length", "vocabulary", "window")),
+    )
+
+
 class CDraftModelText(Structure):
     """See draft_model_levels.h."""
 
@@ -371,5 +380,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
     *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun, CFilters),
     *(CTaskTime, CTaskTrace, CLowRank, CLayerAdapter, CMarkedRows),
+    CJacobiSettings,
 )
 """In the order of ``draftwood_structure_size``."""

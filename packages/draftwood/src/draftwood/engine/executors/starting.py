@@ -70,7 +70,8 @@ def _caller(text: "Sequence") -> StepCaller | None:
 
 def _filters(sampler: Sampling) -> "Filters | None":
     """Rules besides the temperature; ``min_tokens`` is kept where steps are planned."""
-    if replace(sampler, min_tokens=0).only_temperature:
+    any_length = replace(sampler, min_tokens=0) if sampler.min_tokens else sampler
+    if any_length.only_temperature:
         return None
     from draftwood.native.filters import Filters
 
