@@ -20,7 +20,8 @@ from draftwood.drafters import (
     StartUniform,
 )
 from draftwood.drafters.drafter import DraftSession
-from draftwood.drafters.jacobi_sampled import LONGEST, PayingWindow, Row, StartRow
+from draftwood.drafters.jacobi_sampled import LONGEST, PayingWindow
+from draftwood.drafters.window_starts import Row, StartRow
 from draftwood.engine import Options, generate
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling

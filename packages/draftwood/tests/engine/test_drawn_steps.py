@@ -20,7 +20,7 @@ from draftwood.drafters import (
     StartFromLeft,
     StartUniform,
 )
-from draftwood.drafters.jacobi_sampled import StartRow
+from draftwood.drafters.window_starts import StartRow
 from draftwood.engine import Options
 from draftwood.engine.scheduler import Scheduler
 from draftwood.models import drafting

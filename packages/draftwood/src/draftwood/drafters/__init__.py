@@ -10,29 +10,20 @@ if TYPE_CHECKING:
     from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
     from draftwood.drafters.eagle import Eagle
     from draftwood.drafters.int4_self_draft import Int4SelfDraft
-    from draftwood.drafters.jacobi_sampled import (
-        JacobiSampled,
-        RacedJacobi,
-        StartFromLeft,
-        StartUniform,
-    )
+    from draftwood.drafters.jacobi_sampled import JacobiSampled, RacedJacobi
     from draftwood.drafters.lm import Lm
     from draftwood.drafters.medusa import Hydra, Medusa
     from draftwood.drafters.multi_source import MultiSource, WithInt4SelfDraft
     from draftwood.drafters.nothing import Nothing
     from draftwood.drafters.prompt_lookup import PromptLookup
     from draftwood.drafters.suffix_decoding import SuffixDecoding
+    from draftwood.drafters.window_starts import StartFromLeft, StartUniform
 
 _HOMES = {
     "draftwood.drafters.ctc_drafter": ("CtcDrafter", "CtcPaper", "CtcRaw"),
     "draftwood.drafters.draft_model": ("DraftModel",),
     "draftwood.drafters.eagle": ("Eagle",),
-    "draftwood.drafters.jacobi_sampled": (
-        "JacobiSampled",
-        "RacedJacobi",
-        "StartFromLeft",
-        "StartUniform",
-    ),
+    "draftwood.drafters.jacobi_sampled": ("JacobiSampled", "RacedJacobi"),
     "draftwood.drafters.lm": ("Lm",),
     "draftwood.drafters.medusa": ("Hydra", "Medusa"),
     "draftwood.drafters.multi_source": ("MultiSource", "WithInt4SelfDraft"),
@@ -40,6 +31,7 @@ _HOMES = {
     "draftwood.drafters.prompt_lookup": ("PromptLookup",),
     "draftwood.drafters.int4_self_draft": ("Int4SelfDraft",),
     "draftwood.drafters.suffix_decoding": ("SuffixDecoding",),
+    "draftwood.drafters.window_starts": ("StartFromLeft", "StartUniform"),
     "draftwood.drafters.drafter": ("Drafter", "DraftRequest", "DraftSession", "VerifiedTree"),
 }
 

@@ -1,13 +1,11 @@
 """Draft tokens drawn from the rows that the last pass gave for their places."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
 from draftwood.costs.budget import Budget
 from draftwood.drafters.drafter import (
@@ -21,12 +19,13 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.drafters.resources import Resources
 from draftwood.drafters.resting import SHORTEST, Rest
+from draftwood.drafters.window_starts import CopyingStart, Row, StartRow, StartUniform
 from draftwood.native.drafting import Costs
 from draftwood.native.drawn_trees import DrawnShape, DrawnTrees
 from draftwood.native.jacobi import JacobiRows
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.rng import Rng
-from draftwood.sampling import Context, Sampling
+from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import Shape
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
@@ -42,79 +41,6 @@ for.
 STEADY = 8  # steps in a row for which a window keeps its size
 FORGETTING = 0.95  # what a draft token leaves of what was seen of earlier ones at its depth
 
-Row = Float[np.ndarray, " vocab"]
-
-
-@runtime_checkable
-class StartRow(Protocol):
-    """Rule for a place that no pass has seen: gives the row that its token is drawn from.
-
-    The row may depend on what stands before the place, draft tokens and the rows of tokens
-    included, and on nothing else.
-    """
-
-    @property
-    @abstractmethod
-    def reach(self) -> int:
-        """Tokens back from a new place to the farthest one whose row is asked for; 0 for none."""
-
-    @abstractmethod
-    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
-        """Probabilities of a new place.
-
-        Args:
-            before: all tokens before the place, text and draft; at least one.
-            rows: that the newest of these came from, as far back as they are known: the draft's
-                own, and the target's of as much of the text as ``reach`` asks for.
-            vocab: entries of the row.
-        """
-
-
-@runtime_checkable
-class CopyingStart(StartRow, Protocol):
-    """Rule whose rows are certain of an earlier token or of none, so that the library starts."""
-
-    def backs(self, before: Sequence[int]) -> Sequence[int] | None:
-        """Tokens back to the one that a place repeats, by place; 0 for any token. The last holds
-        for all further places. None where the rule goes by rows.
-
-        Args:
-            before: all tokens of the text but the newest one, behind which the places come.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class StartUniform:
-    """Start with any token, all of them equally likely."""
-
-    @property
-    def reach(self) -> int:
-        return 0
-
-    def backs(self, before: Sequence[int]) -> Sequence[int]:
-        return [0]
-
-    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
-        return np.full(vocab, 1.0 / vocab, np.float32)
-
-
-@dataclass(frozen=True)
-class StartFromLeft:
-    """Start with the token to the left once more, for certain."""
-
-    @property
-    def reach(self) -> int:
-        return 0
-
-    def backs(self, before: Sequence[int]) -> Sequence[int]:
-        return [1]
-
-    def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
-        row = np.zeros(vocab, np.float32)
-        row[before[-1]] = 1.0
-        return row
-
 
 @dataclass(frozen=True)
 class JacobiSampled(Drafter):
@@ -128,7 +54,8 @@ class JacobiSampled(Drafter):
     One that outlived a pass, under a row that it was not drawn from, would not.
 
     Differs from the paper: the window is as long as pays by the measured curve and what was kept so
-    far, down to none; new places start from a row too, a uniform one or one that is certain.
+    far, down to none; new places start from a row too, a uniform one or one that is certain. Whole
+    steps of the library keep logits, which cuts and penalties change when a token is drawn.
 
     Args:
         window: most draft tokens (W), 1 to 16.
@@ -213,6 +140,8 @@ class JacobiSession(DraftSession):
         request: whose options of sampling make rows of logits.
     """
 
+    races: ClassVar[bool] = False
+
     def __init__(self, config: JacobiSampled, request: DraftRequest) -> None:
         self.start_row, self.rng = config.start_row, request.rng
         self.sampler = request.sampler.for_drafting()
@@ -222,9 +151,8 @@ class JacobiSession(DraftSession):
         self.rows: list[Row] = []  # of the places behind the next root
         self.past: list[Row] = []  # of that root and the text before it, as far as starts reach
         self.drafts = False  # before that comes the prompt
-        self._whole: NativeDraft | None = None  # of the library's newest steps
-        self._length = -1  # of the text that the library's rows go on from
-        self._costs: dict[int, Costs] = {}  # by draft tokens
+        noise = None if self.races else self.rng.noise
+        self._steps = LibrarySteps(self.window, self.start_row, self.sampler, self.vocab, noise)
 
     @property
     def reads(self) -> Reads:
@@ -235,39 +163,14 @@ class JacobiSession(DraftSession):
         return False
 
     def native(self, context: Context) -> NativeDraft | None:
-        """Leave several steps in a row to the library, where it knows what places start with."""
-        if idle := self.window.idle:
-            self._whole = NativeDraft(in_a_row=idle)
-        elif self._length != len(context.tokens):  # it begins
-            self._length, self._whole = len(context.tokens), self._begun(context.tokens)
-        if self._whole is None or idle:
-            return self._whole
-        size = self.window.size()
-        if size not in self._costs:
-            self._costs[size] = Costs([0.0] * (1 + size), [0.0] * (1 + size))
-        self._whole = replace(self._whole, costs=self._costs[size])
-        return self._whole
-
-    def _begun(self, before: Sequence[int]) -> NativeDraft | None:
-        start = self.start_row
-        backs = start.backs(before) if isinstance(start, CopyingStart) else None
-        if not backs or not isinstance(self.sampler, Sampling):
-            return None
-        rows = JacobiRows(self.vocab, self.window.longest, backs, before[-1 - max(backs) :])
-        in_a_row = UNBOUNDED if self.window.budget is None else STEADY
-        return replace(self._drafting(rows, self.sampler), in_a_row=in_a_row)
-
-    def _drafting(self, rows: JacobiRows, sampler: Sampling) -> NativeDraft:
-        longest = self.window.longest
-        shape = DrawnShape((1,) * longest, longest, "independent")
-        return NativeDraft(drawn=DrawnTrees(rows, shape, sampler.temperature, self.rng.noise))
+        """Leave steps to the library, but not of sessions that propose otherwise."""
+        is_own = type(self) in (JacobiSession, RacedSession)
+        return self._steps.draft(context.tokens) if is_own else None
 
     def commit_native(self, step: NativeStep) -> DraftTree:
         self.drafts, self.rows, self.past = True, [], []
         self.window.learn(len(step.tokens) - 1, len(step.path) - 1)
-        if self._whole is not None and self._whole.costs is not None:
-            self._length += len(step.path)
-        return native_tree(step, self._whole)
+        return self._steps.taken(step)
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context
@@ -315,8 +218,7 @@ class JacobiSession(DraftSession):
 class RacedSession(JacobiSession):
     """A window of tokens that win the races to come."""
 
-    def _drafting(self, rows: JacobiRows, sampler: Sampling) -> NativeDraft:
-        return NativeDraft(raced=rows)
+    races: ClassVar[bool] = True
 
     def propose(self, root: int, context: Context) -> DraftTree:
         self.drafts, self.before = True, context
@@ -328,6 +230,70 @@ class RacedSession(JacobiSession):
             return lambda row: int(row.argmax())
         races: Rng = self.rng.copy()
         return races.draw
+
+
+class LibrarySteps:
+    """Whole steps of one text, in a row: those that draft nothing, and windows of the library's own
+    rows where it knows what new places start with.
+
+    Args:
+        window: of the text.
+        start: of a place that no pass has seen.
+        sampler: by which rows are drawn from.
+        vocab: entries of a row.
+        noise: whether tokens are drawn, or the likeliest are taken; None runs races.
+    """
+
+    def __init__(
+        self,
+        window: "PayingWindow",
+        start: StartRow,
+        sampler: Sampler,
+        vocab: int,
+        noise: bool | None,
+    ) -> None:
+        self._window, self._start, self._sampler = window, start, sampler
+        self._vocab, self._noise = vocab, noise
+        self._length = -1  # of the text that the library's rows go on from
+        self._rows: NativeDraft | None = None  # that draws from them, without costs
+        self._newest: NativeDraft | None = None
+        self._costs: dict[int, Costs] = {}  # by draft tokens
+
+    def draft(self, before: Sequence[int]) -> NativeDraft | None:
+        """Say what the library drafts next; None leaves the step to Python.
+
+        Args:
+            before: tokens before the root.
+        """
+        if idle := self._window.idle:
+            self._newest = NativeDraft(in_a_row=idle)
+            return self._newest
+        if self._length != len(before):  # it begins, or steps were made otherwise
+            self._length, self._rows = len(before), self._begun(before)
+        size = self._window.size()
+        if size not in self._costs:
+            self._costs[size] = Costs([0.0] * (1 + size), [0.0] * (1 + size))
+        self._newest = self._rows and replace(self._rows, costs=self._costs[size])
+        return self._newest
+
+    def taken(self, step: NativeStep) -> DraftTree:
+        """Take note of a step; gives its tree, for reports."""
+        if self._newest is not None and self._newest.costs is not None:
+            self._length += len(step.path)
+        return native_tree(step, self._newest)
+
+    def _begun(self, before: Sequence[int]) -> NativeDraft | None:
+        start, sampler, longest = self._start, self._sampler, self._window.longest
+        backs = start.backs(before) if isinstance(start, CopyingStart) else None
+        if not backs or not isinstance(sampler, Sampling):
+            return None
+        rows = JacobiRows(self._vocab, longest, backs, before[-1 - max(backs) :])
+        in_a_row = UNBOUNDED if self._window.budget is None else STEADY
+        if self._noise is None:
+            return NativeDraft(raced=rows, in_a_row=in_a_row)
+        shape = DrawnShape((1,) * longest, longest, "independent")
+        trees = DrawnTrees(rows, shape, sampler.temperature, self._noise)
+        return NativeDraft(drawn=trees, in_a_row=in_a_row)
 
 
 class PayingWindow:

@@ -21,11 +21,7 @@ class JacobiRows:
     def __init__(
         self, vocabulary: int, window: int, backs: Sequence[int], text: Sequence[int]
     ) -> None:
-        compiled, numbers, before = (
-            library.library(),
-            (c_int32 * len(backs))(*backs),
-            library.integers(text),
-        )
+        numbers, before = (c_int32 * len(backs))(*backs), library.integers(text)
         settings = CJacobiSettings(
             backs=addressof(numbers),
             text=addressof(before),
@@ -34,6 +30,7 @@ class JacobiRows:
             vocabulary=vocabulary,
             window=window,
         )
+        compiled = library.library()
         self.handle: int = compiled.draftwood_jacobi_new(byref(settings))
         library.freed_with(self, compiled.draftwood_jacobi_free, self.handle)
         self.levels: int = compiled.draftwood_jacobi_levels(self.handle)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
-from draftwood.drafters.jacobi_sampled import JacobiSampled, JacobiSession, Row
+from draftwood.drafters.jacobi_sampled import JacobiSampled, JacobiSession
+from draftwood.drafters.window_starts import Row
 from draftwood.models.model import Model, ModelOutput
 from draftwood.rng import Rng
 from draftwood.sampling import Context, LazyProbs, Sampling
