@@ -384,7 +384,7 @@ PROTOCOLS = {"drafter", "ahead", "overlap", "resources", "shape", "verifier"}
 # what the methods of an axis have in common
 HELPERS = PROTOCOLS | {
     *("__init__", "base", "resting", "optimal", "best_tree", "rows"),
-    *("draft_vocabulary", "head_drafts", "partial", "layer_sets"),
+    *("draft_vocabulary", "head_drafts", "partial", "layer_sets", "window_starts"),
 }
 
 
