@@ -418,6 +418,7 @@ def test_methods_of_an_axis_do_not_know_each_other() -> None:
             "head_drafts",
             "partial",
             "layer_sets",
+            "window_starts",
         ),
     }
     for axis in ("drafters", "shapes", "verifiers"):
