@@ -102,15 +102,23 @@ class PictureLayout:
                 return back - 1
         raise ValueError(f"no picture is open: none of the newest tokens is {self.begin}")
 
+    def has_left(self, place: int) -> bool:
+        """True for a place, from 0 on, with a code to its left."""
+        return place % self.stride > 0 and not self.is_line_end(place)
+
+    def has_upper(self, place: int) -> bool:
+        """True for a place, from 0 on, with one above it."""
+        return place >= self.stride
+
     def left(self, before: Sequence[int]) -> int | None:
         """Code's token to the left of the place behind these tokens; None at the left edge."""
         place = self.place_after(before)
-        return before[-1] if place % self.stride and not self.is_line_end(place) else None
+        return before[-1] if self.has_left(place) else None
 
     def upper(self, before: Sequence[int]) -> int | None:
         """Code's token above the place behind these tokens; None in the first row."""
         place = self.place_after(before)
-        return before[-self.stride] if place >= self.stride else None
+        return before[-self.stride] if self.has_upper(place) else None
 
     def grid(self, tokens: Sequence[int]) -> Int[np.ndarray, "rows columns"]:
         """Codes of a whole picture's tokens.

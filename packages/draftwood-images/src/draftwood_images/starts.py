@@ -52,10 +52,9 @@ class PictureStart:
         return [self._back(place) for place in range(first, self.layout.length)] or [0]
 
     def _back(self, place: int) -> int:
-        stride = self.layout.stride
-        if self.kind == "upper" and place >= stride:
-            return stride
-        return int(self.kind != "random" and place % stride > 0)
+        if self.kind == "upper" and self.layout.has_upper(place):
+            return self.layout.stride
+        return int(self.kind != "random" and self.layout.has_left(place))
 
     def row(self, before: Sequence[int], rows: Sequence[Row], vocab: int) -> Row:
         """Probabilities [vocab] of a new place; see ``StartRow``."""

@@ -23,25 +23,20 @@ public:
           text(given.text, given.text + given.length), begun(given.length),
           vocabulary(given.vocabulary), window(given.window) {}
 
-    // Logits of the place behind node `node` of a chain, whose tokens are known up to there.
+    // Logits of the place behind node `node` of a chain, whose tokens are known up to there; they
+    // stay until the next chain.
     const float* row(const int64_t* chain, int64_t node) {
         if (node < seen) return &rows[node * vocabulary];
-        start.assign(vocabulary, 0);
+        if ((int64_t)starts.size() <= node) starts.resize(node + 1);
         const int64_t token = repeated(chain, node);
-        if (token < 0) return start.data();
-        std::fill(start.begin(), start.end(), -INFINITY);
-        start[token] = 0;
-        return start.data();
+        starts[node].assign(vocabulary, token < 0 ? 0 : -INFINITY);
+        if (token >= 0) starts[node][token] = 0;
+        return starts[node].data();
     }
 
     LevelLogits level(const int64_t* tokens, const int64_t*, int64_t, int64_t first,
                       int32_t) override {
-        const float* own = row(tokens, first);
-        if (own == start.data()) {  // it stays until the next tree
-            starts.resize(std::max<size_t>(starts.size(), first + 1));
-            starts[first] = start, own = starts[first].data();
-        }
-        return {own, vocabulary, vocabulary, nullptr};
+        return {row(tokens, first), vocabulary, vocabulary, nullptr};
     }
 
     void learn(const VerifiedTree& verified) override {
@@ -62,7 +57,7 @@ private:
     const int64_t begun;        // of it, when the first of the places came
     const int64_t vocabulary, window;
     int64_t seen = 0;  // rows
-    std::vector<float> rows, start;
+    std::vector<float> rows;
     std::vector<std::vector<float>> starts;  // by node
 
     // The token that the place behind a node repeats; -1 for any.
