@@ -185,6 +185,8 @@ def test_a_head_may_be_narrower_than_its_target() -> None:
         EagleRecipe(heads=3).build(target())
     with pytest.raises(ValueError, match="heads are 1 or more"):
         EagleRecipe(heads=-2)
+    with pytest.raises(ValueError, match="leave out --features"):
+        EagleRecipe(variant="eagle-1", features="two")
 
 
 def test_rates_rise_stay_and_fall() -> None:

@@ -119,6 +119,10 @@ class EagleRecipe:
             raise ValueError(f"width is a multiple of 32, or 0 for the target's, got {self.width}")
         if self.heads < 0:
             raise ValueError(f"heads are 1 or more, or 0 for the target's, got {self.heads}")
+        if self.features != "three" and self.variant != "eagle-3":
+            raise ValueError(
+                f"{self.variant} reads the last state alone; leave out --features, or take eagle-3"
+            )
         if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
         if self.loss_name not in LOSSES:
