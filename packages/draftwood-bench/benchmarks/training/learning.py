@@ -29,6 +29,7 @@ from benchmarks.training.drafters import statistical
 from draftwood.heads.folder import load
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_torch.heads.eagle import EagleHead
+from draftwood_torch.tensors import as_tensor
 from draftwood_train.checkpoints import Checkpoint
 from draftwood_train.judging import RANKS, judged_steps, ranks_of
 from draftwood_train.loop import Outcome, TrainingSettings
@@ -130,7 +131,7 @@ def judge(arm: Arm, data: Path, work: Path, minutes: float) -> None:
     state = Checkpoint.read(training.folder)
     facts: dict[str, Any] = {"minutes": minutes, "read": state.tokens, "seconds": state.seconds}
     facts |= {"step": state.step, "best_step": state.best_step}
-    target = training.target(head.draft_tokens)
+    target = training.target(as_tensor(head.draft_tokens))
     network = head.network
     assert isinstance(network, EagleHead)
     names = [arm.name, LAST] if arm.name == BASE else [arm.name]

@@ -1,0 +1,145 @@
+"""Claims of papers on unmasking, each tested apart from the rule that was made of it.
+
+    python -m benchmarks.diffusion.claims   # some minutes; then the table, in Markdown
+
+``near``: are moderately sure predictions right more often close to an anchor (LocalLeap,
+arXiv:2510.07081)? Looked at are all passes of texts that are written one by one at temperature 0;
+right is what the finished text holds. ``end cut``: what is spared by masks behind an end token that
+are taken away (Learn2PD, arXiv:2509.25188), with nothing else of that method.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import draftwood
+from benchmarks.common.scripts import parser_of, print_table
+from draftwood.engine import Options, run_all
+from draftwood.sampling import Sampling
+from draftwood.text.prompts import encode_text
+from draftwood_bench.records.statistics import difference
+from draftwood_diffusion.loop import MaskedText, WrittenText, written
+from draftwood_diffusion.masked_model import MaskedModel
+from draftwood_diffusion.opening import masked_model
+from draftwood_diffusion.rules.local_leap import LocalLeap
+from draftwood_diffusion.rules.one_by_one import ByConfidence
+from draftwood_diffusion.unmasking import Unmasking, parse
+from draftwood_diffusion.view import View
+
+SOURCE = "stories-15m"
+BEGINNING = 16  # tokens of a story of the source that are given
+FAR = "far"
+NEAR = "near"
+
+
+@dataclass(frozen=True)
+class Watched(ByConfidence):
+    """One by one, which keeps what it sees."""
+
+    seen: list[View] = field(default_factory=list)
+
+    def choose(self, view: View) -> Any:
+        self.seen.append(view)
+        return super().choose(view)
+
+
+def rights(views: Sequence[View], rule: LocalLeap) -> dict[str, tuple[int, int]]:
+    """Right predictions, and all, of open places between both thresholds, near anchors and far."""
+    found = {NEAR: (0, 0), FAR: (0, 0)}
+    for view in views:
+        assert view.reference is not None
+        anchors = np.flatnonzero(view.is_open & (view.confidence >= rule.tau))
+        between = (view.confidence >= rule.near) & (view.confidence < rule.tau)
+        for place in np.flatnonzero(view.is_open & between & (view.reference >= 0)):
+            is_near = len(anchors) and abs(anchors - place).min() <= rule.radius
+            name = NEAR if is_near else FAR
+            right, every = found[name]
+            found[name] = right + int(view.predictions[place] == view.reference[place]), every + 1
+    return found
+
+
+def near_anchors(masked: MaskedModel, prompts: Sequence[list[int]], longest: int) -> dict[str, str]:
+    """Shares that are right near anchors and far from them, and their difference over texts."""
+    options, counts = Options(max_new_tokens=longest), list[dict[str, tuple[int, int]]]()
+    for prompt in prompts:
+        reference = written(masked, prompt, options, Unmasking()).tokens
+        watched = Watched()
+        _finish([MaskedText(masked, prompt, options, Unmasking(rule=watched), reference)])
+        counts.append(rights(watched.seen, LocalLeap()))
+    sums = {name: np.array([each[name] for each in counts]) for name in (NEAR, FAR)}
+    told = {name: f"{_share(each):.3f} of {each[:, 1].sum()}" for name, each in sums.items()}
+    drawn = np.random.default_rng(0).integers(len(counts), size=(2000, len(counts)))
+    apart = [_share(sums[NEAR][own]) - _share(sums[FAR][own]) for own in drawn]
+    low, high = np.quantile(apart, (0.025, 0.975))
+    more = _share(sums[NEAR]) - _share(sums[FAR])
+    return told | {"near less far": f"{more:.3f} [{low:.3f}, {high:.3f}]"}
+
+
+def _share(counts: np.ndarray) -> float:
+    right, every = counts.sum(0)
+    return float(right / max(every, 1))
+
+
+def end_cut(
+    masked: MaskedModel, prompt: list[int], ends: frozenset[int], seeds: range, longest: int
+) -> dict[str, str]:
+    """Passes of a text with and without the cut, and texts that stay the same."""
+
+    def texts(rule: str) -> list[WrittenText]:
+        tasks = [
+            MaskedText(
+                masked,
+                prompt,
+                Options(Sampling(1.0), longest, stop_tokens=ends, seed=seed),
+                parse(rule),
+            )
+            for seed in seeds
+        ]
+        _finish(tasks)
+        return [each.text for each in tasks]
+
+    usual, cut = texts("threshold"), texts("threshold+end-cut")
+    shares = np.array([one.runs / other.runs for one, other in zip(cut, usual, strict=True)])
+    same = sum(one.tokens == other.tokens for one, other in zip(cut, usual, strict=True))
+    ended = sum(each.tokens[-1] in ends for each in usual)
+    return {
+        "texts that end": f"{ended} of {len(usual)}",
+        "passes with the cut, of those without": str(difference(shares)),
+        "same texts": f"{same}",
+    }
+
+
+def _finish(tasks: Sequence[MaskedText]) -> None:
+    for _ in run_all(tasks):
+        pass
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--model", default="stories-diffusion")
+    parser.add_argument("--texts", type=int, default=200)
+    parser.add_argument("--longest", type=int, default=96, help="tokens of a text")
+    run(parser.parse_args())
+
+
+def run(given: argparse.Namespace) -> None:
+    """Test both claims and print what came of them."""
+    lm, source = (draftwood.load(each, method="plain") for each in (given.model, SOURCE))
+    masked = masked_model(lm, {})
+    empty = encode_text(source.tokenizer, "")
+    stories = [
+        source.generate(empty, max_new_tokens=BEGINNING, temperature=1.0, seed=seed).text
+        for seed in range(given.texts)
+    ]
+    prompts = [encode_text(lm.tokenizer, each) for each in stories]
+    print_table([near_anchors(masked, prompts, given.longest)], "Near anchors")
+    empty, ends = encode_text(lm.tokenizer, ""), frozenset(lm.end_tokens)
+    room = (lm.model.context_length or 256) - len(empty)
+    print_table([end_cut(masked, empty, ends, range(given.texts), room)], "End cut")
+
+
+if __name__ == "__main__":
+    main()

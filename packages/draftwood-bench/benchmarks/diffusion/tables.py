@@ -1,0 +1,102 @@
+"""Tables of what rules of unmasking bring and cost on a real model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from draftwood_bench.records.statistics import difference
+
+FREE = 0.05
+"""Nats a token, and shares of distinct pairs and of length, up to which nothing was paid."""
+STEEP = 3.0
+"""Exponent with which quality below the best counts less in the area."""
+ONE_BY_ONE = "one-by-one"
+Records = Sequence[Mapping[str, Any]]
+
+
+def tables(records: Records, source: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """By model: every way beside one by one and beside the source; and the rules of a family."""
+    plain = {each["longest"]: each for each in records if each["model"] == source}
+    models = dict.fromkeys(
+        (each["model"], each["longest"]) for each in records if each["model"] != source
+    )
+    for model, longest in models:
+        own = [each for each in records if (each["model"], each["longest"]) == (model, longest)]
+        base = next((each for each in own if each["way"] == ONE_BY_ONE), None)
+        title = f"### {model}, {own[0]['texts']} stories of at most {longest} tokens"
+        shown = [plain[longest], *own] if longest in plain else own
+        yield title, [row(each, base, plain.get(longest)) for each in shown]
+        if base is not None:
+            yield f"### {model}, {longest} tokens: families of rules", families(own, base)
+
+
+def row(
+    own: Mapping[str, Any], base: Mapping[str, Any] | None, source: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """One way."""
+    told = {"way": own["way"], "tokens a pass": f"{rate(own):.2f}"}
+    told["nats a token"] = str(difference(np.array(own["nats"])))
+    for name, other in (("one by one", base), ("the source", source)):
+        if other is not None:
+            told[f"beside {name}"] = str(apart(own, other))
+    told["distinct-2"] = f"{mean(own, 'distinct_2'):.3f}"
+    told["tokens"] = f"{mean(own, 'tokens'):.1f}"
+    told["pays nothing"] = "" if base is None else ("yes" if is_free(own, base) else "no")
+    return told
+
+
+def families(own: Records, base: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The most tokens a pass that a rule gives for nothing, and the area of its knobs' curve."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for each in own:
+        found.setdefault(each["way"].partition(",")[0], []).append(each)
+    lines = []
+    for name, ways in found.items():
+        free = [each for each in ways if is_free(each, base)]
+        best = max(free, key=rate, default=None)
+        told = "none" if best is None else f"{rate(best):.2f} ({best['way']})"
+        points = [(rate(each), mean(each, "nats")) for each in (base, *ways)]
+        lines.append({"rule": name, "for nothing": told, "area": f"{area(points):.1f}"})
+    return lines
+
+
+def area(points: Sequence[tuple[float, float]]) -> float:
+    """Area under quality by tokens a pass (Qian et al. 2026, arXiv:2601.07568).
+
+    Quality is the likelihood of a token, in percent of the best point's; what lies five below it is
+    cut, and all else counts less the farther it is below.
+
+    Args:
+        points: tokens a pass and nats a token.
+    """
+    best = min(nats for _, nats in points)
+    scored = sorted((rate, 100 * np.exp(best - nats)) for rate, nats in points)
+    kept = [(rate, score) for rate, score in scored if score >= 100 * (1 - FREE)]
+    weighed = [(rate, score * np.exp(-STEEP * (1 - score / 100))) for rate, score in kept]
+    first_rate, first_score = kept[0]
+    found = first_rate * first_score
+    for (before, low), (after, high) in pairwise(weighed):
+        found += (after - before) * (low + high) / 2
+    return float(found)
+
+
+def is_free(own: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """True where likelihood, variety and length are those of one by one within the bounds."""
+    shares = (abs(mean(own, name) / mean(base, name) - 1) for name in ("distinct_2", "tokens"))
+    return abs(apart(own, base).value) <= FREE and all(each <= FREE for each in shares)
+
+
+def apart(own: Mapping[str, Any], other: Mapping[str, Any]) -> Any:
+    """Nats a token more than another way, on the same seeds."""
+    return difference(np.array(own["nats"]) - np.array(other["nats"]))
+
+
+def rate(own: Mapping[str, Any]) -> float:
+    """Tokens of all stories for each of their passes."""
+    return sum(own["tokens"]) / sum(own["passes"])
+
+
+def mean(own: Mapping[str, Any], name: str) -> float:
+    return float(np.mean(own[name]))

@@ -1,0 +1,86 @@
+"""Figures of unmasking rules on a real model: what is free, areas, and anchors' neighbours."""
+
+import numpy as np
+import pytest
+
+from benchmarks.diffusion.claims import FAR, NEAR, rights
+from benchmarks.diffusion.tables import area, families, is_free, tables
+from draftwood_diffusion.rules.local_leap import LocalLeap
+from draftwood_diffusion.view import View
+
+
+def way(name, nats, passes, distinct=0.9, tokens=96, model="converted"):
+    texts = 20
+    noise = np.linspace(-0.1, 0.1, texts)
+    return {
+        "model": model,
+        "way": name,
+        "texts": texts,
+        "longest": 96,
+        "nats": list(nats + noise),
+        "passes": [passes] * texts,
+        "tokens": [tokens] * texts,
+        "distinct_2": [distinct] * texts,
+    }
+
+
+BASE = way("one-by-one", 2.4, 96)
+
+
+def test_a_rule_is_free_within_all_three_bounds_on_both_sides():
+    assert is_free(way("a", 2.44, 50), BASE)
+    assert not is_free(way("a", 2.46, 50), BASE)
+    assert not is_free(way("a", 2.34, 50), BASE)  # likelier texts are another distribution too
+    assert not is_free(way("a", 2.4, 50, distinct=0.84), BASE)
+    assert not is_free(way("a", 2.4, 50, tokens=80), BASE)
+
+
+def test_the_area_of_one_point_is_its_rate_and_worse_points_add_less():
+    alone = area([(1.0, 2.4)])
+    assert alone == pytest.approx(100.0)
+    same, worse, cut = (area([(1.0, 2.4), (2.0, 2.4 + more)]) for more in (0.0, 0.04, 0.06))
+    assert same == pytest.approx(200.0)
+    assert alone < worse < same
+    assert cut == pytest.approx(alone)
+
+
+def test_a_family_names_its_fastest_free_knob():
+    own = [BASE, way("threshold,tau=0.9", 2.41, 60), way("threshold,tau=0.5", 2.6, 30)]
+    found = {each["rule"]: each for each in families(own, BASE)}
+    assert found["threshold"]["for nothing"] == "1.60 (threshold,tau=0.9)"
+    only_paid = families([way("entropy", 2.6, 30)], BASE)
+    assert only_paid[0]["for nothing"] == "none"
+
+
+def test_tables_stand_beside_one_by_one_and_the_source():
+    records = [way("plain", 2.3, 96, model="source"), BASE, way("threshold", 2.45, 48)]
+    (_, rows), (_, found) = tables(records, "source")
+    last = rows[-1]
+    assert last["tokens a pass"] == "2.00"
+    assert last["beside one by one"].startswith("0.05 ")
+    assert last["beside the source"].startswith("0.15 ")
+    assert [each["rule"] for each in found] == ["one-by-one", "threshold"]
+
+
+def view(confidence, predictions, reference, open_places):
+    probs = np.zeros((len(confidence), 4))
+    for row, (sure, token) in enumerate(zip(confidence, predictions, strict=True)):
+        probs[row] = (1 - sure) / 3
+        probs[row, token] = sure
+    is_open = np.isin(np.arange(len(confidence)), open_places)
+    return View(
+        np.zeros(len(confidence), int),
+        is_open,
+        probs,
+        np.zeros(len(confidence)),
+        (),
+        np.array(reference),
+    )
+
+
+def test_only_moderately_sure_open_places_count_by_their_distance_from_open_anchors():
+    confidence = [0.95, 0.8, 0.5, 0.8, 0.6, 0.8, 0.8]
+    seen = view(confidence, [1] * 7, [1, 1, 1, 2, 1, 1, -1], [0, 1, 2, 3, 5, 6])
+    assert rights([seen], LocalLeap(radius=3)) == {NEAR: (1, 2), FAR: (1, 1)}
+    written_anchor = view(confidence, [1] * 7, [1, 1, 1, 2, 1, 1, -1], [1, 2, 3, 5, 6])
+    assert rights([written_anchor], LocalLeap(radius=3)) == {NEAR: (0, 0), FAR: (2, 3)}
