@@ -215,21 +215,19 @@ def test_a_row_ends_with_the_context(calls: Calls) -> None:
     assert len(text.context.tokens) == 24
 
 
+class Letters:
+    """Stands in for a tokenizer."""
+
+    def decode(self, tokens: list[int], **options: Any) -> str:
+        return "".join(chr(97 + token % 26) for token in tokens)
+
+
 def test_texts_that_are_looked_at_are_told_of_each_step(model: NativeModel, calls: Calls) -> None:
-    class Letters:
-        """Stands in for a tokenizer."""
-
-        def decode(self, tokens: list[int], **options: Any) -> str:
-            return "".join(chr(97 + token % 26) for token in tokens)
-
     for strings in ((), ("qqq",)):
         rule = StopStrings(Letters(), strings)  # type: ignore[arg-type]
         written(model, Nothing(), Options(Sampling(0.0), 20, stop_rules=[rule]))
         assert max(calls) == (1 if strings else native.IN_A_ROW)
         calls.clear()
-    watched = Options(Sampling(0.0), 20, watch=lambda session, request: session)
-    written(model, Nothing(), watched)
-    assert max(calls) == 1
 
 
 def together(
@@ -273,8 +271,8 @@ def test_texts_that_share_passes_make_rows_of_the_same_steps(
 def test_a_text_that_is_looked_at_holds_the_others_to_single_steps(
     model: NativeModel, calls: Calls
 ) -> None:
-    plain = Options(Sampling(0.0), 12)
-    together(model, Nothing, [plain, replace(plain, watch=lambda session, request: session)])
+    plain, rule = Options(Sampling(0.0), 12), StopStrings(Letters(), ("qqq",))  # type: ignore[arg-type]
+    together(model, Nothing, [plain, replace(plain, stop_rules=[rule])])
     assert max(calls) == 1
 
 

@@ -1,9 +1,12 @@
 """A head that learns beside decoding: texts stay, rows are the target's, only better heads stay."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +16,15 @@ import torch
 from draftwood import engine, methods
 from draftwood.drafters import Eagle
 from draftwood.engine import Options
+from draftwood.engine.executors import native
+from draftwood.engine.executors.native import NativeSteps
 from draftwood.engine.scheduler import run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning import learner as learners
 from draftwood.learning.idle import EndedError, IdleGate
 from draftwood.learning.learner import is_better
 from draftwood.learning.learning import Learning
+from draftwood.learning.texts import WatchedText
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.native import library
@@ -149,6 +155,45 @@ def test_rows_are_the_target_s_states_and_distributions(
     assert text.rejected.sum() == sum(_is_rejected(step) for step in steps[1:])
     assert text.rejected[32:].any()
     assert not text.rejected[:32].any()
+
+
+@pytest.mark.parametrize("name", ["auto", "eagle"])
+def test_rows_are_the_same_in_steps_in_a_row_and_beside_other_texts(
+    name: str, target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, made, commit = methods.build(name, target, head=trained), [0], NativeSteps.commit
+
+    def counted(self: NativeSteps, *given: Any) -> Any:
+        steps = commit(self, *given)
+        made[0] = max(made[0], len(steps))
+        return steps
+
+    def watched(prompts: Sequence[Sequence[int]], in_a_row: int) -> list[WatchedText]:
+        monkeypatch.setattr(native, "IN_A_ROW", in_a_row)
+        made[0], learning = 0, a_learning(target, trained)
+        texts = [text_of(target, method, each, 0.0, learning) for each in prompts]
+        for text in texts:
+            text.tell_within = 60.0
+        for _ in run_all(texts):
+            pass
+        assert (made[0] > 1) == (in_a_row > 1)
+        return learning.buffer.texts
+
+    monkeypatch.setattr(NativeSteps, "commit", counted)
+    singly, in_a_row = (
+        [each for prompt in PROMPTS for each in watched([prompt], most)] for most in (1, 8)
+    )
+    for found in (in_a_row, watched(PROMPTS, 8)):
+        assert len(found) == len(PROMPTS)
+        # whether a head that rests reads the prompt goes by its time
+        pairs = zip(*(sorted(map(_of_answer, each)) for each in (found, singly)), strict=True)
+        assert all(one == other for one, other in pairs)
+
+
+def _of_answer(text: WatchedText) -> tuple[list[int], bytes, bytes]:
+    """Tokens, states and final states of the answer's rows."""
+    rows = slice(text.answer, None)
+    return text.tokens[rows].tolist(), text.states[rows].tobytes(), text.final[rows].tobytes()
 
 
 def _is_rejected(step: Step) -> bool:
@@ -303,6 +348,23 @@ def test_the_thread_learns_when_nothing_runs(target: NativeModel, trained: Train
             time.sleep(0.01)
         assert learning.status.swaps == 1
     assert user.method.drafter.learnable is learning.trained
+
+
+def test_learning_ends_before_python_does(tmp_path: Path) -> None:
+    script = tmp_path / "learns.py"
+    script.write_text(
+        "import atexit\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_learning import *\n"
+        "target = NativeModel(tiny_llama(0, layers=6), 'float32')\n"
+        "trained = tiny_eagle(target, range(target.vocab_size))\n"
+        "learning = a_learning(target, trained, gate=IdleGate(0.0), round_rows=1)\n"
+        "atexit.register(lambda: print(learning._thread.is_alive()))\n"
+        "method = methods.build('eagle', target, head=trained)\n"
+        "print(len(written(text_of(target, method, PROMPTS[0], 0.0, learning))))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "40\nFalse\n"), done.stderr
 
 
 def test_a_gate_lets_nobody_through_while_anything_runs() -> None:

@@ -1,5 +1,6 @@
 """Learning beside decoding: buffer, idle thread, and the swap of heads between texts."""
 
+import atexit
 import os
 import threading
 import warnings
@@ -154,6 +155,7 @@ class Learning(InProcess):
     def _started(self) -> threading.Thread:
         """Start the thread, whose one core is its own choice and nobody else's."""
         ready = threading.Event()
+        atexit.register(self.close)  # a thread that is at work when Python ends aborts the process
         run = threading.Thread(
             target=self._run, args=(ready,), name="draftwood-learning", daemon=True
         )
@@ -189,6 +191,7 @@ class Learning(InProcess):
         if self._thread is not None:
             self._thread.join()
         self._keep()
+        atexit.unregister(self.close)
 
     def __enter__(self) -> "Learning":
         return self

@@ -148,13 +148,15 @@ class ModelOutput:
             for the last one, or none, where only that was asked for.
         hidden: hidden states [nodes dim] at these nodes for the layers asked for, as the model has
             them; layer i is the input of decoder layer i.
-        steps: what came of whole steps that the library made, in a row; there are no logits then,
-            and hidden states of a single one alone.
+        steps: what came of whole steps that the library made, in a row; there are no logits then.
+        hidden_in_row: hidden states of each of several steps, where they were kept; ``hidden`` has
+            those of a single one.
     """
 
     given: Any
     hidden: dict[int, Any] = field(default_factory=dict)
     steps: "tuple[NativeStep, ...]" = ()
+    hidden_in_row: tuple[dict[int, Any], ...] = ()
 
     @cached_property
     def rows(self) -> Float[np.ndarray, "rows vocab"]:

@@ -175,7 +175,8 @@ int32_t draftwood_step_run(const Decoder* decoder, const ForwardInput* beside, S
     for (int32_t made = 0; made < row.most; made++) {
         Lap lap;
         row.begin(made, decoder->vocabulary);
-        if (draftwood_steps(decoder, beside, row.steps.data(), row.here.data(), count, threads) >= 0)
+        const ForwardInput own = row.beside(*beside, made, decoder->hidden);
+        if (draftwood_steps(decoder, &own, row.steps.data(), row.here.data(), count, threads) >= 0)
             return made;
         if (row.ends(lap()) || interruptions.load() != heard) return made + 1;
     }

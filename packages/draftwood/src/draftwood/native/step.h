@@ -52,6 +52,7 @@ struct StepRun {
     int64_t steps;   // at most
     int64_t tokens;  // that the text may take
     int64_t places;  // that the cache has for them, the last tree included
+    int64_t states;  // rows of hidden states that each step has for itself; 0 where all share them
     double seconds;  // after which no further step begins
 
     bool ends_with(const Step& step) const {
@@ -244,6 +245,7 @@ struct StepRow {
     std::vector<Sequence> here;  // where each text goes on
     std::vector<Step*> steps;    // that are made now
     std::vector<int64_t> taken;  // tokens
+    std::vector<float*> hidden;  // by layer
 
     StepRow(Step* const* rows, const Sequence* places, const StepRun* const* runs, int64_t count)
         : rows(rows), runs(runs), count(count), here(places, places + count), steps(count),
@@ -265,6 +267,17 @@ struct StepRow {
             here[i].start = here[i].before = here[i].start + before.kept;
             Stepper(*steps[i], vocabulary).follow(before);
         }
+    }
+
+    // What is run beside the steps: nothing, with hidden states where those of this step go.
+    ForwardInput beside(const ForwardInput& first, int32_t made, int width) {
+        ForwardInput own = first;
+        if (!first.hidden || !runs[0]->states) return own;
+        hidden.assign(first.hidden, first.hidden + first.layers + 1);
+        for (float*& states : hidden)
+            if (states) states += made * runs[0]->states * width;
+        own.hidden = hidden.data();
+        return own;
     }
 
     // Whether no further step may be made behind those that were, which took so long.

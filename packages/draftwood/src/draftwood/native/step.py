@@ -106,12 +106,15 @@ class RunLimits(NamedTuple):
         tokens: that the text may still take.
         seconds: after which no further step begins.
         ends: tokens that end the text.
+        keeps_states: whether the hidden states of each step are handed out, not those of a single
+            one alone.
     """
 
     steps: int = 1
     tokens: int = 1
     seconds: float = 0.0
     ends: frozenset[int] = frozenset()
+    keeps_states: bool = False
 
 
 SINGLE = RunLimits()

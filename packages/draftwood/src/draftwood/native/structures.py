@@ -248,7 +248,7 @@ class CStepRun(Structure):
     _fields_ = (
         ("shape", POINTER(CCacheShape)),
         ("ends", c_void_p),
-        *((name, c_int64) for name in ("num_ends", "steps", "tokens", "places")),
+        *((name, c_int64) for name in ("num_ends", "steps", "tokens", "places", "states")),
         ("seconds", c_double),
     )
 

@@ -1,7 +1,7 @@
 """Whole steps in one call of the library, or several in a row."""
 
 from collections import abc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.executors.in_turn import InTurn
@@ -32,8 +32,8 @@ AMONG = 0.02
 class NativeSteps(TextHolder):
     """Lets the library draft, run, verify and learn in one call; implements ``Executor``.
 
-    Of texts that nobody watches and that end at no string it makes several steps in a row. Steps
-    that the drafter leaves to Python are made in turn.
+    Of texts that end at no string it makes several steps in a row. Steps that the drafter leaves to
+    Python are made in turn.
     """
 
     def __init__(self, text: "Sequence", caller: StepCaller) -> None:
@@ -60,14 +60,14 @@ class NativeSteps(TextHolder):
     def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
         """Bound the steps that the library makes before the text is told."""
         text, options = self.text, self.text.options
-        is_looked_at = options.watch is not None or any(check.may_stop for check in text.stops)
-        if draft.in_a_row == 1 or is_looked_at:
+        if draft.in_a_row == 1 or any(check.may_stop for check in text.stops):
             return SINGLE
         if not self._has_blocks(1 + draft.most + PLACES_OF_RUN, 1 + budget.shared.rows):
             return SINGLE
         most, is_alone = min(draft.in_a_row, IN_A_ROW), budget.shared == NOTHING_SHARED
         within = text.tell_within if is_alone else max(text.tell_within, AMONG)
-        return RunLimits(most, text.tokens_left, within, options.stop_tokens)
+        is_watched = options.watch is not None
+        return RunLimits(most, text.tokens_left, within, options.stop_tokens, is_watched)
 
     def _has_blocks(self, places: int, texts: int) -> bool:
         """True if the cache, where it has a limit, has blocks for so many places of each text."""
@@ -81,11 +81,11 @@ class NativeSteps(TextHolder):
             return self.in_turn.commit(outputs, seconds)
         last = len(made) - 1
         return [
-            self._commit(step, outputs[0], is_last=number == last)
-            for number, step in enumerate(made)
+            self._commit(step, hidden, is_last=number == last)
+            for number, (step, hidden) in enumerate(zip(made, _hidden_of(outputs[0]), strict=True))
         ]
 
-    def _commit(self, made: NativeStep, output: ModelOutput, is_last: bool) -> Step:
+    def _commit(self, made: NativeStep, hidden: abc.Mapping[int, Any], is_last: bool) -> Step:
         text, path = self.text, made.path
         if made.undrawable is not None:
             raise undrawable(made.undrawable, text.emitted + len(path))
@@ -97,7 +97,7 @@ class NativeSteps(TextHolder):
             text.session.commit(path)
         text.go_on(accepted, made.next_token)
         tree = text.draft.commit_native(made)
-        text.draft.observe(made, output.hidden)
+        text.draft.observe(made, hidden)
         if made.is_head_broken:
             from draftwood.engine.undrafted import without_drafts
 
@@ -120,3 +120,9 @@ class NativeSteps(TextHolder):
 
     def close(self) -> None:
         self.in_turn.close()
+
+
+def _hidden_of(output: ModelOutput) -> abc.Sequence[abc.Mapping[int, Any]]:
+    """Hidden states of each step, by layer; none of steps in a row where they were not kept."""
+    count = len(output.steps)
+    return [output.hidden] if count == 1 else output.hidden_in_row or [{}] * count

@@ -12,7 +12,7 @@ from draftwood.arrays import FloatType, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, RowAdapter
-from draftwood.models.native.step import run_steps, sequences
+from draftwood.models.native.step import kept_states, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.requirements import beyond
@@ -192,7 +192,8 @@ class NativeModel(DecoderModel[BlockPool]):
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
         room = rows + sum(part.rows for part in steps)
-        states = {layer: np.empty((room, self.sizes.hidden), np.float32) for layer in hidden}
+        shape = kept_states(steps, rows) if steps else 1, room, self.sizes.hidden
+        states = {layer: np.empty(shape, np.float32) for layer in hidden}
         wanted = sum(part.wanted for part in others)
         width = self.structure.lm_head.outputs
         logits = np.empty((wanted, width), np.float32)
@@ -208,7 +209,7 @@ class NativeModel(DecoderModel[BlockPool]):
             made = run_steps(self.structure, self.pool, run, steps, rows, states, at_once)
         stop = parts[0].layers.stop  # nodes that go on do so with what they stopped with
         held = {
-            layer: rounded(state[:rows], "float32" if layer == stop else self.dtype)
+            layer: rounded(state[0, :rows], "float32" if layer == stop else self.dtype)
             for layer, state in states.items()
         }
         given = iter(outputs(logits, held, others))

@@ -3,7 +3,6 @@
 import ctypes
 from collections.abc import Sequence
 from ctypes import addressof, c_int64, pointer
-from itertools import accumulate, pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -37,25 +36,48 @@ def run_steps(
         decoder: that runs.
         pool: its cache.
         rows: of these others.
-        states: of all rows, by layer, the others' first.
+        states: [kept_states rows dim] of all rows, by layer, the others' first.
 
     Raises:
         ValueError: for a token beyond the vocabulary.
     """
-    callers = [part.step.caller for part in steps]
-    is_row = not rows and all(caller.limits.steps > 1 for caller in callers)
-    make = _make_row if is_row else _make_side_by_side
-    count = make(decoder, pool, beside, steps, threads)
+    callers, kept = [part.step.caller for part in steps], kept_states(steps, rows)
+    if _is_row(steps, rows):
+        count = _make_row(decoder, pool, beside, steps, threads, kept)
+    else:
+        count = _make_side_by_side(decoder, pool, beside, steps, threads)
     if not count:
         raise ValueError(beyond(_all_tokens(beside, rows, callers), decoder.vocabulary))
+    firsts = [rows] * count  # where the next text's states begin, by step
     made: list[ModelOutput] = []
-    ends = accumulate((caller.structure.nodes for caller in callers), initial=rows)
-    owns = starmap(slice, pairwise(ends))
-    for part, caller, own in zip(steps, callers, owns, strict=True):
-        hidden = {layer: states[layer][own] for layer in part.hidden if count == 1}
+    for part, caller in zip(steps, callers, strict=True):
         results = tuple(caller.result(decoder.vocabulary, number) for number in range(count))
-        made.append(ModelOutput(NO_LOGITS, hidden, results))
+        hidden: list[dict[int, np.ndarray]] = []
+        for number, step in enumerate(results if count <= kept else ()):
+            own = slice(firsts[number], firsts[number] + len(step.tokens))
+            firsts[number] = own.stop
+            hidden.append({layer: states[layer][number, own] for layer in part.hidden})
+        single = hidden[0] if count == 1 else {}
+        made.append(ModelOutput(NO_LOGITS, single, results, tuple(hidden) if count > 1 else ()))
     return made
+
+
+def kept_states(steps: Sequence[PackedStep], rows: int) -> int:
+    """Count the steps in a row whose hidden states are kept; 1 for a single step, and where only
+    those of one that is alone are wanted.
+
+    Args:
+        rows: that are run beside them.
+    """
+    limits = [part.step.caller.limits for part in steps]
+    if not _is_row(steps, rows) or not any(each.keeps_states for each in limits):
+        return 1
+    return min(each.steps for each in limits)
+
+
+def _is_row(steps: Sequence[PackedStep], rows: int) -> bool:
+    """True where texts make several steps in a row, with nothing beside them."""
+    return not rows and all(part.step.caller.limits.steps > 1 for part in steps)
 
 
 def _make_side_by_side(
@@ -76,12 +98,14 @@ def _make_row(
     beside: structures.CForwardInput,
     steps: Sequence[PackedStep],
     threads: int,
+    kept: int,
 ) -> int:
     """Make steps of all texts in a row; counts them, 0 where a token is unknown."""
     runs, places = (c_int64 * len(steps))(), beginnings(pool, steps)
+    room = sum(part.rows for part in steps) if kept > 1 else 0
     for number, part in enumerate(steps):
         run = part.step.caller.run
-        run.shape, runs[number] = pointer(pool.shape), addressof(run)
+        run.shape, run.states, runs[number] = pointer(pool.shape), room, addressof(run)
     make = library().draftwood_step_run
     return int(make(decoder, beside, _addresses(steps), places, runs, len(steps), threads))
 
