@@ -22,7 +22,10 @@ END = "<!-- end -->\n"
 PART = re.compile(rf"<!-- ([\w -]+), written by `make docs` -->\n.*?{END}", re.S)
 FILLED = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("choices", "integrations", "self-speculation", "training")),
+    *(
+        f"docs/{name}.md"
+        for name in ("choices", "diffusion", "integrations", "self-speculation", "training")
+    ),
 )
 
 
@@ -137,7 +140,16 @@ def results_page() -> str:
 @cache
 def fields() -> dict[str, Callable[..., str]]:
     """Parts of pages, from records at clean commits."""
-    from benchmarks.pages import choices, experiments, measurements, servers, speed, summary, trees
+    from benchmarks.pages import (
+        choices,
+        diffusion,
+        experiments,
+        measurements,
+        servers,
+        speed,
+        summary,
+        trees,
+    )
 
     return {
         "summary": summary.lines,
@@ -162,6 +174,7 @@ def fields() -> dict[str, Callable[..., str]]:
         "drafters": experiments.of_drafters,
         "experiment": experiments.of_experiment,
         "choice": choices.of_choice,
+        "unmasking": diffusion.of_rules,
     }
 
 

@@ -32,8 +32,8 @@ AMONG = 0.02
 class NativeSteps(TextHolder):
     """Lets the library draft, run, verify and learn in one call; implements ``Executor``.
 
-    Of texts that end at no string it makes several steps in a row. Steps that the drafter leaves to
-    Python are made in turn.
+    It makes several steps in a row; those behind a text's end are taken back. Steps that the
+    drafter leaves to Python are made in turn.
     """
 
     def __init__(self, text: "Sequence", caller: StepCaller) -> None:
@@ -60,7 +60,7 @@ class NativeSteps(TextHolder):
     def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
         """Bound the steps that the library makes before the text is told."""
         text, options = self.text, self.text.options
-        if draft.in_a_row == 1 or any(check.may_stop for check in text.stops):
+        if draft.in_a_row == 1:
             return SINGLE
         if not self._has_blocks(1 + draft.most + PLACES_OF_RUN, 1 + budget.shared.rows):
             return SINGLE
@@ -79,11 +79,13 @@ class NativeSteps(TextHolder):
         made = outputs[0].steps
         if not made:
             return self.in_turn.commit(outputs, seconds)
-        last = len(made) - 1
-        return [
-            self._commit(step, hidden, is_last=number == last)
-            for number, (step, hidden) in enumerate(zip(made, _hidden_of(outputs[0]), strict=True))
-        ]
+        last, steps = len(made) - 1, list[Step]()
+        for number, (step, hidden) in enumerate(zip(made, _hidden_of(outputs[0]), strict=True)):
+            steps.append(self._commit(step, hidden, is_last=number == last))
+            if self.text.finish_reason is not None and number < last:
+                self.text.session.rewind(sum(len(each.path) for each in made[number + 1 : last]))
+                break
+        return steps
 
     def _commit(self, made: NativeStep, hidden: abc.Mapping[int, Any], is_last: bool) -> Step:
         text, path = self.text, made.path

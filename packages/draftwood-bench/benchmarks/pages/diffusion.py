@@ -1,0 +1,22 @@
+"""Table of what rules of unmasking give for nothing on the model that comes with the package."""
+
+from pathlib import Path
+
+from benchmarks.common import json_lines
+from benchmarks.diffusion.tables import ONE_BY_ONE, families
+from benchmarks.pages.runs import MISSING
+from draftwood_bench.report.table import Table
+
+MODEL = "stories-diffusion"
+
+
+def of_rules(longest: str, results: Path = json_lines.RESULTS) -> str:
+    """Each rule's most tokens a pass at no price, on stories of at most so many tokens."""
+    records = json_lines.read(results / "stories-diffusion.jsonl")
+    own = [each for each in records if (each["model"], str(each["longest"])) == (MODEL, longest)]
+    base = next((each for each in own if each["way"] == ONE_BY_ONE), None)
+    if base is None:
+        return MISSING
+    found = families([each for each in own if each is not base], base)
+    rows = [(f"`{each['rule']}`", each["for nothing"], each["area"]) for each in found]
+    return Table("", ("rule", "tokens a pass for nothing", "area"), tuple(rows)).markdown()
