@@ -158,6 +158,12 @@ class ModelOutput:
     steps: "tuple[NativeStep, ...]" = ()
     hidden_in_row: tuple[dict[int, Any], ...] = ()
 
+    def hidden_of(self, step: int) -> dict[int, Any]:
+        """Hidden states of one of its steps; of several in a row nothing where none were kept."""
+        if len(self.steps) == 1:
+            return self.hidden
+        return self.hidden_in_row[step] if self.hidden_in_row else {}
+
     @cached_property
     def rows(self) -> Float[np.ndarray, "rows vocab"]:
         """The logits as an array on the host, where they are brought once."""

@@ -1,7 +1,7 @@
 """Whole steps in one call of the library, or several in a row."""
 
 from collections import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
 from draftwood.engine.executors.in_turn import InTurn
@@ -11,7 +11,6 @@ from draftwood.native.step import (
     PLACES_OF_RUN,
     SINGLE,
     NativeDraft,
-    NativeStep,
     RunLimits,
     StepCaller,
 )
@@ -80,15 +79,16 @@ class NativeSteps(TextHolder):
         if not made:
             return self.in_turn.commit(outputs, seconds)
         last, steps = len(made) - 1, list[Step]()
-        for number, (step, hidden) in enumerate(zip(made, _hidden_of(outputs[0]), strict=True)):
-            steps.append(self._commit(step, hidden, is_last=number == last))
+        for number in range(len(made)):
+            steps.append(self._commit(outputs[0], number, is_last=number == last))
             if self.text.finish_reason is not None and number < last:
                 self.text.session.rewind(sum(len(each.path) for each in made[number + 1 : last]))
                 break
         return steps
 
-    def _commit(self, made: NativeStep, hidden: abc.Mapping[int, Any], is_last: bool) -> Step:
-        text, path = self.text, made.path
+    def _commit(self, output: ModelOutput, number: int, is_last: bool) -> Step:
+        text, made = self.text, output.steps[number]
+        path = made.path
         if made.undrawable is not None:
             raise undrawable(made.undrawable, text.emitted + len(path))
         watch = Stopwatch(made.seconds)
@@ -99,7 +99,7 @@ class NativeSteps(TextHolder):
             text.session.commit(path)
         text.go_on(accepted, made.next_token)
         tree = text.draft.commit_native(made)
-        text.draft.observe(made, hidden)
+        text.draft.observe(made, output.hidden_of(number))
         if made.is_head_broken:
             from draftwood.engine.undrafted import without_drafts
 
@@ -122,9 +122,3 @@ class NativeSteps(TextHolder):
 
     def close(self) -> None:
         self.in_turn.close()
-
-
-def _hidden_of(output: ModelOutput) -> abc.Sequence[abc.Mapping[int, Any]]:
-    """Hidden states of each step, by layer; none of steps in a row where they were not kept."""
-    count = len(output.steps)
-    return [output.hidden] if count == 1 else output.hidden_in_row or [{}] * count
