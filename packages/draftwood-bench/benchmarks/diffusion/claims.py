@@ -47,23 +47,30 @@ class Watched(ByConfidence):
 
 
 def rights(views: Sequence[View], rule: LocalLeap) -> dict[str, tuple[int, int]]:
-    """Right predictions, and all, of open places between both thresholds, near anchors and far."""
+    """Right predictions, and all, of open places between both thresholds, near anchors and far.
+
+    Passes without an anchor fix such a place, which is right by construction; they are left out.
+    """
     found = {NEAR: (0, 0), FAR: (0, 0)}
     for view in views:
         assert view.reference is not None
         anchors = np.flatnonzero(view.is_open & (view.confidence >= rule.tau))
         between = (view.confidence >= rule.near) & (view.confidence < rule.tau)
         for place in np.flatnonzero(view.is_open & between & (view.reference >= 0)):
-            is_near = len(anchors) and abs(anchors - place).min() <= rule.radius
-            name = NEAR if is_near else FAR
+            if not len(anchors):
+                break
+            name = NEAR if abs(anchors - place).min() <= rule.radius else FAR
             right, every = found[name]
             found[name] = right + int(view.predictions[place] == view.reference[place]), every + 1
     return found
 
 
-def near_anchors(masked: MaskedModel, prompts: Sequence[list[int]], longest: int) -> dict[str, str]:
+def near_anchors(
+    masked: MaskedModel, prompts: Sequence[list[int]], ends: frozenset[int], longest: int
+) -> dict[str, str]:
     """Shares that are right near anchors and far from them, and their difference over texts."""
-    options, counts = Options(max_new_tokens=longest), list[dict[str, tuple[int, int]]]()
+    options = Options(max_new_tokens=longest, stop_tokens=ends)
+    counts = list[dict[str, tuple[int, int]]]()
     for prompt in prompts:
         reference = written(masked, prompt, options, Unmasking()).tokens
         watched = Watched()
@@ -73,14 +80,14 @@ def near_anchors(masked: MaskedModel, prompts: Sequence[list[int]], longest: int
     told = {name: f"{_share(each):.3f} of {each[:, 1].sum()}" for name, each in sums.items()}
     drawn = np.random.default_rng(0).integers(len(counts), size=(2000, len(counts)))
     apart = [_share(sums[NEAR][own]) - _share(sums[FAR][own]) for own in drawn]
-    low, high = np.quantile(apart, (0.025, 0.975))
+    low, high = np.nanquantile(apart, (0.025, 0.975))
     more = _share(sums[NEAR]) - _share(sums[FAR])
     return told | {"near less far": f"{more:.3f} [{low:.3f}, {high:.3f}]"}
 
 
 def _share(counts: np.ndarray) -> float:
     right, every = counts.sum(0)
-    return float(right / max(every, 1))
+    return float(right / every) if every else float("nan")
 
 
 def end_cut(
@@ -135,8 +142,8 @@ def run(given: argparse.Namespace) -> None:
         for seed in range(given.texts)
     ]
     prompts = [encode_text(lm.tokenizer, each) for each in stories]
-    print_table([near_anchors(masked, prompts, given.longest)], "Near anchors")
     empty, ends = encode_text(lm.tokenizer, ""), frozenset(lm.end_tokens)
+    print_table([near_anchors(masked, prompts, ends, given.longest)], "Near anchors")
     room = (lm.model.context_length or 256) - len(empty)
     print_table([end_cut(masked, empty, ends, range(given.texts), room)], "End cut")
 

@@ -9,6 +9,7 @@ themselves lie in FOLDER.
 """
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -86,7 +87,8 @@ def _shown(lm: LanguageModel, tokens: Sequence[int]) -> list[int]:
 
 
 class Stories:
-    """Stories of one folder, which are written and judged once.
+    """Stories of one folder, which are written and judged once; a model that was trained further
+    needs another folder.
 
     Args:
         texts: stories of each way.
@@ -94,7 +96,7 @@ class Stories:
     """
 
     def __init__(self, folder: Path, texts: int, longest: int) -> None:
-        self.path, self.texts, self.longest = folder / "stories.jsonl", texts, longest
+        self.path, self.texts, self.longest = folder / f"stories-{longest}.jsonl", texts, longest
         self.judge = draftwood.load(JUDGE, method="plain")
         self.held = json_lines.read(self.path)
         # the same text, as rules without a price write it, is judged once
@@ -119,7 +121,7 @@ class Stories:
                 found.append(told)
         self.held += found
         figures = ("passes", "tokens", "nats", "distinct_2")
-        return {name: [round(each[name], 4) for each in found] for name in figures}
+        return {name: [round(each[name], 4) for each in found[: self.texts]] for name in figures}
 
 
 def judged(judge: LanguageModel, text: str) -> dict[str, float]:
@@ -135,13 +137,18 @@ def write(given: argparse.Namespace) -> None:
     ways = [(SOURCE, "plain"), *((given.model, rule) for rule in given.rules)]
     sizes = {"texts": given.texts, "longest": given.longest}
     called = {given.model: given.called or given.model}
-    keys = [{"model": called.get(name, name), "way": way, **sizes} for name, way in ways]
+    keys = [{"model": called.get(name, name), "way": _told(way), **sizes} for name, way in ways]
     stories = Stories(given.folder, given.texts, given.longest)
     for (name, way), key in zip(ways, keys, strict=True):
         if any(key.items() <= each.items() for each in json_lines.read(given.output)):
             continue
         json_lines.append(given.output, key | stories.way(name, way) | {"commit": commit()})
         print(key["model"], way, flush=True)
+
+
+def _told(way: str) -> str:
+    """A way as the record names it, without folders of files."""
+    return re.sub(r"file=[^,+]*/", "file=", way)
 
 
 def main() -> None:

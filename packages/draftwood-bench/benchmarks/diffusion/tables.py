@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common.json_lines import grouped
 from draftwood_bench.records.statistics import difference
 
 FREE = 0.05
@@ -18,16 +19,15 @@ Records = Sequence[Mapping[str, Any]]
 
 def tables(records: Records, source: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """By model: every way beside one by one and beside the source; and the rules of a family."""
-    plain = {each["longest"]: each for each in records if each["model"] == source}
-    models = dict.fromkeys(
-        (each["model"], each["longest"]) for each in records if each["model"] != source
-    )
-    for model, longest in models:
-        own = [each for each in records if (each["model"], each["longest"]) == (model, longest)]
+    groups = grouped(records, "model", "texts", "longest")
+    for (model, texts, longest), own in groups.items():
+        if model == source:
+            continue
         base = next((each for each in own if each["way"] == ONE_BY_ONE), None)
-        title = f"### {model}, {own[0]['texts']} stories of at most {longest} tokens"
-        shown = [plain[longest], *own] if longest in plain else own
-        yield title, [row(each, base, plain.get(longest)) for each in shown]
+        (plain,) = groups.get((source, texts, longest), [None])
+        title = f"### {model}, {texts} stories of at most {longest} tokens"
+        shown = own if plain is None else [plain, *own]
+        yield title, [row(each, base, plain) for each in shown]
         if base is not None:
             yield f"### {model}, {longest} tokens: families of rules", families(own, base)
 
@@ -56,23 +56,24 @@ def families(own: Records, base: Mapping[str, Any]) -> list[dict[str, str]]:
     for name, ways in found.items():
         free = [each for each in ways if is_free(each, base)]
         best = max(free, key=rate, default=None)
-        told = "none" if best is None else f"{rate(best):.2f} ({best['way']})"
-        points = [(rate(each), mean(each, "nats")) for each in (base, *ways)]
-        lines.append({"rule": name, "for nothing": told, "area": f"{area(points):.1f}"})
+        most = "none" if best is None else f"{rate(best):.2f} ({best['way']})"
+        price = "" if best is None else str(apart(best, base))
+        points = [(rate(each), apart(each, base).value) for each in (base, *ways)]
+        line = {"rule": name, "for nothing": most, "nats more": price}
+        lines.append(line | {"area": f"{area(points):.0f}"})
     return lines
 
 
 def area(points: Sequence[tuple[float, float]]) -> float:
     """Area under quality by tokens a pass (Qian et al. 2026, arXiv:2601.07568).
 
-    Quality is the likelihood of a token, in percent of the best point's; what lies five below it is
-    cut, and all else counts less the farther it is below.
+    Quality is 100 for one by one, and less by as many percent as the likelihood of a token lies
+    apart on either side; what lies five below is cut, and all else counts less the farther it is.
 
     Args:
-        points: tokens a pass and nats a token.
+        points: tokens a pass, and nats a token more than one by one, which is one of them.
     """
-    best = min(nats for _, nats in points)
-    scored = sorted((rate, 100 * np.exp(best - nats)) for rate, nats in points)
+    scored = sorted((rate, 100 * np.exp(-abs(more))) for rate, more in points)
     kept = [(rate, score) for rate, score in scored if score >= 100 * (1 - FREE)]
     weighed = [(rate, score * np.exp(-STEEP * (1 - score / 100))) for rate, score in kept]
     first_rate, first_score = kept[0]

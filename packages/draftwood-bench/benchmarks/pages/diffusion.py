@@ -18,5 +18,9 @@ def of_rules(longest: str, results: Path = json_lines.RESULTS) -> str:
     if base is None:
         return MISSING
     found = families([each for each in own if each is not base], base)
-    rows = [(f"`{each['rule']}`", each["for nothing"], each["area"]) for each in found]
-    return Table("", ("rule", "tokens a pass for nothing", "area"), tuple(rows)).markdown()
+    rows = [
+        (f"`{each['rule']}`", each["for nothing"], each["nats more"], each["area"])
+        for each in found
+    ]
+    head = ("rule", "tokens a pass for nothing", "nats more", "area")
+    return Table("", head, tuple(rows)).markdown()

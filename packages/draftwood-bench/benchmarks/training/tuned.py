@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks.common.json_lines import RESULTS, append, read
-from benchmarks.common.scripts import parser_of, print_table
+from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from benchmarks.common.scripts import parser_of, print_tables
 from benchmarks.training.drafters import statistical
 from benchmarks.training.learning import BASE, SETTINGS, cells, judged, row
 from draftwood.heads.folder import load
@@ -110,7 +110,7 @@ def heads(data: Path, work: Path, minutes: float) -> None:
             continue
         folder = work / arm.name.replace(" ", "-").replace(",", "")
         start = None if arm.is_new else shipped
-        settings = replace(SETTINGS, amount=arm.share * minutes)
+        settings = replace(SETTINGS, amount=(arm.share or 1.0) * minutes)
         training = Training(RECIPE, data, folder, settings, start=start, resume=True)
         facts: dict[str, Any] = {"name": arm.name, "minutes": minutes, "read": 0, "seconds": 0.0}
         facts |= {"step": 0, "best_step": 0}
@@ -128,15 +128,17 @@ def heads(data: Path, work: Path, minutes: float) -> None:
         print("judged", arm.name, flush=True)
 
 
-def rows() -> Iterator[dict[str, str]]:
-    """Every arm, beside the new head on the same texts."""
-    records = read(RECORDS)
-    named = {arm.name: [each for each in records if each["name"] == arm.name] for arm in ARMS}
-    base = statistical(cells(named[NEW], 8))
-    for name, own in named.items():
-        if own:
-            told = row(name, own, base)
-            yield told | {"beside new, 8 nodes": told.pop(f"beside {BASE}, 8 nodes")}
+def rows() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """By minutes: every arm, beside the new head on the same texts."""
+    for minutes, records in grouped(read(RECORDS), "minutes").items():
+        named = grouped(records, "name")
+        base = statistical(cells(named[NEW], 8)) if NEW in named else []
+        lines = [row(name, own, base) for name, own in named.items()]
+        other = f"beside {BASE}, 8 nodes"
+        yield (
+            f"### Heads of a fine-tune, {minutes:g} minutes",
+            [told | {"beside new, 8 nodes": told.pop(other)} for told in lines],
+        )
 
 
 def main() -> None:
@@ -154,7 +156,7 @@ def main() -> None:
         each.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     if given.command == "show":
-        print_table(list(rows()), "### Heads of a fine-tune")
+        print_tables(rows())
         return
     os.nice(19)
     torch.set_num_threads(given.threads)

@@ -27,6 +27,11 @@ class StopCheck(Protocol):
 
     stopped: bool
 
+    @property
+    def may_stop(self) -> bool:
+        """True if it may end the text; False for one that only looks on."""
+        ...
+
     def add(self, tokens: Sequence[int]) -> int:
         """Read new tokens; says how many of them belong to the text, all where it goes on."""
         ...

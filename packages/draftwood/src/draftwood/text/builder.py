@@ -49,6 +49,11 @@ class TextBuilder:
                 )
         self._ends = frozenset(special[stop] for stop in self.stop if stop in special)
 
+    @property
+    def may_stop(self) -> bool:
+        """True if a string or special token may end the text."""
+        return bool(self.stop)
+
     def add(self, tokens: Sequence[int]) -> int:
         """Take tokens one by one until a stop string is complete; says how many were taken."""
         for taken, token in enumerate(tokens, start=1):

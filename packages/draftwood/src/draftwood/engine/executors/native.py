@@ -31,8 +31,8 @@ AMONG = 0.02
 class NativeSteps(TextHolder):
     """Lets the library draft, run, verify and learn in one call; implements ``Executor``.
 
-    It makes several steps in a row; those behind a text's end are taken back. Steps that the
-    drafter leaves to Python are made in turn.
+    Of texts that end at no string it makes several steps in a row. Steps that the drafter leaves to
+    Python are made in turn.
     """
 
     def __init__(self, text: "Sequence", caller: StepCaller) -> None:
@@ -59,7 +59,7 @@ class NativeSteps(TextHolder):
     def _limits(self, draft: NativeDraft, budget: StepBudget) -> RunLimits:
         """Bound the steps that the library makes before the text is told."""
         text, options = self.text, self.text.options
-        if draft.in_a_row == 1:
+        if draft.in_a_row == 1 or any(check.may_stop for check in text.stops):
             return SINGLE
         if not self._has_blocks(1 + draft.most + PLACES_OF_RUN, 1 + budget.shared.rows):
             return SINGLE
@@ -78,13 +78,10 @@ class NativeSteps(TextHolder):
         made = outputs[0].steps
         if not made:
             return self.in_turn.commit(outputs, seconds)
-        last, steps = len(made) - 1, list[Step]()
-        for number in range(len(made)):
-            steps.append(self._commit(outputs[0], number, is_last=number == last))
-            if self.text.finish_reason is not None and number < last:
-                self.text.session.rewind(sum(len(each.path) for each in made[number + 1 : last]))
-                break
-        return steps
+        last = len(made) - 1
+        return [
+            self._commit(outputs[0], number, is_last=number == last) for number in range(len(made))
+        ]
 
     def _commit(self, output: ModelOutput, number: int, is_last: bool) -> Step:
         text, made = self.text, output.steps[number]
