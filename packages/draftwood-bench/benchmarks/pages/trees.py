@@ -35,9 +35,10 @@ def _place(method: str) -> int:
 
 
 def claims() -> str:
-    """Published orderings down, temperatures across, for each pair of target and drafter.
+    """Published orderings down, the highest and lowest temperature across, for each pair of target
+    and drafter.
 
-    Of verifiers beside each method's own, ``draftwood bench show`` tells.
+    Of those between, and of verifiers beside each method's own, ``draftwood bench show`` tells.
     """
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for name in PAIRS:
@@ -48,7 +49,8 @@ def claims() -> str:
                 continue
             counts = f"{holds.replace(' of ', '/')}, {clearly.split()[0]}:{against.split()[0]}"
             cells.setdefault((claim, PAIRS[name]), {})[temperature] = f"{mean} ({counts})"
-    known = sorted({t for found in cells.values() for t in found}, key=float, reverse=True)
+    every = sorted({t for found in cells.values() for t in found}, key=float, reverse=True)
+    known = dict.fromkeys((*every[:1], *every[-1:]))
     rows = [
         (claim, pair, *(found.get(temperature, "") for temperature in known))
         for (claim, pair), found in sorted(cells.items(), key=lambda each: _order(each[0]))
@@ -98,20 +100,19 @@ def _bound_cell(records: Sequence[Record], ratio: float) -> str:
 
 
 def trees_over_chains() -> str:
-    """Trees over the chain at equal budget, in seconds, for each pair and temperature that was
-    timed, on the kinds of prompts of its grid.
+    """RSD-S over the chain at equal budget, in seconds, for each pair and temperature that was
+    timed, on the kinds of prompts of its grid; of RSD-C ``draftwood bench show`` tells.
     """
     cells: dict[tuple[str, ...], dict[str, str]] = {}
     for name, timed in TIMED.items():
         found = measured(timed)
         records = _kinds(name, found.records).get(PAIRS[name], []) if found else []
         for what, temperature, at, ratio in seconds(records).rows:
-            if what.startswith("rsd"):  # block is another rule for the same chain
-                tree = what.split(" over ")[0]
-                cells.setdefault((PAIRS[name], tree, temperature), {})[at] = ratio
+            if what.startswith("rsd-s"):
+                cells.setdefault((PAIRS[name], temperature), {})[at] = ratio
     places = sorted({at for found in cells.values() for at in found}, key=_number)
     rows = [(*key, *(found.get(at, "") for at in places)) for key, found in cells.items()]
-    head = ("pair", "tree", "T", *places)
+    head = ("pair", "T", *places)
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
