@@ -65,6 +65,14 @@ def test_tables_stand_beside_one_by_one_and_the_source():
     assert [each["rule"] for each in found] == ["one-by-one", "threshold"]
 
 
+def test_a_seed_without_a_story_is_left_out_of_pairs():
+    own = way("threshold", 2.41, 60)
+    own["nats"][3] = own["distinct_2"][3] = None
+    assert is_free(own, BASE)
+    ((_, rows), _) = tables([BASE, own], "source")
+    assert "nan" not in " ".join(rows[-1].values())
+
+
 def view(confidence, predictions, reference, open_places):
     probs = np.zeros((len(confidence), 4))
     for row, (sure, token) in enumerate(zip(confidence, predictions, strict=True)):

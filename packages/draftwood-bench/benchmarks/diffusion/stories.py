@@ -122,13 +122,23 @@ class Stories:
                 json_lines.append(self.path, told)
                 found.append(told)
         self.held += found
-        figures = ("passes", "tokens", "nats", "distinct_2")
-        return {name: [round(each[name], 4) for each in found[: self.texts]] for name in figures}
+        shown = found[: self.texts]
+        counts = {name: [each[name] for each in shown] for name in ("passes", "tokens")}
+        figures = {name: [each[name] for each in shown] for name in ("nats", "distinct_2")}
+        rounded = {
+            name: [None if each is None else round(each, 4) for each in values]
+            for name, values in figures.items()
+        }
+        return counts | rounded
 
 
-def judged(judge: LanguageModel, text: str) -> dict[str, float]:
-    """Nats a token by the larger model, and the share of pairs of tokens that are different."""
+def judged(judge: LanguageModel, text: str) -> dict[str, float | None]:
+    """Nats a token by the larger model, and the share of pairs of tokens that are different; none
+    of a story that ends before it begins.
+    """
     begin, *tokens = encode_text(judge.tokenizer, text)
+    if not tokens:
+        return {"nats": None, "distinct_2": None}
     pairs = list(pairwise(tokens))
     nats = -log_likelihood(judge.model, [begin], tokens)
     return {"nats": nats, "distinct_2": len(set(pairs)) / max(1, len(pairs))}

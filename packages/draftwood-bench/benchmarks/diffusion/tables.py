@@ -37,7 +37,7 @@ def row(
 ) -> dict[str, str]:
     """One way."""
     told = {"way": own["way"], "tokens a pass": f"{rate(own):.2f}"}
-    told["nats a token"] = str(difference(np.array(own["nats"])))
+    told["nats a token"] = str(difference(_known(own["nats"])))
     for name, other in (("one by one", base), ("the source", source)):
         if other is not None:
             told[f"beside {name}"] = str(apart(own, other))
@@ -90,8 +90,9 @@ def is_free(own: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
 
 
 def apart(own: Mapping[str, Any], other: Mapping[str, Any]) -> Any:
-    """Nats a token more than another way, on the same seeds."""
-    return difference(np.array(own["nats"]) - np.array(other["nats"]))
+    """Nats a token more than another way, on the seeds of which both made a story."""
+    one, two = (np.array(each["nats"], np.float64) for each in (own, other))
+    return difference(_known(one - two))
 
 
 def rate(own: Mapping[str, Any]) -> float:
@@ -100,4 +101,10 @@ def rate(own: Mapping[str, Any]) -> float:
 
 
 def mean(own: Mapping[str, Any], name: str) -> float:
-    return float(np.mean(own[name]))
+    return float(_known(own[name]).mean())
+
+
+def _known(values: Any) -> np.ndarray:
+    """Figures without those of stories that are none."""
+    found = np.array(values, np.float64)
+    return found[np.isfinite(found)]

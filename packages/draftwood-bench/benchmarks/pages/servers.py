@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.common.json_lines import RESULTS, read
 from benchmarks.pages.runs import MISSING
 from benchmarks.serving import neighbours
-from benchmarks.serving.show import best_peer, by_streams, sentences, shown
+from benchmarks.serving.show import by_streams, sentences, shown
 from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.table import Table
 
@@ -33,8 +33,7 @@ def beside_other_servers() -> str:
     run, _ = records()
     if not run:
         return MISSING
-    table = by_streams(run, "tokens_per_second", "Tokens per second, all streams together", 0)
-    return f"{shown(table)}\n\n{best_peer(run)}"
+    return shown(by_streams(run, "tokens_per_second", "Tokens per second, all streams together", 0))
 
 
 def under_load() -> str:
