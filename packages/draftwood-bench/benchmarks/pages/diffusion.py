@@ -18,9 +18,10 @@ def of_rules(longest: str, results: Path = json_lines.RESULTS) -> str:
     if base is None:
         return MISSING
     found = families([each for each in own if each is not base], base)
+    free = [each for each in found if each["nats more"]]
     rows = [
-        (f"`{each['rule']}`", each["for nothing"], each["nats more"], each["area"])
-        for each in found
+        (f"`{each['rule']}`", each["for nothing"], each["nats more"], each["area"]) for each in free
     ]
-    head = ("rule", "tokens a pass for nothing", "nats more", "area")
-    return Table("", head, tuple(rows)).markdown()
+    table = Table("", ("rule", "tokens a pass for nothing", "nats more", "area"), tuple(rows))
+    paid = ", ".join(f"`{each['rule']}`" for each in found if each not in free)
+    return f"{table.markdown()}\n\nNot free at any knob tried: {paid}."
