@@ -51,6 +51,10 @@ def test_a_family_names_its_fastest_free_knob():
     own = [BASE, way("threshold,tau=0.9", 2.41, 60), way("threshold,tau=0.5", 2.6, 30)]
     found = {each["rule"]: each for each in families(own, BASE)}
     assert found["threshold"]["for nothing"] == "1.60 (threshold,tau=0.9)"
+    other = [way("left-to-right", 2.0, 96), way("left-to-right+freedave", 2.0, 48)]
+    ordered = {each["rule"]: each for each in families(other, BASE)}
+    assert ordered["left-to-right"]["for nothing"] == "none"
+    assert ordered["left-to-right+freedave"]["for nothing"].startswith("2.00 ")
     only_paid = families([way("entropy", 2.6, 30)], BASE)
     assert only_paid[0]["for nothing"] == "none"
 

@@ -47,13 +47,20 @@ def row(
     return told
 
 
-def families(own: Records, base: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The most tokens a pass that a rule gives for nothing, and the area of its knobs' curve."""
+def families(own: Records, usual: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The most tokens a pass that a rule gives for nothing, and the area of its knobs' curve.
+
+    Args:
+        usual: one by one; states looked ahead of another order stand beside that order.
+    """
     found: dict[str, list[Mapping[str, Any]]] = {}
+    orders = {each["way"]: each for each in own}
     for each in own:
         found.setdefault(each["way"].partition(",")[0], []).append(each)
     lines = []
     for name, ways in found.items():
+        order = name.removesuffix("+freedave")
+        base = usual if order == name else orders.get(order, usual)
         free = [each for each in ways if is_free(each, base)]
         best = max(free, key=rate, default=None)
         most = "none" if best is None else f"{rate(best):.2f} ({best['way']})"
