@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.common import json_lines
 from benchmarks.diffusion.claims import FAR, NEAR, rights
-from benchmarks.diffusion.tables import area, families, is_free, tables
+from benchmarks.diffusion.tables import apart, area, families, is_free, tables
+from benchmarks.pages import diffusion
 from draftwood_diffusion.rules.local_leap import LocalLeap
 from draftwood_diffusion.view import View
 
@@ -75,6 +77,14 @@ def test_a_seed_without_a_story_is_left_out_of_pairs():
     assert is_free(own, BASE)
     ((_, rows), _) = tables([BASE, own], "source")
     assert "nan" not in " ".join(rows[-1].values())
+
+
+def test_what_the_page_says_of_orders_holds_in_the_record():
+    records = json_lines.read(json_lines.RESULTS / "stories-diffusion.jsonl")
+    ways = {each["way"]: each for each in records if each["model"] == diffusion.MODEL}
+    for in_order in ("left-to-right", "longest-prefix"):
+        assert apart(ways[in_order], ways["one-by-one"]).high < 0
+    assert {len(each["nats"]) for each in ways.values()} == {diffusion.TEXTS}
 
 
 def view(confidence, predictions, reference, open_places):

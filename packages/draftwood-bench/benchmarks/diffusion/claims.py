@@ -17,11 +17,12 @@ import numpy as np
 
 import draftwood
 from benchmarks.common.scripts import parser_of, print_table
+from benchmarks.diffusion.stories import SOURCE, texts_of
 from draftwood.engine import Options, run_all
-from draftwood.sampling import Sampling
+from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import encode_text
 from draftwood_bench.records.statistics import difference
-from draftwood_diffusion.loop import MaskedText, WrittenText, written
+from draftwood_diffusion.loop import MaskedText, written
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.opening import masked_model
 from draftwood_diffusion.rules.local_leap import LocalLeap
@@ -29,7 +30,6 @@ from draftwood_diffusion.rules.one_by_one import ByConfidence
 from draftwood_diffusion.unmasking import Unmasking, parse
 from draftwood_diffusion.view import View
 
-SOURCE = "stories-15m"
 BEGINNING = 16  # tokens of a story of the source that are given
 FAR = "far"
 NEAR = "near"
@@ -74,7 +74,8 @@ def near_anchors(
     for prompt in prompts:
         reference = written(masked, prompt, options, Unmasking()).tokens
         watched = Watched()
-        _finish([MaskedText(masked, prompt, options, Unmasking(rule=watched), reference)])
+        for _ in run_all([MaskedText(masked, prompt, options, Unmasking(rule=watched), reference)]):
+            pass
         counts.append(rights(watched.seen, LocalLeap()))
     sums = {name: np.array([each[name] for each in counts]) for name in (NEAR, FAR)}
     told = {name: f"{_share(each):.3f} of {each[:, 1].sum()}" for name, each in sums.items()}
@@ -90,25 +91,10 @@ def _share(counts: np.ndarray) -> float:
     return float(right / every) if every else float("nan")
 
 
-def end_cut(
-    masked: MaskedModel, prompt: list[int], ends: frozenset[int], seeds: range, longest: int
-) -> dict[str, str]:
+def end_cut(lm: LanguageModel, seeds: range, longest: int) -> dict[str, str]:
     """Passes of a text with and without the cut, and texts that stay the same."""
-
-    def texts(rule: str) -> list[WrittenText]:
-        tasks = [
-            MaskedText(
-                masked,
-                prompt,
-                Options(Sampling(1.0), longest, stop_tokens=ends, seed=seed),
-                parse(rule),
-            )
-            for seed in seeds
-        ]
-        _finish(tasks)
-        return [each.text for each in tasks]
-
-    usual, cut = texts("threshold"), texts("threshold+end-cut")
+    rules, ends = ("threshold", "threshold+end-cut"), lm.end_tokens
+    usual, cut = (texts_of(lm, parse(rule), seeds, longest) for rule in rules)
     shares = np.array([one.runs / other.runs for one, other in zip(cut, usual, strict=True)])
     same = sum(one.tokens == other.tokens for one, other in zip(cut, usual, strict=True))
     ended = sum(each.tokens[-1] in ends for each in usual)
@@ -119,16 +105,11 @@ def end_cut(
     }
 
 
-def _finish(tasks: Sequence[MaskedText]) -> None:
-    for _ in run_all(tasks):
-        pass
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--model", default="stories-diffusion")
     parser.add_argument("--texts", type=int, default=200)
-    parser.add_argument("--longest", type=int, default=96, help="tokens of a text")
+    parser.add_argument("--longest", type=int, default=64, help="tokens of a text")
     run(parser.parse_args())
 
 
@@ -142,10 +123,9 @@ def run(given: argparse.Namespace) -> None:
         for seed in range(given.texts)
     ]
     prompts = [encode_text(lm.tokenizer, each) for each in stories]
-    empty, ends = encode_text(lm.tokenizer, ""), frozenset(lm.end_tokens)
+    ends, room = frozenset(lm.end_tokens), (lm.model.context_length or 256) - len(empty)
     print_table([near_anchors(masked, prompts, ends, given.longest)], "Near anchors")
-    room = (lm.model.context_length or 256) - len(empty)
-    print_table([end_cut(masked, empty, ends, range(given.texts), room)], "End cut")
+    print_table([end_cut(lm, range(given.texts), room)], "End cut")
 
 
 if __name__ == "__main__":

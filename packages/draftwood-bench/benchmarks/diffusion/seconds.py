@@ -21,7 +21,7 @@ from draftwood.engine import Options, run_all
 from draftwood.sampling import Sampling
 from draftwood.text.prompts import encode_text
 from draftwood.verifiers import Match
-from draftwood_diffusion.loop import MaskedText
+from draftwood_diffusion.loop import written
 from draftwood_diffusion.opening import BLOCK_LENGTH, masked_model
 from draftwood_diffusion.unmasking import parse
 
@@ -64,10 +64,8 @@ def decode(model: str, texts: int, longest: int) -> None:
 
         def write(seed: int) -> tuple[int, int]:
             asked = Options(Sampling(1.0), longest, stop_tokens=ends, seed=seed)
-            task = MaskedText(masked, prompt, asked, method)
-            for _ in run_all([task]):
-                pass
-            return len(task.text.tokens), task.text.runs
+            text = written(masked, prompt, asked, method)
+            return len(text.tokens), text.runs
 
         return write
 

@@ -5,7 +5,8 @@
 
 Each way writes stories from the empty prompt at temperature 1, the same seeds for all. A larger
 model of the same tokens says how likely they are. ``write`` keeps a line of JSON per way; stories
-themselves lie in FOLDER.
+themselves lie in FOLDER. ``learned`` needs the file of ``draftwood train filter``:
+``--rules learned,file=FILE``.
 """
 
 import argparse
@@ -27,21 +28,19 @@ from draftwood.text.prompts import encode_text
 from draftwood_bench.run.describe import commit
 from draftwood_bench.run.quality import log_likelihood
 from draftwood_diffusion.generating import with_delimiters
-from draftwood_diffusion.loop import MaskedText
+from draftwood_diffusion.loop import MaskedText, WrittenText
 from draftwood_diffusion.opening import masked_model
-from draftwood_diffusion.unmasking import parse
+from draftwood_diffusion.unmasking import Unmasking, parse
 
 RECORDS = json_lines.RESULTS / "stories-diffusion.jsonl"
 SOURCE, JUDGE = "stories-15m", "tinyllama-1.1b"
 AT_ONCE = 25  # stories in one pass
 FIRST_SEED = 1000  # of the first story; smaller ones chose among ways to train
-THRESHOLDS = tuple(f"threshold,tau={tau}" for tau in (0.95, 0.9, 0.8, 0.7, 0.5))
 RULES = (
-    *("left-to-right", "one-by-one", "freedave", "freedave,d=8"),
-    *THRESHOLDS,
-    *("factor,f=0.5", "factor", "factor,f=2"),
-    *("entropy,most=0.1", "entropy", "local-leap", "ccd", "ccd-agreement", "top-k,k=2"),
-    *("longest-prefix", "longest-prefix,beta=0.5", "threshold+adablock", "threshold+end-cut"),
+    *("left-to-right", "one-by-one", "freedave", "freedave,d=8", "left-to-right+freedave"),
+    *("threshold", "threshold,tau=0.8", "threshold,tau=0.7", "threshold,tau=0.5"),
+    *("entropy,most=0.1", "entropy", "factor", "factor,f=2", "local-leap", "ccd"),
+    *("ccd-agreement", "top-k,k=2", "longest-prefix", "threshold+adablock"),
 )
 
 
@@ -67,20 +66,26 @@ def filled(rule: str) -> Callable[[LanguageModel, Sequence[int], int], list[Stor
     """Stories whose masks are filled by a method."""
 
     def write(lm: LanguageModel, seeds: Sequence[int], longest: int) -> list[Story]:
-        masked, prompt = masked_model(lm, {}), encode_text(lm.tokenizer, "")
-        method = with_delimiters(parse(rule), lm)
-        ends = lm.end_tokens
-        tasks = [
-            MaskedText(
-                masked, prompt, Options(Sampling(1.0), longest, stop_tokens=ends, seed=seed), method
-            )
-            for seed in seeds
-        ]
-        for _ in run_all(tasks):
-            pass
-        return [Story(_shown(lm, each.text.tokens), each.text.runs) for each in tasks]
+        made = texts_of(lm, with_delimiters(parse(rule), lm), seeds, longest)
+        return [Story(_shown(lm, each.tokens), each.runs) for each in made]
 
     return write
+
+
+def texts_of(
+    lm: LanguageModel, method: Unmasking, seeds: Sequence[int], longest: int
+) -> list[WrittenText]:
+    """Texts behind the empty prompt at temperature 1, one for each seed, in common passes."""
+    masked, prompt, ends = masked_model(lm, {}), encode_text(lm.tokenizer, ""), lm.end_tokens
+    tasks = [
+        MaskedText(
+            masked, prompt, Options(Sampling(1.0), longest, stop_tokens=ends, seed=seed), method
+        )
+        for seed in seeds
+    ]
+    for _ in run_all(tasks):
+        pass
+    return [each.text for each in tasks]
 
 
 def _shown(lm: LanguageModel, tokens: Sequence[int]) -> list[int]:
@@ -172,7 +177,7 @@ def main() -> None:
     writing.add_argument("--called", help="name of a folder in the record")
     writing.add_argument("--rules", nargs="+", default=RULES)
     writing.add_argument("--texts", type=int, default=200)
-    writing.add_argument("--longest", type=int, default=96, help="tokens of a story")
+    writing.add_argument("--longest", type=int, default=64, help="tokens of a story")
     for each in (writing, showing):
         each.add_argument("--output", type=Path, default=RECORDS)
     given = parser.parse_args()

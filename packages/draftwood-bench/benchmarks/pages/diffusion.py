@@ -5,15 +5,21 @@ from pathlib import Path
 from benchmarks.common import json_lines
 from benchmarks.diffusion.tables import ONE_BY_ONE, families
 from benchmarks.pages.runs import MISSING
+from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.table import Table
 
-MODEL = "stories-diffusion"
+MODEL, TEXTS = "stories-diffusion", 200
 
 
 def of_rules(longest: str, results: Path = json_lines.RESULTS) -> str:
     """Each rule's most tokens a pass at no price, on stories of at most so many tokens."""
     records = json_lines.read(results / "stories-diffusion.jsonl")
-    own = [each for each in records if (each["model"], str(each["longest"])) == (MODEL, longest)]
+    own = [
+        each
+        for each in records
+        if is_clean(each["commit"])
+        and (each["model"], each["texts"], str(each["longest"])) == (MODEL, TEXTS, longest)
+    ]
     base = next((each for each in own if each["way"] == ONE_BY_ONE), None)
     if base is None:
         return MISSING

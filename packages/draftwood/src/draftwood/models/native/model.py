@@ -192,7 +192,7 @@ class NativeModel(DecoderModel[BlockPool]):
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
         room = rows + sum(part.rows for part in steps)
-        shape = kept_states(steps, rows) if steps else 1, room, self.sizes.hidden
+        shape = kept_states(steps, rows) if hidden else 1, room, self.sizes.hidden
         states = {layer: np.empty(shape, np.float32) for layer in hidden}
         wanted = sum(part.wanted for part in others)
         width = self.structure.lm_head.outputs

@@ -41,7 +41,8 @@ def run_steps(
     Raises:
         ValueError: for a token beyond the vocabulary.
     """
-    callers, kept = [part.step.caller for part in steps], kept_states(steps, rows)
+    callers = [part.step.caller for part in steps]
+    kept = next((len(each) for each in states.values()), 1)
     if _is_row(steps, rows):
         count = _make_row(decoder, pool, beside, steps, threads, kept)
     else:
