@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
 import draftwood
@@ -21,10 +22,11 @@ from draftwood_diffusion.training.folder import begin_folder, read_source, read_
 from draftwood_diffusion.training.lexical_units import LexicalUnits, probabilities
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
 from draftwood_diffusion.training.losses import Predicted, denoising
-from draftwood_diffusion.training.noise import Grid, masked
+from draftwood_diffusion.training.noise import Grid, Masked, masked
 from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.stage import Stage
+from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import (
     cut_vocabulary,
     numbers_between,
@@ -41,12 +43,16 @@ def decoder_of(seed: int = 0) -> StreamDecoder:
 
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("shifted", [True, False])
-def test_no_row_sees_the_place_that_it_predicts(is_causal: bool, shifted: bool) -> None:
+@pytest.mark.parametrize("in_order", [0.0, 0.5])
+def test_no_row_sees_the_place_that_it_predicts(
+    is_causal: bool, shifted: bool, in_order: float
+) -> None:
     decoder, grid = decoder_of(), Grid(19, 2, 4)
     tokens = torch.randint(0, MASK, (3, 19), generator=torch.Generator().manual_seed(1))
-    batch = masked(tokens, grid, MASK, 4.0, torch.Generator().manual_seed(2))
+    chance = torch.Generator().manual_seed(2)
+    batch = masked(tokens, grid, MASK, 4.0, chance, in_order=in_order)
     before = decoder(batch.tokens, grid.sight(is_causal))
-    blocks, copies = grid.blocks(), 1 + batch.is_masked[:, 1].long()
+    blocks, copies = grid.blocks(), 2 - batch.is_masked[:, 0].long()
     for place in range(grid.start, grid.places):
         changed = batch.tokens.clone()  # in the clean text, and in the copy that shows the place
         for text in range(3):
@@ -75,6 +81,55 @@ def test_masks_are_complements_and_weigh_one_over_t() -> None:
     torch.testing.assert_close(batch.weights[:, 1:9], weights)
     halves = masked(tokens, grid, MASK, 3.0, torch.Generator().manual_seed(0), share=0.5)
     assert {*halves.is_masked[:, 0, 1:9].sum(1).tolist()} == {4}
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_places_led_are_predicted_from_all_before_them_and_nothing_else(start: int) -> None:
+    decoder, grid = decoder_of(), Grid(18, start, 4)
+    tokens = torch.randint(0, MASK, (4, 18), generator=torch.Generator().manual_seed(1))
+
+    def predicted(texts: Tensor) -> tuple[Masked, Tensor]:
+        batch = masked(texts, grid, MASK, 4.0, torch.Generator().manual_seed(2), in_order=0.7)
+        copies = 2 - batch.is_masked[:, 0].long()
+        states = decoder(batch.tokens, grid.sight(False))
+        return batch, states[torch.arange(4)[:, None], copies, torch.arange(18)]
+
+    batch, before = predicted(tokens)
+    led = batch.is_led.nonzero().tolist()
+    assert {bool(batch.is_masked[text, 0, place]) for text, place in led} == {True, False}
+    for text, place in led:
+        changed = tokens.clone()
+        changed[text, place:] = (changed[text, place:] + 1) % MASK
+        torch.testing.assert_close(predicted(changed)[1][text, place], before[text, place])
+        changed = tokens.clone()
+        changed[text, place - 1] = (changed[text, place - 1] + 1) % MASK
+        assert not torch.allclose(predicted(changed)[1][text, place], before[text, place])
+    not_led = (batch.is_masked[:, 0] & ~batch.is_led).nonzero().tolist()
+    seen = 0
+    for text, place in not_led:  # a control: of scattered masks, some see what stands behind
+        changed = tokens.clone()
+        changed[text, place + 1 :] = (changed[text, place + 1 :] + 1) % MASK
+        seen += not torch.allclose(predicted(changed)[1][text, place], before[text, place])
+    assert seen
+
+
+def test_a_teacher_takes_the_place_of_tokens_where_it_knows(tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    cut = cut_vocabulary(tokenizer_told(), [10])
+    teacher = Teacher(
+        read_source(tmp_path), numbers_between(tokenizer_told(), cut.tokenizer), cut.size
+    )
+    tokens = torch.tensor([[1, 4, 5, 6, 7, 3]])
+    with torch.no_grad():
+        logits = model(tokens).logits[0, :, [*range(11)]]  # of tokens that are kept, in order
+    shares = teacher.shares(teacher.states(tokens)[0])
+    torch.testing.assert_close(shares[:, :11], logits.softmax(-1), atol=1e-5, rtol=1e-4)
+    assert not bool(shares[:, cut.mask_token].any())
+    made = torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    led, taught = torch.tensor([False, True]), torch.tensor([[0.5, 0.25, 0.25]])
+    found = Predicted(made, torch.tensor([1, 1]), torch.ones(2), led, taught).losses()
+    logs = made[0].log_softmax(0)
+    torch.testing.assert_close(found, torch.stack([-logs[1], -(taught[0] * logs).sum()]))
 
 
 def test_one_stream_is_the_model_of_transformers(tmp_path: Path) -> None:

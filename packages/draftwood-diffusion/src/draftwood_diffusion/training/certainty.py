@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from draftwood_diffusion.training.losses import Predicted
 
@@ -27,9 +26,8 @@ class Certainty:
     temperature: float = 0.5
 
     def __call__(self, predicted: Predicted) -> Tensor:
-        losses = functional.cross_entropy(predicted.logits, predicted.tokens, reduction="none")
         is_right = predicted.logits.detach().argmax(-1) == predicted.tokens
-        return losses.mean() + self.weight * self._entropies(predicted.logits[is_right])
+        return predicted.losses().mean() + self.weight * self._entropies(predicted.logits[is_right])
 
     def _entropies(self, logits: Tensor) -> Tensor:
         """Mean entropy of sharpened predictions; 0 where there are none."""

@@ -62,6 +62,19 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
     default=0.0,
     help="Placeholders for tokens that MODEL finds so likely (LUD), such as 0.9.",
 )
+@click.option(
+    "--in-order",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of blocks that are masked from a place on, not here and there.",
+)
+@click.option(
+    "--taught/--untaught",
+    default=True,
+    show_default=True,
+    help="Learn the writer's distributions, or its tokens alone.",
+)
 @click.option("--learning-rate", type=ABOVE, default=5e-4, show_default=True, help="Of matrices.")
 @click.option("--other-rate", type=ABOVE, default=1e-4, show_default=True, help="Of all else.")
 @click.option(
@@ -111,6 +124,7 @@ def diffusion(model: str, output_folder: Path, as_json: bool, **given: Any) -> N
         block_length=given["blocks"][-1],
         in_8_bits=given["int8"],
         blend=given["blend"],
+        taught=given["taught"],
         resume=given["resume"],
         seed=given["seed"],
     )
@@ -133,7 +147,7 @@ def _settings(mask_token: int, given: dict[str, Any]) -> "ConversionSettings":
     same = ("minutes", "steps", "rows", "blocks", "shifted", "next_token", "masked")
     return ConversionSettings(
         mask_token,
-        **{name: given[name] for name in (*same, "largest_weight", "units", "seed")},
+        **{name: given[name] for name in (*same, "largest_weight", "units", "in_order", "seed")},
         certainty=Certainty.weight if given["certainty"] else 0.0,
         rates=Rates(given["learning_rate"], given["other_rate"], 10, given["decay"]),
     )

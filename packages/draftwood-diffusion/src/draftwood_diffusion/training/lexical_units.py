@@ -54,9 +54,8 @@ class LexicalUnits:
         is_unit = is_masked & (run == before) & (order - begins < self.longest)
         copy = tokens.masked_fill(is_masked, mask_token)
         none = torch.zeros_like(is_masked)
-        return Masked(
-            torch.stack([tokens, copy], 1), torch.stack([is_masked, none], 1), is_unit.float()
-        )
+        streams = torch.stack([tokens, copy], 1)
+        return Masked(streams, torch.stack([is_masked, none], 1), is_unit.float(), none)
 
 
 @torch.no_grad()

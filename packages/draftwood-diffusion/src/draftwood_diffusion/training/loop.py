@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from draftwood_diffusion.training.lexical_units import LexicalUnits, probabiliti
 from draftwood_diffusion.training.losses import Objective, denoising, stream_losses
 from draftwood_diffusion.training.noise import Grid, Masked, masked
 from draftwood_diffusion.training.rows import TextRows
+from draftwood_diffusion.training.teacher import Teacher
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
 from draftwood_train.optimisers import Optimisers, Rates
@@ -44,6 +45,7 @@ class ConversionSettings:
         largest_weight: of a masked place, in the place of 1 / t.
         certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
         units: probability of tokens that placeholders stand for (LUD); 0 masks at random.
+        in_order: share of blocks that are masked from a place on.
         seed: of the order of texts and of masks.
     """
 
@@ -58,6 +60,7 @@ class ConversionSettings:
     largest_weight: float = 4.0
     certainty: float = 0.0
     units: float = 0.0
+    in_order: float = 0.0
     rates: Rates = field(default_factory=lambda: Rates(5e-4, 1e-4, 10, 0.5))
     clip: float = 1.0
     checkpoint_minutes: float = 5.0
@@ -68,6 +71,8 @@ class ConversionSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.units <= 1:
             raise ValueError(f"units are as likely as a number from 0 to 1 says, not {self.units}")
+        if not 0 <= self.in_order <= 1:
+            raise ValueError(f"the share in order is a number from 0 to 1, not {self.in_order}")
         for name in ("minutes", "rows", "largest_weight", "clip", "checkpoint_minutes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
@@ -90,6 +95,7 @@ class Conversion:
         folder: of checkpoints.
         resume: whether to go on after the checkpoint in the folder.
         say: is told the progress, a line each.
+        teacher: whose distributions are learnt, beside the tokens.
 
     Raises:
         ValueError: for a block that is longer than a row, and a checkpoint of other settings.
@@ -103,6 +109,7 @@ class Conversion:
         folder: Path,
         resume: bool = False,
         say: Say = lambda line: None,
+        teacher: Teacher | None = None,
     ) -> None:
         places = rows.train.shape[1]
         if 2 * max(settings.blocks) > places:
@@ -111,7 +118,7 @@ class Conversion:
                 f" tokens, the rows have {places}; name shorter --blocks"
             )
         self.decoder, self.rows, self.settings = decoder, rows, settings
-        self.folder, self.say = folder, say
+        self.folder, self.say, self.teacher = folder, say, teacher
         self.before = deepcopy(decoder) if settings.units else decoder
         self.optimisers = Optimisers(decoder, settings.rates)
         self.objective: Objective = denoising
@@ -188,7 +195,8 @@ class Conversion:
         with torch.autocast("cpu", torch.bfloat16):
             batch = self._masked(texts, grid, chance)
             losses = stream_losses(
-                *(self.decoder, batch, grid, is_causal, settings.shifted, self.objective)
+                *(self.decoder, batch, grid, is_causal, settings.shifted),
+                *(self.objective, self.teacher),
             )
         loss = settings.next_token * losses["next"] + settings.masked * losses["masked"]
         if not math.isfinite(float(loss.detach())):
@@ -212,7 +220,10 @@ class Conversion:
             units = LexicalUnits(settings.units)
             return units.masked(texts, likely, grid, settings.mask_token, chance)
         share = HALF if settings.certainty else None
-        return masked(texts, grid, settings.mask_token, settings.largest_weight, chance, share)
+        weight = settings.largest_weight
+        return masked(
+            texts, grid, settings.mask_token, weight, chance, share, in_order=settings.in_order
+        )
 
     def _show(self, figures: Mapping[str, float]) -> None:
         state = self.state
@@ -242,21 +253,24 @@ def layout(
 def held_out_losses(
     decoder: StreamDecoder, texts: Tensor, settings: ConversionSettings
 ) -> dict[str, float]:
-    """Nats a token: of the next one, and of masked ones by block length, over all mask counts."""
-    found, next_losses = dict[str, float](), list[float]()
+    """Nats a token: of the next one; of masked ones by block length, over all mask counts; and of
+    the first masked one where masks are filled from left to right, in the longest blocks.
+    """
+    found = dict[str, list[float]]()
     decoder.eval()
-    for length in settings.blocks:
-        grid, sums = Grid(texts.shape[1], 0, length), list[float]()
+    for length in (*settings.blocks, None):
+        grid = Grid(texts.shape[1], 0, length or max(settings.blocks))
         for number, part in enumerate(texts.split(settings.rows)):
             chance = torch.Generator().manual_seed(JUDGED_SEED + number)
-            batch = masked(part, grid, settings.mask_token, UNCLIPPED, chance)
+            in_order = float(length is None)
+            batch = masked(*(part, grid, settings.mask_token, UNCLIPPED, chance), in_order=in_order)
+            if length is None:
+                batch = replace(batch, weights=batch.is_led.float())
             for is_causal in (True, False):
                 with torch.autocast("cpu", torch.bfloat16):
                     losses = stream_losses(decoder, batch, grid, is_causal, settings.shifted)
-                if is_causal:
-                    next_losses.append(float(losses["next"]))
-                else:
-                    sums.append(float(losses["masked"]))
-        found[f"block {length}"] = sum(sums) / len(sums)
+                name = "in order" if length is None else f"block {length}"
+                told = ("next", "next") if is_causal else (name, "masked")
+                found.setdefault(told[0], []).append(float(losses[told[1]]))
     decoder.train()
-    return {"next": sum(next_losses) / len(next_losses), **found}
+    return {name: sum(each) / len(each) for name, each in found.items()}

@@ -55,17 +55,20 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Masked:
-    """Two complementary noisy copies of texts, and where each place is predicted.
+    """Two noisy copies of texts, and where each place is predicted.
 
     Attributes:
         tokens: of the clean text and of both copies.
-        is_masked: of both copies.
-        weights: of each place's loss, in the copy in which it is masked; 0 in the beginning.
+        is_masked: of both copies. A place is predicted in the first one where it is masked there,
+            else in the second one.
+        weights: of each place's loss; 0 in the beginning.
+        is_led: places that are predicted where all before them is told and nothing behind them.
     """
 
     tokens: Int[Tensor, "texts streams places"]
     is_masked: Bool[Tensor, "texts copies places"]
     weights: Float[Tensor, "texts places"]
+    is_led: Bool[Tensor, "texts places"]
 
 
 def masked(
@@ -75,32 +78,51 @@ def masked(
     largest_weight: float,
     chance: torch.Generator,
     share: float | None = None,
+    in_order: float = 0.0,
 ) -> Masked:
     """Mask some places of each block, a number drawn evenly, and the others in the copy.
+
+    A block in order is masked from a place on, as reading from left to right leaves it; in the
+    copy it is masked whole.
 
     A place among m masked ones of n weighs n / m, but at most ``largest_weight``: the 1 / t of
     masked diffusion with t = m / n.
 
     Args:
         share: of each block's places that are masked in the first copy; None draws a number.
+        in_order: probability of a block in order.
     """
     texts, places = tokens.shape
     blocks = grid.blocks()
     scores = torch.rand(texts, places, generator=chance)
     count = int(blocks.max()) + 2
     numbers = (blocks + 1).expand(texts, -1)
+    ordered = torch.zeros(texts, places, dtype=torch.bool)
+    if in_order:
+        ordered = (torch.rand(texts, count, generator=chance) < in_order).gather(1, numbers)
+        scores = torch.where(ordered, 1 - torch.arange(1, places + 1) / (places + 1), scores)
     sizes = torch.zeros(texts, count).scatter_add_(1, numbers, torch.ones(texts, places))
     drawn = (torch.rand(texts, count, generator=chance) * (sizes + 1)).floor()
     if share is not None:
         drawn = (share * sizes).round()
     ranks = _ranks(scores, grid)
     first = (ranks < drawn.gather(1, numbers)) & grid.maskable()
-    second = ~first & grid.maskable()
+    second = (~first | ordered) & grid.maskable()
     sizes, drawn = sizes.gather(1, numbers), drawn.gather(1, numbers)
-    weights = (sizes / torch.where(first, drawn, sizes - drawn)).clamp(max=largest_weight)
+    others = torch.where(ordered, sizes, sizes - drawn)
+    weights = (sizes / torch.where(first, drawn, others)).clamp(max=largest_weight)
     weights = torch.where(grid.maskable(), weights, torch.zeros(()))
     copies = [tokens.masked_fill(each, mask_token) for each in (first, second)]
-    return Masked(torch.stack([tokens, *copies], 1), torch.stack([first, second], 1), weights)
+    begins = torch.ones_like(first)
+    begins[:, 1:] = (
+        (blocks[1:] != blocks[:-1]) | ~grid.maskable()[:-1] | (first[:, 1:] & ~first[:, :-1])
+    )
+    return Masked(
+        torch.stack([tokens, *copies], 1),
+        torch.stack([first, second], 1),
+        weights,
+        ordered & grid.maskable() & begins,
+    )
 
 
 def _ranks(scores: Float[Tensor, "texts places"], grid: Grid) -> Int[Tensor, "texts places"]:

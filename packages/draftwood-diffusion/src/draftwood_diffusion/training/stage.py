@@ -15,10 +15,11 @@ from draftwood_diffusion.masked_model import DiffusionSettings
 from draftwood_diffusion.settings import settings_of
 from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
 from draftwood_diffusion.training.export import write_converted
-from draftwood_diffusion.training.folder import begin_again, begin_folder, read_weights
+from draftwood_diffusion.training.folder import begin_again, begin_folder, read_source, read_weights
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
 from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
 from draftwood_diffusion.training.rows import TextRows
+from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import (
     cut_vocabulary,
     numbers_between,
@@ -50,6 +51,7 @@ class Stage:
         in_8_bits: as ``write_converted`` takes it.
         blend: part of the way from the weights before to the trained ones that is gone (Wortsman
             et al. 2021, arXiv:2109.01903): less than 1 keeps more of the next-token model.
+        taught: whether the writer's distributions are learnt, beside its tokens.
         resume: whether to go on where a stage was stopped.
     """
 
@@ -62,6 +64,7 @@ class Stage:
     block_length: int = 16
     in_8_bits: bool = False
     blend: float = 1.0
+    taught: bool = True
     resume: bool = False
     seed: int = 0
 
@@ -87,11 +90,18 @@ class Stage:
         decoder.take({name: torch.from_numpy(each) for name, each in read_weights(begun).items()})
         rows = self._rows(begun, say)
         goes_on = self.resume and (self.folder / NAME).is_file()
-        conversion = Conversion(decoder, rows, chosen, self.folder, goes_on, say)
+        teacher = self._teacher(begun, decoder.sizes.vocab_size) if self.taught else None
+        conversion = Conversion(decoder, rows, chosen, self.folder, goes_on, say, teacher)
         say(f"this stage trains for {_length(chosen)} on {rows.train.numel():,} own tokens")
         conversion.run()
         self._write(begun, conversion)
         return conversion
+
+    def _teacher(self, begun: Path, size: int) -> Teacher:
+        """The writer, over the vocabulary that is trained."""
+        source = hub.folder_of(self.writer or self.model)
+        numbers = numbers_between(read_tokenizer(source), read_tokenizer(begun))
+        return Teacher(read_source(source), numbers, size)
 
     def _rows(self, begun: Path, say: Say) -> TextRows:
         """Rows to train on, of texts that are written as far as they are missing."""

@@ -1,0 +1,47 @@
+"""The model that wrote the texts, asked for its distribution of each next token."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
+from draftwood_diffusion.training.folder import BY_TOKEN, SourceModel
+from draftwood_diffusion.training.noise import Grid
+
+
+class Teacher:
+    """A next-token model over the vocabulary of the one that learns from it (Hinton et al. 2015,
+    arXiv:1503.02531).
+
+    Args:
+        numbers: of its tokens in that vocabulary, -1 for those that it lacks.
+        size: of that vocabulary.
+    """
+
+    def __init__(self, source: SourceModel, numbers: Int[np.ndarray, " vocab"], size: int) -> None:
+        told: Mapping[str, Any] = {**source.told, "vocab_size": size}
+        self.decoder = StreamDecoder(DecoderSizes.of(told)).eval()
+        theirs = np.zeros(size, np.int64)
+        kept = np.flatnonzero(numbers >= 0)
+        theirs[numbers[kept]] = kept
+        self.lacks = torch.ones(size, dtype=torch.bool)
+        self.lacks[torch.from_numpy(numbers[kept])] = False
+        weights = dict(source.weights)
+        weights |= {name: weights[name][theirs] for name in BY_TOKEN if name in weights}
+        self.decoder.take({name: torch.from_numpy(np.array(e)) for name, e in weights.items()})
+
+    @torch.no_grad()
+    def states(self, tokens: Int[Tensor, "texts places"]) -> Float[Tensor, "texts places dim"]:
+        """States of rows that see the places up to their own."""
+        grid = Grid(tokens.shape[1], 0, 1)
+        return self.decoder(tokens[:, None], grid.sight(True))[:, 0]
+
+    @torch.no_grad()
+    def shares(self, states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows vocab"]:
+        """Probability of each next token; 0 for tokens that the model lacks."""
+        logits = self.decoder.logits(states).float()
+        return logits.masked_fill(self.lacks, float("-inf")).softmax(-1)
