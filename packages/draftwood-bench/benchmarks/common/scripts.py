@@ -16,6 +16,9 @@ def parser_of(told: str | None) -> argparse.ArgumentParser:
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print rows in Markdown, names of columns from their keys."""
+    if not rows:
+        print(f"{title}: nothing is measured yet")
+        return
     head = tuple(name.replace("_", " ") for name in rows[0])
     cells = tuple(tuple(str(value) for value in row.values()) for row in rows)
     print(f"{title}\n\n{Table(title, head, cells).markdown()}")

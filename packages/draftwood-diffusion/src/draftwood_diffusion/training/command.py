@@ -65,9 +65,9 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option(
     "--in-order",
     type=click.FloatRange(0, 1),
-    default=0.0,
+    default=0.5,
     show_default=True,
-    help="Share of blocks that are masked from a place on, not here and there.",
+    help="Share of blocks that are masked from a place on, not here and there; 0 with --units.",
 )
 @click.option(
     "--taught/--untaught",

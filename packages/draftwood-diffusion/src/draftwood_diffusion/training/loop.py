@@ -45,7 +45,7 @@ class ConversionSettings:
         largest_weight: of a masked place, in the place of 1 / t.
         certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
         units: probability of tokens that placeholders stand for (LUD); 0 masks at random.
-        in_order: share of blocks that are masked from a place on.
+        in_order: share of blocks that are masked from a place on; none where ``units`` are.
         seed: of the order of texts and of masks.
     """
 
@@ -60,7 +60,7 @@ class ConversionSettings:
     largest_weight: float = 4.0
     certainty: float = 0.0
     units: float = 0.0
-    in_order: float = 0.0
+    in_order: float = 0.5
     rates: Rates = field(default_factory=lambda: Rates(5e-4, 1e-4, 10, 0.5))
     clip: float = 1.0
     checkpoint_minutes: float = 5.0
