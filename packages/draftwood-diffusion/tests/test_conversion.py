@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from transformers import LlamaForCausalLM
 
 import draftwood
@@ -22,11 +21,10 @@ from draftwood_diffusion.training.folder import begin_folder, read_source, read_
 from draftwood_diffusion.training.lexical_units import LexicalUnits, probabilities
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
 from draftwood_diffusion.training.losses import Predicted, denoising
-from draftwood_diffusion.training.noise import Grid, Masked, masked
+from draftwood_diffusion.training.noise import Grid, masked
 from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.stage import Stage
-from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import (
     cut_vocabulary,
     numbers_between,
@@ -83,55 +81,6 @@ def test_masks_are_complements_and_weigh_one_over_t() -> None:
     assert {*halves.is_masked[:, 0, 1:9].sum(1).tolist()} == {4}
 
 
-@pytest.mark.parametrize("start", [0, 2])
-def test_places_led_are_predicted_from_all_before_them_and_nothing_else(start: int) -> None:
-    decoder, grid = decoder_of(), Grid(18, start, 4)
-    tokens = torch.randint(0, MASK, (4, 18), generator=torch.Generator().manual_seed(1))
-
-    def predicted(texts: Tensor) -> tuple[Masked, Tensor]:
-        batch = masked(texts, grid, MASK, 4.0, torch.Generator().manual_seed(2), in_order=0.7)
-        copies = 2 - batch.is_masked[:, 0].long()
-        states = decoder(batch.tokens, grid.sight(False))
-        return batch, states[torch.arange(4)[:, None], copies, torch.arange(18)]
-
-    batch, before = predicted(tokens)
-    led = batch.is_led.nonzero().tolist()
-    assert {bool(batch.is_masked[text, 0, place]) for text, place in led} == {True, False}
-    for text, place in led:
-        changed = tokens.clone()
-        changed[text, place:] = (changed[text, place:] + 1) % MASK
-        torch.testing.assert_close(predicted(changed)[1][text, place], before[text, place])
-        changed = tokens.clone()
-        changed[text, place - 1] = (changed[text, place - 1] + 1) % MASK
-        assert not torch.allclose(predicted(changed)[1][text, place], before[text, place])
-    not_led = (batch.is_masked[:, 0] & ~batch.is_led).nonzero().tolist()
-    seen = 0
-    for text, place in not_led:  # a control: of scattered masks, some see what stands behind
-        changed = tokens.clone()
-        changed[text, place + 1 :] = (changed[text, place + 1 :] + 1) % MASK
-        seen += not torch.allclose(predicted(changed)[1][text, place], before[text, place])
-    assert seen
-
-
-def test_a_teacher_takes_the_place_of_tokens_where_it_knows(tmp_path: Path) -> None:
-    model = write_model(tmp_path)
-    cut = cut_vocabulary(tokenizer_told(), [10])
-    teacher = Teacher(
-        read_source(tmp_path), numbers_between(tokenizer_told(), cut.tokenizer), cut.size
-    )
-    tokens = torch.tensor([[1, 4, 5, 6, 7, 3]])
-    with torch.no_grad():
-        logits = model(tokens).logits[0, :, [*range(11)]]  # of tokens that are kept, in order
-    shares = teacher.shares(teacher.states(tokens)[0])
-    torch.testing.assert_close(shares[:, :11], logits.softmax(-1), atol=1e-5, rtol=1e-4)
-    assert not bool(shares[:, cut.mask_token].any())
-    made = torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
-    led, taught = torch.tensor([False, True]), torch.tensor([[0.5, 0.25, 0.25]])
-    found = Predicted(made, torch.tensor([1, 1]), torch.ones(2), led, taught).losses()
-    logs = made[0].log_softmax(0)
-    torch.testing.assert_close(found, torch.stack([-logs[1], -(taught[0] * logs).sum()]))
-
-
 def test_one_stream_is_the_model_of_transformers(tmp_path: Path) -> None:
     model = write_model(tmp_path)
     told = json.loads((tmp_path / "config.json").read_text())
@@ -156,7 +105,7 @@ def test_one_stream_is_the_model_of_transformers(tmp_path: Path) -> None:
 
 def test_certainty_is_asked_where_predictions_are_right() -> None:
     logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True)
-    predicted = Predicted(logits, torch.tensor([0, 2]), torch.ones(2))
+    predicted = Predicted.of(logits, torch.tensor([0, 2]))
     loss = Certainty(weight=2.0, temperature=0.5)(predicted)
     share = torch.softmax(torch.tensor([4.0, 0.0, 0.0]), 0)
     wanted = denoising(predicted) + 2 * -(share * share.log()).sum()
@@ -275,10 +224,17 @@ def test_settings_and_rows_that_make_no_sense_are_refused(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="needs rows of 32 tokens, the rows have 16"):
         Conversion(decoder_of(), rows_of(MASK), ConversionSettings(MASK), tmp_path)
     with pytest.raises(ValueError, match="at least one token, got lengths"):
-        ConversionSettings(MASK, blocks=(4, 0))
+        ConversionSettings(MASK, blocks=(4, 0), shifted=False)
+    with pytest.raises(ValueError, match="at least two tokens where outputs are shifted, got"):
+        ConversionSettings(MASK, blocks=(4, 1))
+    for wrong in ({"certainty": 2.0, "units": 0.9}, {"units": 0.9, "in_order": 0.5}):
+        with pytest.raises(ValueError, match="leave --certainty and --in-order out"):
+            ConversionSettings(MASK, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="here and there: leave --in-order out"):
+        ConversionSettings(MASK, certainty=2.0, in_order=0.5)
     with pytest.raises(ValueError, match="minutes must be more than 0"):
         ConversionSettings(MASK, minutes=0)
-    with pytest.raises(ValueError, match="more than 9 rows of 8 tokens"):
+    with pytest.raises(ValueError, match="more than 10 rows of 8 tokens"):
         TextRows.of([], 8, 9)
 
 
@@ -326,7 +282,7 @@ def test_texts_are_the_same_from_the_same_seed(tmp_path: Path) -> None:
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
     assert before[1].max() <= 12
     assert not np.array_equal(before[0][:12], before[0][12:24])
-    with pytest.raises(ValueError, match="have seed 5, not 6"):
+    with pytest.raises(ValueError, match="begun with seed 5, not 6"):
         list(OwnTexts(tmp_path / "texts", "model", 12, 6).write(lm, 100))
     texts.held[0].write_bytes(b"torn")
     with pytest.raises(ValueError, match=r"shard-00000\.npz cannot be read"):

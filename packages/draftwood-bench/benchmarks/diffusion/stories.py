@@ -126,7 +126,7 @@ class Stories:
                 told |= self._judged[text] | {"tokens": len(story.tokens), "text": text}
                 json_lines.append(self.path, told)
                 found.append(told)
-        self.held += found
+                self.held.append(told)
         shown = found[: self.texts]
         counts = {name: [each[name] for each in shown] for name in ("passes", "tokens")}
         figures = {name: [each[name] for each in shown] for name in ("nats", "distinct_2")}

@@ -15,7 +15,8 @@ class Certainty:
     Chen et al. 2025, arXiv:2509.26488. Wrong predictions are left as unsure as they are: an
     entropy over all places would make the model sure of its mistakes. Half of a block is masked,
     and the other half in a second copy. Later blocks are hidden from a block in every row of a
-    batch, as no row sees them; the published code masks them in the last row alone.
+    batch, as no row sees them; the published code masks them in the last row alone. Differs from
+    the paper where a teacher knows the distribution: that is learnt, and not made surer.
 
     Attributes:
         weight: of the entropy.
@@ -27,6 +28,7 @@ class Certainty:
 
     def __call__(self, predicted: Predicted) -> Tensor:
         is_right = predicted.logits.detach().argmax(-1) == predicted.tokens
+        is_right &= ~predicted.led
         return predicted.losses().mean() + self.weight * self._entropies(predicted.logits[is_right])
 
     def _entropies(self, logits: Tensor) -> Tensor:

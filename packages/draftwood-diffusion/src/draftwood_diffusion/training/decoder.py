@@ -48,7 +48,16 @@ class DecoderSizes:
                 " of these"
             )
         heads = config["num_attention_heads"]
-        rope = config.get("rope_parameters") or {}
+        rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+        lacking = {
+            "scaled rotary embeddings": rope.get("rope_type", "default") != "default",
+            "another activation than silu": config.get("hidden_act", "silu") != "silu",
+            "biases in its network or behind its attention": config.get("mlp_bias")
+            or (kind == "llama" and config.get("attention_bias")),
+        }
+        for what, there in lacking.items():
+            if there:
+                raise ValueError(f"the model has {what}, which conversion does not train")
         return cls(
             vocab_size=config["vocab_size"],
             hidden_size=config["hidden_size"],

@@ -45,17 +45,14 @@ class LexicalUnits:
         count = int(numbers.max()) + 2
         drawn = torch.randint(grid.length, (texts, count), generator=chance)
         first = drawn.gather(1, (numbers + 1).expand(texts, -1))
-        first = first + grid.start + grid.length * numbers  # place of the text
+        first = (first + grid.start + grid.length * numbers).clamp(min=1)  # place of the text
         is_masked = (order >= first) & grid.maskable()
         sure = (likely >= self.probability) | (order == first)
         begins = torch.where(is_masked, first, order)
         run = torch.cumsum((~sure & is_masked).long(), 1)
         before = run.gather(1, begins.clamp(0, places - 1))
         is_unit = is_masked & (run == before) & (order - begins < self.longest)
-        copy = tokens.masked_fill(is_masked, mask_token)
-        none = torch.zeros_like(is_masked)
-        streams = torch.stack([tokens, copy], 1)
-        return Masked(streams, torch.stack([is_masked, none], 1), is_unit.float(), none)
+        return Masked.of(tokens, (is_masked,), is_unit.float(), grid, mask_token)
 
 
 @torch.no_grad()

@@ -1,8 +1,11 @@
 """Training loop of a conversion: batches, steps, held-out losses and checkpoints."""
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -45,7 +48,8 @@ class ConversionSettings:
         largest_weight: of a masked place, in the place of 1 / t.
         certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
         units: probability of tokens that placeholders stand for (LUD); 0 masks at random.
-        in_order: share of blocks that are masked from a place on; none where ``units`` are.
+        in_order: share of blocks that are masked from a place on, not here and there.
+        taught: whether a teacher's distributions are learnt where it knows them.
         seed: of the order of texts and of masks.
     """
 
@@ -60,7 +64,8 @@ class ConversionSettings:
     largest_weight: float = 4.0
     certainty: float = 0.0
     units: float = 0.0
-    in_order: float = 0.5
+    in_order: float = 0.0
+    taught: bool = False
     rates: Rates = field(default_factory=lambda: Rates(5e-4, 1e-4, 10, 0.5))
     clip: float = 1.0
     checkpoint_minutes: float = 5.0
@@ -73,17 +78,27 @@ class ConversionSettings:
             raise ValueError(f"units are as likely as a number from 0 to 1 says, not {self.units}")
         if not 0 <= self.in_order <= 1:
             raise ValueError(f"the share in order is a number from 0 to 1, not {self.in_order}")
+        if self.units and (self.certainty or self.in_order):
+            raise ValueError(
+                "units are masked from a place on, and for tokens alone: leave --certainty and"
+                " --in-order out"
+            )
+        if self.certainty and self.in_order:
+            raise ValueError(
+                "certainty masks halves of blocks here and there: leave --in-order out"
+            )
         for name in ("minutes", "rows", "largest_weight", "clip", "checkpoint_minutes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"a stage has at least one step, not {self.steps}")
-        if not self.blocks or min(self.blocks) < 1:
-            raise ValueError(f"blocks have at least one token, got lengths {list(self.blocks)}")
+        if not self.blocks or min(self.blocks) < 1 + self.shifted:
+            least = "two tokens where outputs are shifted" if self.shifted else "one token"
+            raise ValueError(f"blocks have at least {least}, got lengths {list(self.blocks)}")
 
     def told(self) -> dict[str, Any]:
         """Settings that a resumed stage must share with its beginning."""
-        free = ("checkpoint_minutes", "judge_minutes", "judged_rows")
+        free = ("rates", "checkpoint_minutes", "judge_minutes", "judged_rows")
         return {name: each for name, each in asdict(self).items() if name not in free}
 
 
@@ -95,7 +110,7 @@ class Conversion:
         folder: of checkpoints.
         resume: whether to go on after the checkpoint in the folder.
         say: is told the progress, a line each.
-        teacher: whose distributions are learnt, beside the tokens.
+        teacher: whose distributions are learnt, in the place of tokens where it knows them.
 
     Raises:
         ValueError: for a block that is longer than a row, and a checkpoint of other settings.
@@ -132,7 +147,7 @@ class Conversion:
         """Train to the end of the stage, or until Ctrl-C; the last checkpoint holds it.
 
         Raises:
-            ValueError: where the loss is no number; the last checkpoint is good.
+            ValueError: where the loss is no number; a checkpoint that there is is good.
         """
         state, before = self.state, self.state.seconds
         began = saved = shown = time.monotonic()
@@ -169,7 +184,7 @@ class Conversion:
         self.state.write(self.folder)
 
     def judge(self) -> Mapping[str, float]:
-        """Held-out losses by block length, of the averaged weights, which are kept."""
+        """Held-out losses of the averaged weights, which are kept."""
         with averaged_weights(self.state, self.decoder):
             figures = held_out_losses(
                 self.decoder, self.rows.held_out[: self.settings.judged_rows], self.settings
@@ -182,7 +197,8 @@ class Conversion:
         return figures
 
     def _restore(self, state: Checkpoint) -> None:
-        state.require(self.settings.told(), ConversionSettings(0).told())
+        own = {name: each for name, each in state.settings.items() if name != "rates"}
+        replace(state, settings=own).require(self.settings.told(), ConversionSettings(0).told())
         self.decoder.load_state_dict(state.head)
         if state.optimisers:
             self.optimisers.load_state_dict(state.optimisers)
@@ -202,14 +218,16 @@ class Conversion:
         if not math.isfinite(float(loss.detach())):
             raise ValueError(
                 f"the loss is {float(loss.detach())} at step {state.step + 1}, so training ends;"
-                f" the last good checkpoint is in {self.folder}: go on from it with a lower rate"
+                " give the command again with a lower --learning-rate: with --resume it goes on"
+                f" from the last checkpoint in {self.folder}"
             )
         loss.backward()
         self.optimisers.clip(settings.clip)
-        self.optimisers.step(state.step, progress)
-        state.step += 1
-        state.tokens += texts.numel()
-        average(state, self.decoder)
+        with whole():
+            self.optimisers.step(state.step, progress)
+            state.step += 1
+            state.tokens += texts.numel()
+            average(state, self.decoder)
         return {name: float(each.detach()) for name, each in losses.items()}
 
     def _masked(self, texts: Tensor, grid: Grid, chance: torch.Generator) -> Masked:
@@ -254,23 +272,41 @@ def held_out_losses(
     decoder: StreamDecoder, texts: Tensor, settings: ConversionSettings
 ) -> dict[str, float]:
     """Nats a token: of the next one; of masked ones by block length, over all mask counts; and of
-    the first masked one where masks are filled from left to right, in the longest blocks.
+    the first masked one of each of the longest blocks, filled from left to right.
     """
-    found = dict[str, list[float]]()
+    found, longest = dict[str, float](), max(settings.blocks)
     decoder.eval()
-    for length in (*settings.blocks, None):
-        grid = Grid(texts.shape[1], 0, length or max(settings.blocks))
+    for name in ("next", *settings.blocks, "in order"):
+        length = longest if isinstance(name, str) else name
+        grid, sums = Grid(texts.shape[1], 0, length), list[float]()
         for number, part in enumerate(texts.split(settings.rows)):
             chance = torch.Generator().manual_seed(JUDGED_SEED + number)
-            in_order = float(length is None)
-            batch = masked(*(part, grid, settings.mask_token, UNCLIPPED, chance), in_order=in_order)
-            if length is None:
-                batch = replace(batch, weights=batch.is_led.float())
-            for is_causal in (True, False):
-                with torch.autocast("cpu", torch.bfloat16):
-                    losses = stream_losses(decoder, batch, grid, is_causal, settings.shifted)
-                name = "in order" if length is None else f"block {length}"
-                told = ("next", "next") if is_causal else (name, "masked")
-                found.setdefault(told[0], []).append(float(losses[told[1]]))
+            in_order = float(name == "in order")
+            given = (part, grid, settings.mask_token, UNCLIPPED, chance)
+            batch = masked(*given, in_order=in_order)
+            if in_order:
+                weights = (batch.is_led & batch.is_masked[:, 0]).float()
+                batch = replace(batch, weights=weights)
+            with torch.autocast("cpu", torch.bfloat16):
+                losses = stream_losses(decoder, batch, grid, name == "next", settings.shifted)
+            sums.append(len(part) * float(losses["next" if name == "next" else "masked"]))
+        told = name if isinstance(name, str) else f"block {length}"
+        found[told] = sum(sums) / len(texts)
     decoder.train()
-    return {name: sum(each) / len(each) for name, each in found.items()}
+    return found
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """Hold Ctrl-C back until what is done inside is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held, asked = signal.getsignal(signal.SIGINT), list[bool]()
+    signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, held)
+    if asked:
+        raise KeyboardInterrupt

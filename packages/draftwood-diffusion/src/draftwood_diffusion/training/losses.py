@@ -16,29 +16,41 @@ from draftwood_diffusion.training.teacher import Teacher
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions of masked places.
+    """Predictions of some places.
 
     Attributes:
         logits: at each place that is predicted.
         tokens: what stands there.
         weights: of its loss.
-        led: whether the teacher knows the distribution there; None without a teacher.
+        led: whether the teacher knows the distribution there.
         taught: the distributions that it knows.
     """
 
     logits: Float[Tensor, "predicted vocab"]
     tokens: Int[Tensor, " predicted"]
     weights: Float[Tensor, " predicted"]
-    led: Bool[Tensor, " predicted"] | None = None
-    taught: Float[Tensor, "led vocab"] | None = None
+    led: Bool[Tensor, " predicted"]
+    taught: Float[Tensor, "led vocab"]
+
+    @classmethod
+    def of(
+        cls,
+        logits: Float[Tensor, "predicted vocab"],
+        tokens: Int[Tensor, " predicted"],
+        weights: Float[Tensor, " predicted"] | None = None,
+    ) -> "Predicted":
+        """Predictions without a teacher, of one weight unless others are told."""
+        none = torch.zeros_like(tokens, dtype=torch.bool)
+        weights = torch.ones(len(tokens)) if weights is None else weights
+        return cls(logits, tokens, weights, none, logits.new_zeros(0, logits.shape[-1]))
 
     def losses(self) -> Float[Tensor, " predicted"]:
         """Cross-entropy with the token, or with the teacher's distribution where it is known."""
-        found = functional.cross_entropy(self.logits, self.tokens, reduction="none")
-        if self.led is None or self.taught is None:
-            return found
-        softly = functional.cross_entropy(self.logits[self.led], self.taught, reduction="none")
-        return found.masked_scatter(self.led, softly)
+        found = torch.empty_like(self.weights)
+        for chosen, wanted in ((~self.led, self.tokens[~self.led]), (self.led, self.taught)):
+            losses = functional.cross_entropy(self.logits[chosen], wanted, reduction="none")
+            found = found.masked_scatter(chosen, losses)
+        return found
 
 
 class Objective(Protocol):
@@ -48,7 +60,9 @@ class Objective(Protocol):
 
 
 def denoising(predicted: Predicted) -> Tensor:
-    """Mean cross-entropy, weighted: a bound on a token's negative log-likelihood, in nats."""
+    """Mean cross-entropy, weighted. Where masks are scattered and weigh 1 / t, it bounds a token's
+    negative log-likelihood, in nats.
+    """
     losses = predicted.losses()
     return (losses * predicted.weights).sum() / predicted.weights.sum().clamp(min=1e-6)
 
@@ -76,22 +90,24 @@ def stream_losses(
     blocks, texts = grid.blocks(), batch.tokens[:, 0]
     is_first = torch.ones(grid.places, dtype=torch.bool)
     is_first[1:] = blocks[1:] != blocks[:-1]
-    asked = grid.maskable() & ~(is_first & shifted)
-    places = asked.nonzero()[:, 0]
-    first, second = batch.is_masked[:, :2, places].unbind(1)
+    asked = (grid.maskable() & ~(is_first & shifted)).nonzero()[:, 0]
+    first, second = batch.is_masked[:, :, asked].unbind(1)
     copies = 1 + (second & ~first).long()  # the copy that is asked for it
     rows = torch.arange(len(texts))[:, None]
-    found = decoder.logits(states[rows, copies, places - int(shifted)].flatten(0, 1)).float()
-    weights = batch.weights[:, places].flatten()
-    asked_of = Predicted(found, texts[:, places].flatten(), weights)
     told = torch.arange(1, grid.places) if is_causal else is_first[1:].nonzero()[:, 0] + 1
-    following = decoder.logits(states[:, 0, told - 1].flatten(0, 1)).float()
-    wanted = texts[:, told].flatten()
-    if teacher is not None:
-        known = teacher.states(texts)
-        led = batch.is_led[:, places]
-        row, column = led.nonzero(as_tuple=True)
-        taught = teacher.shares(known[row, places[column] - 1])
-        asked_of = replace(asked_of, led=led.flatten(), taught=taught)
-        wanted = teacher.shares(known[:, told - 1].flatten(0, 1))
-    return {"masked": objective(asked_of), "next": functional.cross_entropy(following, wanted)}
+    found = {
+        "masked": (asked, states[rows, copies, asked - int(shifted)], batch.is_led),
+        "next": (told, states[:, 0, told - 1], torch.ones_like(batch.is_led)),
+    }
+    known = None if teacher is None else teacher.states(texts)
+    predicted = dict[str, Predicted]()
+    for name, (places, own, led) in found.items():
+        logits = decoder.logits(own.flatten(0, 1)).float()
+        weights = batch.weights[:, places].flatten() if name == "masked" else None
+        each = Predicted.of(logits, texts[:, places].flatten(), weights)
+        if teacher is not None and known is not None:
+            led = (led & teacher.knows(texts))[:, places].flatten()
+            taught = teacher.shares(known[:, places - 1].flatten(0, 1)[led])
+            each = replace(each, led=led, taught=taught)
+        predicted[name] = each
+    return {"masked": objective(predicted["masked"]), "next": denoising(predicted["next"])}

@@ -1,5 +1,6 @@
 """Masks over blocks of a text, and what rows of a clean text and its noisy copies see."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -62,13 +63,47 @@ class Masked:
         is_masked: of both copies. A place is predicted in the first one where it is masked there,
             else in the second one.
         weights: of each place's loss; 0 in the beginning.
-        is_led: places that are predicted where all before them is told and nothing behind them.
+        is_led: places that are predicted from all that stands before them and nothing behind, as
+            next-token models predict them.
     """
 
     tokens: Int[Tensor, "texts streams places"]
     is_masked: Bool[Tensor, "texts copies places"]
     weights: Float[Tensor, "texts places"]
     is_led: Bool[Tensor, "texts places"]
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Int[Tensor, "texts places"],
+        copies: Sequence[Bool[Tensor, "texts places"]],
+        weights: Float[Tensor, "texts places"],
+        grid: Grid,
+        mask_token: int,
+    ) -> "Masked":
+        """Copies of a text by where they are masked, the first of them or both."""
+        shown = [tokens.masked_fill(each, mask_token) for each in copies]
+        first = copies[0]
+        led = first & _begins_masks(first, grid)
+        for second in copies[1:]:
+            led |= second & ~first & _begins_masks(second, grid)
+        none = [torch.zeros_like(first)] * (2 - len(copies))
+        masks = torch.stack([*copies, *none], 1)
+        return cls(torch.stack([tokens, *shown], 1), masks, weights, led)
+
+
+def _begins_masks(
+    is_masked: Bool[Tensor, "texts places"], grid: Grid
+) -> Bool[Tensor, "texts places"]:
+    """Places from which a block is masked to its end, and where none before them is masked."""
+    numbers = (grid.blocks() + 1).expand(len(is_masked), -1)
+    order = torch.arange(grid.places).expand_as(numbers)
+    count = int(numbers.max()) + 1
+    first = torch.full((len(is_masked), count), grid.places)
+    first.scatter_reduce_(1, numbers, order.masked_fill(~is_masked, grid.places), "amin")
+    shown = torch.full_like(first, -1)
+    shown.scatter_reduce_(1, numbers, order.masked_fill(is_masked, -1), "amax")
+    return (first.gather(1, numbers) == order) & (shown.gather(1, numbers) < order)
 
 
 def masked(
@@ -86,7 +121,8 @@ def masked(
     copy it is masked whole.
 
     A place among m masked ones of n weighs n / m, but at most ``largest_weight``: the 1 / t of
-    masked diffusion with t = m / n.
+    masked diffusion with t = m / n where masks are scattered. In blocks in order it makes up for
+    the few masks that a late place is among, and adds up to no bound on a text's likelihood.
 
     Args:
         share: of each block's places that are masked in the first copy; None draws a number.
@@ -100,7 +136,8 @@ def masked(
     ordered = torch.zeros(texts, places, dtype=torch.bool)
     if in_order:
         ordered = (torch.rand(texts, count, generator=chance) < in_order).gather(1, numbers)
-        scores = torch.where(ordered, 1 - torch.arange(1, places + 1) / (places + 1), scores)
+        within = (torch.arange(places) - grid.start) % grid.length
+        scores = torch.where(ordered, 1 - (within + 1) / (grid.length + 1), scores)
     sizes = torch.zeros(texts, count).scatter_add_(1, numbers, torch.ones(texts, places))
     drawn = (torch.rand(texts, count, generator=chance) * (sizes + 1)).floor()
     if share is not None:
@@ -112,17 +149,7 @@ def masked(
     others = torch.where(ordered, sizes, sizes - drawn)
     weights = (sizes / torch.where(first, drawn, others)).clamp(max=largest_weight)
     weights = torch.where(grid.maskable(), weights, torch.zeros(()))
-    copies = [tokens.masked_fill(each, mask_token) for each in (first, second)]
-    begins = torch.ones_like(first)
-    begins[:, 1:] = (
-        (blocks[1:] != blocks[:-1]) | ~grid.maskable()[:-1] | (first[:, 1:] & ~first[:, :-1])
-    )
-    return Masked(
-        torch.stack([tokens, *copies], 1),
-        torch.stack([first, second], 1),
-        weights,
-        ordered & grid.maskable() & begins,
-    )
+    return Masked.of(tokens, (first, second), weights, grid, mask_token)
 
 
 def _ranks(scores: Float[Tensor, "texts places"], grid: Grid) -> Int[Tensor, "texts places"]:

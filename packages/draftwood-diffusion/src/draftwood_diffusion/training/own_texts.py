@@ -1,11 +1,11 @@
 """Texts that a model writes itself, in shards that the same seed writes again."""
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import UInt
@@ -51,17 +51,7 @@ class OwnTexts:
             ValueError: naming what differs.
         """
         told = {name: each for name, each in asdict(self).items() if name != "folder"}
-        path = self.folder / TOLD
-        if not path.is_file():
-            write_file(path, json.dumps(told, indent=1) + "\n")
-            return
-        held = json.loads(path.read_text(encoding="utf-8"))
-        for name, each in told.items():
-            if held.get(name) != each:
-                raise ValueError(
-                    f"the texts in {self.folder} have {name} {held.get(name)}, not {each}; give the"
-                    " same, or another folder"
-                )
+        require_same(self.folder / TOLD, told)
 
     def write(self, lm: "LanguageModel", tokens: int, at_once: int = 64) -> Iterator[int]:
         """Write shards until there are so many tokens; yields how many there are.
@@ -99,6 +89,24 @@ class OwnTexts:
 
         write_file(self.folder / f"shard-{number:05d}.npz", fill)
         return len(tokens)
+
+
+def require_same(path: Path, told: Mapping[str, Any]) -> None:
+    """Note in a file what its folder was made with, or refuse another.
+
+    Raises:
+        ValueError: naming what differs.
+    """
+    if not path.is_file():
+        write_file(path, json.dumps(told, indent=1) + "\n")
+        return
+    held = json.loads(path.read_text(encoding="utf-8"))
+    for name, each in told.items():
+        if held.get(name) != each:
+            raise ValueError(
+                f"{path.parent} was begun with {name} {held.get(name)}, not {each}; give the same,"
+                " or another folder"
+            )
 
 
 def read_shard(path: Path) -> Shard:

@@ -32,7 +32,8 @@ class TextRows:
         """Fill rows with the texts of shards; each row begins with the beginning of a text.
 
         Args:
-            held_out: rows that are judged by; they are made of the last texts.
+            held_out: rows that are judged by; they are made of the last texts, and the row before
+                them, which may hold the beginning of one, is left out.
             numbers: of the writer's tokens in the vocabulary that is trained, -1 for one that it
                 lacks, whose rows are left out; None where they have one vocabulary.
 
@@ -42,13 +43,13 @@ class TextRows:
         rows = [row for path in shards for row in _filled(path, places)]
         if numbers is not None:
             rows = [row for row in (numbers[each] for each in rows) if row.min() >= 0]
-        if len(rows) <= held_out:
+        if len(rows) <= held_out + 1:
             raise ValueError(
-                f"a conversion needs more than {held_out} rows of {places} tokens, the own texts"
-                f" fill {len(rows)}; write more of them, with --tokens"
+                f"a conversion needs more than {held_out + 1} rows of {places} tokens, the own"
+                f" texts fill {len(rows)}; write more of them, with --tokens"
             )
         whole = torch.from_numpy(np.stack(rows).astype(np.int64))
-        return cls(whole[:-held_out], whole[-held_out:], seed)
+        return cls(whole[: -held_out - 1], whole[-held_out:], seed)
 
     def batch(self, number: int, size: int) -> Int[Tensor, "size places"]:
         """Rows of a batch; every row comes once before any comes again."""

@@ -17,7 +17,7 @@ from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
 from draftwood_diffusion.training.export import write_converted
 from draftwood_diffusion.training.folder import begin_again, begin_folder, read_source, read_weights
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
-from draftwood_diffusion.training.own_texts import OwnTexts, read_shard
+from draftwood_diffusion.training.own_texts import OwnTexts, read_shard, require_same
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import (
@@ -51,7 +51,6 @@ class Stage:
         in_8_bits: as ``write_converted`` takes it.
         blend: part of the way from the weights before to the trained ones that is gone (Wortsman
             et al. 2021, arXiv:2109.01903): less than 1 keeps more of the next-token model.
-        taught: whether the writer's distributions are learnt, beside its tokens.
         resume: whether to go on where a stage was stopped.
     """
 
@@ -64,7 +63,6 @@ class Stage:
     block_length: int = 16
     in_8_bits: bool = False
     blend: float = 1.0
-    taught: bool = True
     resume: bool = False
     seed: int = 0
 
@@ -88,9 +86,9 @@ class Stage:
         chosen = settings(self._mask_token(begun))
         decoder = StreamDecoder(DecoderSizes.of(told))
         decoder.take({name: torch.from_numpy(each) for name, each in read_weights(begun).items()})
+        teacher = self._teacher(begun, decoder.sizes.vocab_size) if chosen.taught else None
         rows = self._rows(begun, say)
         goes_on = self.resume and (self.folder / NAME).is_file()
-        teacher = self._teacher(begun, decoder.sizes.vocab_size) if self.taught else None
         conversion = Conversion(decoder, rows, chosen, self.folder, goes_on, say, teacher)
         say(f"this stage trains for {_length(chosen)} on {rows.train.numel():,} own tokens")
         conversion.run()
@@ -100,8 +98,13 @@ class Stage:
     def _teacher(self, begun: Path, size: int) -> Teacher:
         """The writer, over the vocabulary that is trained."""
         source = hub.folder_of(self.writer or self.model)
-        numbers = numbers_between(read_tokenizer(source), read_tokenizer(begun))
-        return Teacher(read_source(source), numbers, size)
+        try:
+            numbers = numbers_between(read_tokenizer(source), read_tokenizer(begun))
+            return Teacher(read_source(source), numbers, size)
+        except (ValueError, FileNotFoundError) as error:
+            raise ValueError(
+                f"{error}; or learn the writer's tokens alone, with --untaught"
+            ) from error
 
     def _rows(self, begun: Path, say: Say) -> TextRows:
         """Rows to train on, of texts that are written as far as they are missing."""
@@ -122,6 +125,8 @@ class Stage:
     def _begun(self, say: Say) -> Path:
         """The model before training, with the mask among its tokens."""
         folder, source = self.folder / "begun", hub.folder_of(self.model)
+        whole = "all" if self.whole else "those in use"
+        require_same(self.folder / "stage.json", {"model": self.model, "tokens kept": whole})
         if folder.is_dir():
             return folder
         DecoderSizes.of(read_settings(source / "config.json"))
@@ -147,6 +152,7 @@ class Stage:
         """Own texts of a model, as far as they are missing."""
         writer = self.writer or self.model
         texts = OwnTexts(self.folder / name, writer, self.places, self.seed)
+        texts.require()
         if sum(len(read_shard(each)[0]) for each in texts.held) < tokens:
             lm = load(str(model), method="plain")
             for count in texts.write(lm, tokens):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
@@ -16,6 +16,8 @@ from draftwood_diffusion.training.noise import Grid
 class Teacher:
     """A next-token model over the vocabulary of the one that learns from it (Hinton et al. 2015,
     arXiv:1503.02531).
+
+    It knows the first text of a row. Texts behind were written without those before them.
 
     Args:
         numbers: of its tokens in that vocabulary, -1 for those that it lacks.
@@ -34,6 +36,12 @@ class Teacher:
         weights |= {name: weights[name][theirs] for name in BY_TOKEN if name in weights}
         self.decoder.take({name: torch.from_numpy(np.array(e)) for name, e in weights.items()})
 
+    def knows(self, tokens: Int[Tensor, "texts places"]) -> Bool[Tensor, "texts places"]:
+        """Whether a place belongs to the first text of its row; what a row begins with begins
+        texts.
+        """
+        return (tokens == tokens[:, :1]).long().cumsum(1) == 1
+
     @torch.no_grad()
     def states(self, tokens: Int[Tensor, "texts places"]) -> Float[Tensor, "texts places dim"]:
         """States of rows that see the places up to their own."""
@@ -44,4 +52,4 @@ class Teacher:
     def shares(self, states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows vocab"]:
         """Probability of each next token; 0 for tokens that the model lacks."""
         logits = self.decoder.logits(states).float()
-        return logits.masked_fill(self.lacks, float("-inf")).softmax(-1)
+        return logits.masked_fill_(self.lacks, float("-inf")).softmax(-1)
