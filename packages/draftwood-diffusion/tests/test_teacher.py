@@ -170,6 +170,9 @@ def test_the_loss_is_against_distributions_where_they_are_known() -> None:
     logs = made[0].log_softmax(0)
     wanted = torch.stack([-logs[1], -(taught[0] * logs).sum()])
     torch.testing.assert_close(predicted.losses(), wanted)
+    reverse = Predicted(made, torch.tensor([1, 1]), torch.ones(2), led, taught, True).losses()
+    torch.testing.assert_close(reverse[1], (logs.exp() * (logs - taught[0].log())).sum())
+    torch.testing.assert_close(reverse[0], wanted[0])
     # certainty leaves alone what a teacher knows
     (gradient,) = torch.autograd.grad(Certainty()(predicted), made)
     (plain,) = torch.autograd.grad(denoising(predicted), made)
@@ -208,9 +211,9 @@ def test_a_writer_that_cannot_teach_is_named_with_the_cure(tmp_path: Path) -> No
     )
 
     def settings(mask: int) -> ConversionSettings:
-        return ConversionSettings(mask, steps=2, blocks=(2, 4), taught=True)
+        return ConversionSettings(mask, steps=2, blocks=(2, 4), taught="kl")
 
-    with pytest.raises(ValueError, match=r"scaled rotary embeddings.*with --untaught"):
+    with pytest.raises(ValueError, match=r"scaled rotary embeddings.*with --taught none"):
         stage.run(settings, lambda line: None)
     assert not (tmp_path / "out.training" / "texts").exists()  # before any text is written
 
@@ -221,7 +224,7 @@ def test_a_stage_goes_on_with_what_it_began_with_alone(tmp_path: Path) -> None:
 
     write_model(tmp_path / "model")
 
-    def settings(mask: int, taught: bool = True) -> ConversionSettings:
+    def settings(mask: int, taught: str = "kl") -> ConversionSettings:
         return ConversionSettings(
             mask, steps=2, rows=2, blocks=(2, 4), judged_rows=4, taught=taught
         )
@@ -230,8 +233,8 @@ def test_a_stage_goes_on_with_what_it_began_with_alone(tmp_path: Path) -> None:
     figures = begun.run(settings, lambda line: None).state.history[-1]
     assert {"next", "block 2", "block 4", "in order"} <= figures.keys()
     again = Stage(str(tmp_path / "model"), tmp_path / "out", 3000, 16, whole=True, resume=True)
-    with pytest.raises(ValueError, match="had taught True, not False"):
-        again.run(lambda mask: settings(mask, False), lambda line: None)
+    with pytest.raises(ValueError, match="had taught kl, not none"):
+        again.run(lambda mask: settings(mask, "none"), lambda line: None)
     other = Stage(str(tmp_path / "model"), tmp_path / "out", 3000, 16, "other", True, resume=True)
     with pytest.raises((ValueError, FileNotFoundError), match="other"):
         other.run(settings, lambda line: None)

@@ -77,10 +77,11 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
     " with --certainty and --units]",
 )
 @click.option(
-    "--taught/--untaught",
-    default=True,
+    "--taught",
+    type=click.Choice(("kl", "reverse-kl", "none")),
+    default="reverse-kl",
     show_default=True,
-    help="Learn the writer's distributions where it knows them, or its tokens alone.",
+    help="Divergence from the writer's distributions where it knows them; none learns its tokens.",
 )
 @click.option("--learning-rate", type=ABOVE, default=5e-4, show_default=True, help="Of matrices.")
 @click.option("--other-rate", type=ABOVE, default=1e-4, show_default=True, help="Of all else.")

@@ -30,6 +30,9 @@ BLOCKS = (4, 8, 16)
 """Lengths of blocks, in turn."""
 JUDGED_SEED = 7
 UNCLIPPED = math.inf
+NONE, REVERSE = "none", "reverse-kl"
+TAUGHT = ("kl", REVERSE, NONE)
+"""Divergences; none learns tokens alone."""
 HALF = 0.5
 """Places of a block that dParallel masks; the others are masked in the second copy."""
 
@@ -49,7 +52,8 @@ class ConversionSettings:
         certainty: weight of the entropy of right predictions (dParallel); 0 for denoising.
         units: probability of tokens that placeholders stand for (LUD); 0 masks at random.
         in_order: share of blocks that are masked from a place on, not here and there.
-        taught: whether a teacher's distributions are learnt where it knows them.
+        taught: divergence from a teacher's distributions that is learnt where it knows them, one
+            of ``TAUGHT``.
         seed: of the order of texts and of masks.
     """
 
@@ -65,7 +69,7 @@ class ConversionSettings:
     certainty: float = 0.0
     units: float = 0.0
     in_order: float = 0.0
-    taught: bool = False
+    taught: str = NONE
     rates: Rates = field(default_factory=lambda: Rates(5e-4, 1e-4, 10, 0.5))
     clip: float = 1.0
     checkpoint_minutes: float = 5.0

@@ -13,6 +13,9 @@ from draftwood_diffusion.training.decoder import StreamDecoder
 from draftwood_diffusion.training.noise import Grid, Masked
 from draftwood_diffusion.training.teacher import Teacher
 
+LEAST_SHARE = 1e-9
+"""Of a token that a teacher rules out, which a reverse divergence divides by."""
+
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
@@ -24,6 +27,7 @@ class Predicted:
         weights: of its loss.
         led: whether the teacher knows the distribution there.
         taught: the distributions that it knows.
+        is_reverse: whether the divergence from them weighs what is predicted, not what is taught.
     """
 
     logits: Float[Tensor, "predicted vocab"]
@@ -31,6 +35,7 @@ class Predicted:
     weights: Float[Tensor, " predicted"]
     led: Bool[Tensor, " predicted"]
     taught: Float[Tensor, "led vocab"]
+    is_reverse: bool = False
 
     @classmethod
     def of(
@@ -45,12 +50,17 @@ class Predicted:
         return cls(logits, tokens, weights, none, logits.new_zeros(0, logits.shape[-1]))
 
     def losses(self) -> Float[Tensor, " predicted"]:
-        """Cross-entropy with the token, or with the teacher's distribution where it is known."""
+        """Cross-entropy with the token, or divergence from what is taught, in nats."""
+        told, logits = ~self.led, self.logits[self.led]
         found = torch.empty_like(self.weights)
-        for chosen, wanted in ((~self.led, self.tokens[~self.led]), (self.led, self.taught)):
-            losses = functional.cross_entropy(self.logits[chosen], wanted, reduction="none")
-            found = found.masked_scatter(chosen, losses)
-        return found
+        of_tokens = functional.cross_entropy(self.logits[told], self.tokens[told], reduction="none")
+        if self.is_reverse:
+            logs = logits.log_softmax(-1)
+            theirs = self.taught.clamp(min=LEAST_SHARE).log()
+            taught = (logs.exp() * (logs - theirs)).sum(-1)
+        else:
+            taught = functional.cross_entropy(logits, self.taught, reduction="none")
+        return found.masked_scatter(told, of_tokens).masked_scatter(self.led, taught)
 
 
 class Objective(Protocol):
@@ -108,6 +118,6 @@ def stream_losses(
         if teacher is not None and known is not None:
             led = (led & teacher.knows(texts))[:, places].flatten()
             taught = teacher.shares(known[:, places - 1].flatten(0, 1)[led])
-            each = replace(each, led=led, taught=taught)
+            each = replace(each, led=led, taught=taught, is_reverse=teacher.is_reverse)
         predicted[name] = each
     return {"masked": objective(predicted["masked"]), "next": denoising(predicted["next"])}

@@ -16,7 +16,7 @@ from draftwood_diffusion.settings import settings_of
 from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
 from draftwood_diffusion.training.export import write_converted
 from draftwood_diffusion.training.folder import begin_again, begin_folder, read_source, read_weights
-from draftwood_diffusion.training.loop import Conversion, ConversionSettings
+from draftwood_diffusion.training.loop import NONE, REVERSE, Conversion, ConversionSettings
 from draftwood_diffusion.training.own_texts import OwnTexts, read_shard, require_same
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.teacher import Teacher
@@ -86,7 +86,10 @@ class Stage:
         chosen = settings(self._mask_token(begun))
         decoder = StreamDecoder(DecoderSizes.of(told))
         decoder.take({name: torch.from_numpy(each) for name, each in read_weights(begun).items()})
-        teacher = self._teacher(begun, decoder.sizes.vocab_size) if chosen.taught else None
+        teacher = None
+        if chosen.taught != NONE:
+            size, is_reverse = decoder.sizes.vocab_size, chosen.taught == REVERSE
+            teacher = self._teacher(begun, size, is_reverse)
         rows = self._rows(begun, say)
         goes_on = self.resume and (self.folder / NAME).is_file()
         conversion = Conversion(decoder, rows, chosen, self.folder, goes_on, say, teacher)
@@ -95,15 +98,15 @@ class Stage:
         self._write(begun, conversion)
         return conversion
 
-    def _teacher(self, begun: Path, size: int) -> Teacher:
+    def _teacher(self, begun: Path, size: int, is_reverse: bool) -> Teacher:
         """The writer, over the vocabulary that is trained."""
         source = hub.folder_of(self.writer or self.model)
         try:
             numbers = numbers_between(read_tokenizer(source), read_tokenizer(begun))
-            return Teacher(read_source(source), numbers, size)
+            return Teacher(read_source(source), numbers, size, is_reverse)
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(
-                f"{error}; or learn the writer's tokens alone, with --untaught"
+                f"{error}; or learn the writer's tokens alone, with --taught {NONE}"
             ) from error
 
     def _rows(self, begun: Path, say: Say) -> TextRows:

@@ -22,9 +22,18 @@ class Teacher:
     Args:
         numbers: of its tokens in that vocabulary, -1 for those that it lacks.
         size: of that vocabulary.
+        is_reverse: whether learners follow the reverse divergence: they leave out what they cannot
+            say as it would, rather than say all that it might (Gu et al. 2023, arXiv:2306.08543).
     """
 
-    def __init__(self, source: SourceModel, numbers: Int[np.ndarray, " vocab"], size: int) -> None:
+    def __init__(
+        self,
+        source: SourceModel,
+        numbers: Int[np.ndarray, " vocab"],
+        size: int,
+        is_reverse: bool = False,
+    ) -> None:
+        self.is_reverse = is_reverse
         told: Mapping[str, Any] = {**source.told, "vocab_size": size}
         self.decoder = StreamDecoder(DecoderSizes.of(told)).eval()
         theirs = np.zeros(size, np.int64)
