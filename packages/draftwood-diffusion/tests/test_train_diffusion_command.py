@@ -37,6 +37,8 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     assert "lengths of blocks look like 4,8,16, not '4,x'" in run(model, out, "--blocks", "4,x")
     with pytest.raises(ValueError, match="a block of 16 needs rows of 32 tokens, the rows have 16"):
         run(model, out, *SHORT)
+    with pytest.raises(ValueError, match="here and there: leave --in-order out"):
+        run(model, out, *SHORT, "--blocks", "2,4", "--certainty", "--in-order", "0.5")
     with pytest.raises((ValueError, FileNotFoundError), match="nowhere"):
         run(tmp_path / "nowhere", out, *SHORT)
     told = json.loads((model / "config.json").read_text())
