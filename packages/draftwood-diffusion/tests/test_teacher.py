@@ -1,4 +1,4 @@
-"""What a conversion learns of the model that wrote the texts."""
+"""Distributions that a conversion learns of the model that wrote the texts."""
 
 import json
 from collections.abc import Mapping

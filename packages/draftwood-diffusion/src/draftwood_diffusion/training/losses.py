@@ -14,7 +14,7 @@ from draftwood_diffusion.training.noise import Grid, Masked
 from draftwood_diffusion.training.teacher import Teacher
 
 LEAST_SHARE = 1e-9
-"""Of a token that a teacher rules out, which a reverse divergence divides by."""
+"""Probability of a token that a teacher rules out, which a reverse divergence divides by."""
 
 
 @dataclass(frozen=True, eq=False)

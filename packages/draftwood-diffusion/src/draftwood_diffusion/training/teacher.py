@@ -46,9 +46,7 @@ class Teacher:
         self.decoder.take({name: torch.from_numpy(np.array(e)) for name, e in weights.items()})
 
     def knows(self, tokens: Int[Tensor, "texts places"]) -> Bool[Tensor, "texts places"]:
-        """Whether a place belongs to the first text of its row; what a row begins with begins
-        texts.
-        """
+        """Find the places of the first text of each row; what a row begins with begins texts."""
         return (tokens == tokens[:, :1]).long().cumsum(1) == 1
 
     @torch.no_grad()
