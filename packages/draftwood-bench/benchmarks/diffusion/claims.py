@@ -109,7 +109,12 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--model", default="stories-diffusion")
     parser.add_argument("--texts", type=int, default=200)
-    parser.add_argument("--longest", type=int, default=64, help="tokens of a text of the first claim; the second fills the context")
+    parser.add_argument(
+        "--longest",
+        type=int,
+        default=64,
+        help="tokens of a text of the first claim; the second fills the context",
+    )
     run(parser.parse_args())
 
 

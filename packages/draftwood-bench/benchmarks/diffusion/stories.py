@@ -38,7 +38,7 @@ AT_ONCE = 25  # stories in one pass
 FIRST_SEED = 1000  # of the first story; smaller ones chose among ways to train
 RULES = (
     *("left-to-right", "one-by-one", "freedave", "freedave,d=8", "left-to-right+freedave"),
-    *("threshold", "threshold,tau=0.8", "threshold,tau=0.7", "threshold,tau=0.5"),
+    *("threshold", *(f"threshold,tau={tau}" for tau in (0.95, 0.8, 0.7, 0.5))),
     *("entropy,most=0.1", "entropy", "factor", "factor,f=2", "local-leap", "ccd"),
     *("ccd-agreement", "top-k,k=2", "longest-prefix", "threshold+adablock"),
 )
