@@ -180,6 +180,16 @@ def test_the_loss_is_against_distributions_where_they_are_known() -> None:
     assert not torch.allclose(gradient[0], plain[0])
 
 
+def test_the_command_offers_the_divergences_that_there_are() -> None:
+    from draftwood_diffusion.training.command import diffusion
+    from draftwood_diffusion.training.loop import TAUGHT, ConversionSettings
+
+    (option,) = (each for each in diffusion.params if each.name == "taught")
+    assert tuple(option.type.choices) == TAUGHT  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="'js' is no divergence; take one of kl, reverse-kl, none"):
+        ConversionSettings(MASK, taught="js")
+
+
 def test_masks_in_order_stay_so_in_long_texts() -> None:
     grid = Grid(8192, 3, 4)
     batch = batch_of(torch.ones(1, 8192, dtype=torch.long), grid, 1.0)

@@ -82,6 +82,8 @@ class ConversionSettings:
             raise ValueError(f"units are as likely as a number from 0 to 1 says, not {self.units}")
         if not 0 <= self.in_order <= 1:
             raise ValueError(f"the share in order is a number from 0 to 1, not {self.in_order}")
+        if self.taught not in TAUGHT:
+            raise ValueError(f"{self.taught!r} is no divergence; take one of {', '.join(TAUGHT)}")
         if self.units and (self.certainty or self.in_order):
             raise ValueError(
                 "units are masked from a place on, and for tokens alone: leave --certainty and"
