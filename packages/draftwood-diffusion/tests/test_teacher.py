@@ -11,11 +11,14 @@ from torch import Tensor
 
 from conversions import tokenizer_told, write_model
 from draftwood_diffusion.training.certainty import Certainty
+from draftwood_diffusion.training.command import diffusion
 from draftwood_diffusion.training.decoder import DecoderSizes, random_decoder
-from draftwood_diffusion.training.folder import read_source
+from draftwood_diffusion.training.folder import SourceModel, read_source
 from draftwood_diffusion.training.lexical_units import LexicalUnits
+from draftwood_diffusion.training.loop import TAUGHT, ConversionSettings
 from draftwood_diffusion.training.losses import Predicted, denoising, stream_losses
 from draftwood_diffusion.training.noise import Grid, Masked, masked
+from draftwood_diffusion.training.stage import Stage
 from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import cut_vocabulary, numbers_between
 
@@ -29,9 +32,7 @@ def teacher_of(seed: int = 5) -> Teacher:
     return Teacher(source, np.append(np.arange(MASK), -1), 32)
 
 
-def read_source_of(weights: Mapping[str, Tensor]):  # type: ignore[no-untyped-def]
-    from draftwood_diffusion.training.folder import SourceModel
-
+def read_source_of(weights: Mapping[str, Tensor]) -> SourceModel:
     told = {
         "model_type": "qwen3",
         "vocab_size": 32,
@@ -181,8 +182,6 @@ def test_the_loss_is_against_distributions_where_they_are_known() -> None:
 
 
 def test_the_command_offers_the_divergences_that_there_are() -> None:
-    from draftwood_diffusion.training.command import diffusion
-    from draftwood_diffusion.training.loop import TAUGHT, ConversionSettings
 
     (option,) = (each for each in diffusion.params if each.name == "taught")
     assert tuple(option.type.choices) == TAUGHT  # type: ignore[attr-defined]
@@ -208,8 +207,6 @@ def test_units_begin_where_a_teacher_knows() -> None:
 
 
 def test_a_writer_that_cannot_teach_is_named_with_the_cure(tmp_path: Path) -> None:
-    from draftwood_diffusion.training.loop import ConversionSettings
-    from draftwood_diffusion.training.stage import Stage
 
     write_model(tmp_path / "model")
     write_model(tmp_path / "writer")
@@ -229,8 +226,6 @@ def test_a_writer_that_cannot_teach_is_named_with_the_cure(tmp_path: Path) -> No
 
 
 def test_a_stage_goes_on_with_what_it_began_with_alone(tmp_path: Path) -> None:
-    from draftwood_diffusion.training.loop import ConversionSettings
-    from draftwood_diffusion.training.stage import Stage
 
     write_model(tmp_path / "model")
 

@@ -45,3 +45,4 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     (model / "config.json").write_text(json.dumps({**told, "model_type": "gpt2"}))
     with pytest.raises(ValueError, match="llama, qwen2 or qwen3, not gpt2; convert one of these"):
         run(model, tmp_path / "other", *SHORT)
+    assert not (tmp_path / "other.training").exists()  # another model may take the folder

@@ -109,15 +109,17 @@ def stream_losses(
         "masked": (asked, states[rows, copies, asked - int(shifted)], batch.is_led),
         "next": (told, states[:, 0, told - 1], torch.ones_like(batch.is_led)),
     }
-    known = None if teacher is None else teacher.states(texts)
     predicted = dict[str, Predicted]()
-    for name, (places, own, led) in found.items():
+    for name, (places, own, _) in found.items():
         logits = decoder.logits(own.flatten(0, 1)).float()
         weights = batch.weights[:, places].flatten() if name == "masked" else None
-        each = Predicted.of(logits, texts[:, places].flatten(), weights)
-        if teacher is not None and known is not None:
-            led = (led & teacher.knows(texts))[:, places].flatten()
+        predicted[name] = Predicted.of(logits, texts[:, places].flatten(), weights)
+    if teacher is not None:
+        known, knows = teacher.states(texts), teacher.knows(texts)
+        for name, (places, _, is_led) in found.items():
+            led = (is_led & knows)[:, places].flatten()
             taught = teacher.shares(known[:, places - 1].flatten(0, 1)[led])
-            each = replace(each, led=led, taught=taught, is_reverse=teacher.is_reverse)
-        predicted[name] = each
+            predicted[name] = replace(
+                predicted[name], led=led, taught=taught, is_reverse=teacher.is_reverse
+            )
     return {"masked": objective(predicted["masked"]), "next": denoising(predicted["next"])}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from draftwood.loading import hub
 from draftwood.storage.weights import read_settings
@@ -102,12 +103,16 @@ class Stage:
         """The writer, over the vocabulary that is trained."""
         source = hub.folder_of(self.writer or self.model)
         try:
-            numbers = numbers_between(read_tokenizer(source), read_tokenizer(begun))
-            return Teacher(read_source(source), numbers, size, is_reverse)
+            return Teacher(read_source(source), self._numbers(begun), size, is_reverse)
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(
                 f"{error}; or learn the writer's tokens alone, with --taught {NONE}"
             ) from error
+
+    def _numbers(self, begun: Path) -> Int[np.ndarray, " vocab"]:
+        """Numbers of the writer's tokens in the vocabulary that is trained."""
+        theirs = read_tokenizer(hub.folder_of(self.writer or self.model))
+        return numbers_between(theirs, read_tokenizer(begun))
 
     def _rows(self, begun: Path, say: Say) -> TextRows:
         """Rows to train on, of texts that are written as far as they are missing."""
@@ -115,8 +120,7 @@ class Stage:
             texts, numbers = self._texts(begun, self.tokens, "texts", say), None
         else:
             texts = self._texts(Path(self.writer), self.tokens, "texts", say)
-            theirs = read_tokenizer(hub.folder_of(self.writer))
-            numbers = numbers_between(theirs, read_tokenizer(begun))
+            numbers = self._numbers(begun)
         return TextRows.of(texts.held, self.places, HELD_OUT, numbers, self.seed)
 
     def _require_free(self) -> None:
@@ -128,11 +132,11 @@ class Stage:
     def _begun(self, say: Say) -> Path:
         """The model before training, with the mask among its tokens."""
         folder, source = self.folder / "begun", hub.folder_of(self.model)
+        DecoderSizes.of(read_settings(source / "config.json"))  # a model refused notes nothing
         whole = "all" if self.whole else "those in use"
         require_same(self.folder / "stage.json", {"model": self.model, "tokens kept": whole})
         if folder.is_dir():
             return folder
-        DecoderSizes.of(read_settings(source / "config.json"))
         if settings_of(source) is not None:
             begin_again(source, folder)
             return folder
