@@ -2,6 +2,7 @@
 
 import pytest
 
+from draftwood.costs.curve import Curve, plain_pass
 from draftwood.stats import CURES, Stats
 
 
@@ -26,11 +27,11 @@ def test_without_a_clock_the_rest_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("tokens", "verdict"),
     [
-        (21, "drafts pay here: 2.00 tokens a step, which costs 1.50 plain passes (over 4.0 nodes"),
-        (13, "drafts do not pay here: 1.20 tokens a step, which costs 1.50 plain passes"),
+        (21, "drafts pay here: 2.00 tokens a step, which costs 1.50 plain steps (over 4.0 nodes"),
+        (13, "drafts do not pay here: 1.20 tokens a step, which costs 1.50 plain steps"),
     ],
 )
-def test_drafts_are_weighed_against_plain_passes(tokens: int, verdict: str) -> None:
+def test_drafts_are_weighed_against_plain_steps(tokens: int, verdict: str) -> None:
     lines = stats_of(tokens, 30, 0.2, 1.2).costs(plain_pass=0.1).lines
     assert lines[1].startswith(verdict)
     assert "1.20, drafting 0.20, verifying 0.10)" in lines[1]
@@ -48,16 +49,27 @@ def test_a_text_of_its_prompts_token_alone_has_no_steps() -> None:
         ("draft", 2, {"draft": 0.9, "target": 1.2, "verify": 0.1}),
         ("target", 2, {"draft": 0.1, "target": 1.9, "verify": 0.1}),
         ("verify", 2, {"draft": 0.1, "target": 1.2, "verify": 0.9}),
-        ("rest", 2, {"draft": 0.1, "target": 1.2, "verify": 0.1}),
     ],
 )
 def test_what_would_make_drafts_pay_is_told(
     cause: str, accepted: int, seconds: dict[str, float]
 ) -> None:
     stats = Stats(13, 1, 10, 30, accepted, seconds={"prefill": 9.0, **seconds})
-    wall = stats.decode_seconds + (0.9 if cause == "rest" else 0.0)
-    told = stats.costs(wall, plain_pass=0.1).lines[1]
+    told = stats.costs(stats.decode_seconds, plain_pass=0.1).lines[1]
     assert told.endswith(f"; {CURES[cause]}")
+
+
+def test_what_is_between_passes_a_plain_step_has_too() -> None:
+    told = stats_of(21, 30, 0.2, 1.2).costs(wall=2.5, plain_pass=0.1).lines[1]
+    assert "which costs 1.25 plain steps" in told  # 0.25 of 0.2
+    assert told.endswith(": 1.60 times plain decoding")
+
+
+def test_a_plain_pass_behind_a_long_text_takes_longer() -> None:
+    curve = Curve((1,), (0.1,), per_context_token=1e-4)
+    assert plain_pass(curve, 100) == 0.1
+    assert plain_pass(curve, 1128) == pytest.approx(0.2)
+    assert plain_pass(lambda nodes: 0.3 * nodes, 1128) == 0.3
 
 
 def test_drafts_that_pay_need_no_cure() -> None:

@@ -14,7 +14,6 @@ CURES = {
     "draft": "drafting takes most of it; 'auto', 'suffix' or a smaller draft model take less",
     "target": "the nodes take most of it; a smaller tree does",
     "verify": "verifying takes most of it; temperature 0, or fewer options of sampling, take less",
-    "rest": "the rest takes most of it: other texts or programs, or a client that reads slowly",
 }
 """Cures of drafts that cost more than they bring, by what is dear about them."""
 FEW = 0.1  # draft tokens a step, below which no price would be low enough
@@ -348,10 +347,14 @@ class StepCosts:
 
     @property
     def worth(self) -> str | None:
-        """Weigh tokens of a step against its price; None where nothing was drafted."""
-        stats, plain = self.stats, self.plain_pass
-        if not (plain and self.parts and stats.drafted):
+        """Weigh tokens of a step against its price; None where nothing was drafted.
+
+        What is between the phases, a plain step has too.
+        """
+        stats = self.stats
+        if not (self.plain_pass and self.parts and stats.drafted):
             return None
+        plain = self.plain_pass + self.parts.get("rest", 0.0)
         parts = {name: spent / plain for name, spent in self.parts.items()}
         price, nodes = sum(parts.values()), 1 + stats.drafted / stats.target_runs
         gain = stats.block_efficiency / price
@@ -361,7 +364,7 @@ class StepCosts:
         told = ", ".join([f"over {nodes:.1f} nodes {parts['target']:.2f}", *others])
         verdict = (
             f"drafts {'pay' if gain >= 1 else 'do not pay'} here: {stats.block_efficiency:.2f}"
-            f" tokens a step, which costs {price:.2f} plain passes ({told}):"
+            f" tokens a step, which costs {price:.2f} plain steps ({told}):"
             f" {gain:.2f} times plain decoding"
         )
         return verdict if gain >= 1 else f"{verdict}; {self._cure(parts)}"
@@ -370,9 +373,9 @@ class StepCosts:
         """Name what makes a step too dear, and what would mend it.
 
         Args:
-            parts: of a step, in plain passes.
+            parts: of a step, in plain steps.
         """
         if self.stats.accepted < FEW * self.stats.target_runs:
             return CURES["few"]
-        beyond = {**parts, "target": parts["target"] - 1}
-        return CURES[max(beyond, key=lambda name: beyond[name])]
+        beyond = {**parts, "target": parts["target"] + parts.get("rest", 0.0) - 1}
+        return CURES[max(CURES.keys() & beyond, key=lambda name: beyond[name])]

@@ -1,9 +1,11 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from transformers import AutoTokenizer
@@ -12,6 +14,7 @@ import draftwood
 from command import hear_ctrl_c, refused, run, with_library
 from draftwood.costs.following import Following
 from draftwood.native import library
+from draftwood.stats import Step
 
 SAW = Following.saw  # before tests turn it off
 KEYS = {"text", "token_ids", "finish_reason", "model", "method", "stats"}
@@ -109,8 +112,35 @@ def test_stats_and_tree_go_to_stderr(target):
     assert "newest token" in result.stderr
     assert "tokens per forward pass, recycling" in result.stderr
     assert "newest token" not in result.stdout
+    assert "a step: model " in result.stderr
+    assert "times plain decoding" in result.stderr or "whether drafts pay" in result.stderr
     if library.available():
         assert f"matrix products: {library.instructions(False) or 'plain loops'}\n" in result.stderr
+
+
+def test_a_text_that_is_held_back_at_first_is_timed_from_its_first_token(target, monkeypatch):
+    """A slow prompt is no part of the steps, though nothing is shown after its pass."""
+    options = ("hello there", "--model", target, "--max-new-tokens", "8", "--method", "plain")
+    text = written(*options)["text"]
+    keep = Step.without_probs
+
+    def slowly(step: Step) -> Step:
+        if step.is_prefill:
+            time.sleep(0.4)
+            step.seconds["target"] += 0.4
+        return keep(step)
+
+    monkeypatch.setattr(Step, "without_probs", slowly)
+    told = run("generate", *options, "--stats", "--stop", f"{text[:4]}!!").stderr
+    assert float(re.search(r"the rest ([0-9.]+) ms", told)[1]) < 30
+
+
+def test_answers_that_share_passes_say_nothing_of_their_price(target):
+    options = ("--model", target, "--max-new-tokens", "20", "--method", "recycling", "--stats")
+    told = run("generate", "abcabc", *options, "--answers", "3", "--temperature", "1").stderr
+    assert "a step: model " in told
+    assert "the rest" not in told
+    assert "times plain decoding" not in told
 
 
 def test_a_text_without_guesses_has_no_tree(target):

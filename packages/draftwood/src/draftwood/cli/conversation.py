@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from draftwood.cli import chats, edit, options
 from draftwood.cli.chats import SavedChat
 from draftwood.cli.edit import FileEdit
-from draftwood.cli.generate import details
+from draftwood.cli.generate import details, verdict
 from draftwood.cli.painter import writer
 from draftwood.cli.race import race
 from draftwood.cli.terminal import notes, say_summary, summary
@@ -135,7 +135,8 @@ class Conversation:
         self._say("the conversation is forgotten")
 
     def _say_stats(self, _: str) -> None:
-        for text in [summary(self.stats, self.lm.method.name), *details(self.stats, self.lm)]:
+        costs = verdict(self.stats, self.lm)
+        for text in [summary(self.stats, self.lm.method.name), *details(self.stats, costs)]:
             self._say(text)
 
     def _help(self, _: str) -> None:

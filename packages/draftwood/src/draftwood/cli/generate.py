@@ -119,20 +119,20 @@ def generate(
     stream, since = lm.stream(asked, **decoding), time.perf_counter()
     try:
         for piece in stream:
-            if len(stream.steps) == 1:  # the prompt's
-                since = time.perf_counter()
             if not as_json:
                 place.write(piece)
     finally:  # what is said after the text begins on a line of its own
         if not as_json and stream.steps:
             place.end()
     result, wall = stream.result, time.perf_counter() - since
+    wall -= result.stats.seconds["prefill"]
     if as_json:
         click.echo(json.dumps(result.as_json()))
     if show_tree:
         say_tree(stream, lm.tokenizer)
     if show_stats:
-        _print_stats(result, lm, wall)
+        context = len(stream.sequence.prompt) + len(result.token_ids) / 2
+        _print_stats(result, verdict(result.stats, lm, wall, context))
         _print_instructions(lm)
     elif not as_json:
         say_summary(result.stats, result.method)
@@ -232,16 +232,16 @@ def _print_answers(
             click.echo(answer.text)
     stats = sum((each.stats for each in result.others), result.stats)
     if show_stats:
-        _print_stats(replace(result, stats=stats), lm)
+        _print_stats(replace(result, stats=stats), stats.costs().lines)
     elif not as_json:
         say_summary(stats, result.method)
 
 
-def _print_stats(result: "Generation", lm: "LanguageModel", wall: float | None = None) -> None:
+def _print_stats(result: "Generation", costs: list[str]) -> None:
     notes().print(
         f"{summary(result.stats, result.method)}, ended by {result.finish_reason}", soft_wrap=True
     )
-    for line in details(result.stats, lm, wall):
+    for line in details(result.stats, costs):
         notes().print(line, soft_wrap=True)
 
 
@@ -253,13 +253,30 @@ def _print_instructions(lm: "LanguageModel") -> None:
         notes().print(f"matrix products: {found}{stored}", markup=False, soft_wrap=True)
 
 
-def details(stats: "Stats", lm: "LanguageModel", wall: float | None = None) -> list[str]:
+def verdict(
+    stats: "Stats", lm: "LanguageModel", wall: float | None = None, context: float = 0.0
+) -> list[str]:
+    """Lines of what a step cost, and whether drafts paid.
+
+    Args:
+        wall: seconds after the prompt's pass, where they are known.
+        context: tokens behind which passes ran, on average.
+    """
+    from draftwood.costs.curve import plain_pass
+
+    curve = lm.calibration.known()
+    if curve is not None:
+        return stats.costs(wall, plain_pass(curve, context)).lines
+    unknown = "whether drafts pay is known once passes were measured; 'draftwood tune' does it"
+    return [*stats.costs(wall).lines, *([unknown] if stats.drafted else [])]
+
+
+def details(stats: "Stats", costs: list[str]) -> list[str]:
     """Lines of details that the summary leaves out.
 
     Args:
-        wall: seconds from the first token to the last, where they are known.
+        costs: lines of what a step cost.
     """
-    curve = lm.calibration.known()
     seconds = ", ".join(f"{phase} {spent:.2f}" for phase, spent in stats.seconds.items())
     return [
         (
@@ -267,7 +284,7 @@ def details(stats: "Stats", lm: "LanguageModel", wall: float | None = None) -> l
             f" {stats.accepted}; by depth {depths(stats)}"
         ),
         f"seconds: {seconds}",
-        *stats.costs(wall, curve and curve(1)).lines,
+        *costs,
         *([] if stats.drafting is None else [_hidden(stats.drafting)]),
     ]
 
