@@ -13,8 +13,9 @@ The run of most tokens (8M) is *foretold*: it is trained only once the smaller o
 the forecast from them is stored, and `show` sets both side by side. An interval draws prompts
 again, and the deviation of a new point from the line by Student's distribution.
 
-`run` prints the hours first; what is there is left out, so that it goes on where it was. Where DATA
-hold fewer tokens than a run sees, it says how often they are passed over.
+`run` prints the hours first and takes the cheapest runs first; what is there is left out, so that
+it goes on where it was. Where DATA hold fewer tokens than a run sees, it says how often they are
+passed over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ RECORDS = RESULTS / "scaling" / "records.jsonl"
 FORETOLD = RESULTS / "scaling" / "foretold.jsonl"
 MILLION = 1_000_000
 DATA = tuple(int(each * MILLION) for each in (0.1, 0.3, 1, 3))
-LARGEST, COMMON = 8 * MILLION, 300_000
+LARGEST, COMMON = 8 * MILLION, DATA[0]
 ROWS, PLACES = 4, 512
 TEMPERATURES = (0.0, 1.0)
 
@@ -61,7 +62,7 @@ class ScalingArm(Arm):
 
 
 def arms(has_second: bool) -> list[ScalingArm]:
-    """Every run but the foretold one, the cheapest first within its axis."""
+    """Every run but the foretold one, the cheapest first."""
     cells = tuple((8, heat) for heat in TEMPERATURES)
     found = [ScalingArm(f"data {n}", "data", eagle(), n, cells=cells) for n in DATA]
     for layers in (2, 4):
@@ -73,12 +74,13 @@ def arms(has_second: bool) -> list[ScalingArm]:
     for tokens in DATA[:2] if has_second else ():
         name = f"second target {tokens}"
         found.append(ScalingArm(name, "target", eagle(), tokens, cells=cells, second=True))
-    return found
+    return sorted(found, key=lambda arm: hours([arm], 1))
 
 
 def largest() -> ScalingArm:
     """The foretold run."""
-    return replace(arms(False)[0], name=f"data {LARGEST}", tokens=LARGEST)
+    first = next(arm for arm in arms(False) if arm.question == "data")
+    return replace(first, name=f"data {LARGEST}", tokens=LARGEST)
 
 
 def hours(missing: Sequence[ScalingArm], rate: float) -> float:
@@ -117,20 +119,18 @@ def run(data: Path, work: Path, other: Path | None) -> None:
     """Train and measure what is missing: the smaller runs, the forecast, then the largest run."""
     for line in told_plan(data, other, work, measured_rate(data, work)):
         print(line, flush=True)
+    places = {False: data} if other is None else {False: data, True: other}
+    measurements = {
+        second: Measurement(records=RECORDS, target=Manifest.read(place).target.name)
+        for second, place in places.items()
+    }
     for arm in arms(other is not None):
-        if not trained(arm, other if arm.second and other else data, work):
+        if not trained(arm, places[arm.second], work):
             return
-    names = {False: Manifest.read(data).target.name}
-    if other is not None:
-        names[True] = Manifest.read(other).target.name
-    for second, name in names.items():
-        measurement = Measurement(records=RECORDS, target=name)
-        for arm in arms(other is not None):
-            if arm.second == second:
-                measurement.arm(arm, arm.folder(work))
+        measurements[arm.second].arm(arm, arm.folder(work))
     foretell()
     if trained(largest(), data, work):
-        Measurement(records=RECORDS).arm(largest(), largest().folder(work))
+        measurements[False].arm(largest(), largest().folder(work))
 
 
 def trained(arm: ScalingArm, data: Path, work: Path) -> bool:
@@ -227,8 +227,8 @@ def rows() -> list[dict[str, str]]:
     records, found = read(RECORDS), []
     known = {each["name"] for each in records}
     for axis in ("data", "weights", "batch", "target"):
-        names = names_of(axis)
-        if not set(names) <= known:
+        names = [name for name in names_of(axis) if name in known]
+        if len(names) < 2:
             continue
         for temperature in TEMPERATURES:
             figures, sizes = accepted(records, names, temperature), sizes_of(records, axis, names)
