@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 import draftwood
-from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from benchmarks.common.json_lines import RESULTS, append, grouped, newest, read
 from benchmarks.common.scripts import parser_of, print_table
 from benchmarks.self_speculation.paired_counts import Side, over
 from draftwood.stats import Stats
@@ -127,9 +127,13 @@ def side(records: Sequence[Mapping]) -> Side:
 
 
 def rows(recorded: Sequence[Mapping]) -> list[dict[str, str]]:
-    """Speed over plain decoding by set, arm and category, the least of a text, and counts."""
+    """Speed over plain decoding by set, arm and category, the least of a text, and counts.
+
+    Of each set's newest run.
+    """
     found = []
-    groups = grouped(recorded, "model", "prompts", "temperature")
+    names = ("model", "prompts", "temperature")
+    groups = grouped(newest(recorded, *names), *names)
     for (model, prompts, temperature), records in groups.items():
         by_arm = grouped(records, "arm")
         for arm, own in by_arm.items():

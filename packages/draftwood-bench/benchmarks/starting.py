@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common.json_lines import RESULTS, append, grouped, read
+from benchmarks.common.json_lines import RESULTS, append, grouped, newest, read
 from benchmarks.common.scripts import parser_of, print_table
 from draftwood_bench.peers.environments import prepare
 from draftwood_bench.records.machine import processor
@@ -118,9 +118,9 @@ def run(models: Sequence[str], rounds: int, threads: int, output: Path) -> None:
 
 
 def rows(output: Path) -> list[dict[str, str]]:
-    """Medians by model, and ours over the peer's."""
+    """Medians by model of its newest run, and ours over the peer's."""
     found = []
-    for model, records in grouped(read(output), "model").items():
+    for model, records in grouped(newest(read(output), "model"), "model").items():
         own = {
             system: (median(r["seconds"] for r in each), median(r["megabytes"] for r in each))
             for system, each in grouped(records, "system").items()

@@ -13,6 +13,7 @@ SECONDS = {
     "plain again": [1.0, 1.0, 1.0],
 }
 """Seconds of three rounds, by arm; a text of another category takes as long."""
+RUN = {"processor": "this one", "commit": "now"}
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def records(tmp_path: Path) -> Path:
                     "round": number,
                 }
                 about |= {"category": category, "prompt": f"{category}/1", "seconds": seconds}
-                append(path, {**about, "tokens": 60, "passes": 40, "nodes": 80})
+                append(path, {**about, **RUN, "tokens": 60, "passes": 40, "nodes": 80})
     return path
 
 
@@ -54,7 +55,7 @@ def test_sets_of_prompts_stand_apart(records: Path) -> None:
     for arm in ("plain", "random"):
         about = {"model": "m", "prompts": "q", "temperature": 1.0, "arm": arm, "round": 0}
         about |= {"category": "writing", "prompt": "writing/1", "seconds": 7.0}
-        append(records, {**about, "tokens": 60, "passes": 40, "nodes": 80})
+        append(records, {**about, **RUN, "tokens": 60, "passes": 40, "nodes": 80})
     after = never_loses.rows(read(records))
     assert [row for row in after if row["prompts"] == "p"] == before
     assert {row["prompts"] for row in after} == {"p", "q"}
@@ -62,3 +63,12 @@ def test_sets_of_prompts_stand_apart(records: Path) -> None:
 
 def test_without_records_the_table_says_what_to_do(tmp_path: Path) -> None:
     assert never_loses.rows(read(tmp_path / "none.jsonl")) == []
+
+
+def test_records_of_another_commit_or_machine_do_not_count(records: Path) -> None:
+    before = never_loses.rows(read(records))
+    own = read(records)
+    for other in ({"commit": "before"}, {"processor": "another"}):
+        old = [{**each, **other, "seconds": 9.0} for each in own]
+        assert never_loses.rows([*old, *own]) == before
+        assert never_loses.rows([*own, *old]) != before

@@ -29,3 +29,16 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(record) + "\n")
+
+
+def newest(records: Iterable[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """Records of the newest commit and its processor, in each group that fields name.
+
+    Seconds of other commits or machines are not of one run.
+    """
+
+    def run(record: Mapping[str, Any]) -> tuple[Any, Any]:
+        return record["processor"], record["commit"]
+
+    groups = grouped(records, *names).values()
+    return [each for own in groups for each in own if run(each) == run(own[-1])]

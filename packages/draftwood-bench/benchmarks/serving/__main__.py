@@ -113,7 +113,8 @@ def run(arguments: argparse.Namespace) -> None:
     streams = [int(count) for count in arguments.streams.split(",")]
     planned = list(cells(prompts, streams, arguments.rounds, arguments.tokens))
     wanted, tokenizer = chosen(arguments), Weights.of(arguments.model).folder
-    done = {(row["system"], row["streams"], row["round"]) for row in read(path)}
+    rows = of_model(read(path), arguments.model)
+    done = {(row["system"], row["streams"], row["round"]) for row in rows}
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         warm: dict[str, Server] = {}
         for name, system in wanted.items():
@@ -139,7 +140,8 @@ def run(arguments: argparse.Namespace) -> None:
 def further(arguments: argparse.Namespace) -> None:
     """Figures of draftwood alone."""
     path = FOLDER / "further.jsonl"
-    done = {(row["figure"], row["round"]) for row in read(path)}
+    rows = of_model(read(path), arguments.model)
+    done = {(row["figure"], row["round"]) for row in rows}
     figures: dict[str, Callable[..., dict[str, Any]]] = FIGURES
     names = arguments.figures.split(",") if arguments.figures else list(figures)
     if unknown := [name for name in names if name not in figures]:
@@ -177,9 +179,16 @@ def circumstances(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def of_model(rows: Sequence[dict[str, Any]], model: str) -> list[dict[str, Any]]:
+    """Records of one model."""
+    return [row for row in rows if row["model"] == model]
+
+
 def show(arguments: argparse.Namespace) -> None:
-    """Print all tables."""
-    print(tables(read(FOLDER / "run.jsonl"), read(FOLDER / "further.jsonl")))
+    """Print all tables, model by model."""
+    own, more = (read(FOLDER / f"{name}.jsonl") for name in ("run", "further"))
+    for model in dict.fromkeys(row["model"] for row in (*own, *more)):
+        print(tables(of_model(own, model), of_model(more, model)))
 
 
 def main() -> None:

@@ -130,6 +130,24 @@ def cached_prompt(bench: Bench, turn: int) -> dict[str, Any]:
     }
 
 
+def cached_beside_streams(bench: Bench, turn: int) -> dict[str, Any]:
+    """First token of a known prompt of 1,000 tokens beside four streams, and alone."""
+    asked = bench.own_prompts(turn, ONE_BY_ONE + 2 * BATCH, STREAMS)
+    bodies = [endless(messages, STREAMED, temperature=1.0) for messages in asked]
+    idle, busy = [], []
+    for number in range(REPEATS):
+        known = bench.passage(2000 + REPEATS * turn + number, CACHED)
+        bench.ask(known, 8)
+        idle.append(bench.ask(known, 8).first_ms)
+        with bench.server.awake() as address:
+            busy.append(beside_prefill(address, bodies, endless(known, 8))[1].first_ms)
+    return {
+        "idle_first_token_ms": round(median(idle), 1),
+        "busy_first_token_ms": round(median(busy), 1),
+        "ratio": round(median(busy) / median(idle), 2),
+    }
+
+
 def beside_long_prompt(bench: Bench, turn: int) -> dict[str, Any]:
     """Gaps between chunks of four streams while a prompt of 4,000 tokens is read."""
     asked = bench.own_prompts(turn, ONE_BY_ONE + 2 * BATCH, STREAMS)
@@ -153,5 +171,6 @@ FIGURES: dict[str, Callable[[Bench, int], dict[str, Any]]] = {
     "one-stream": one_stream,
     "sixteen-streams": sixteen_streams,
     "cached-prompt": cached_prompt,
+    "cached-beside-streams": cached_beside_streams,
     "beside-long-prompt": beside_long_prompt,
 }

@@ -290,7 +290,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--growth", type=float, default=0.02, help="most growth of memory")
+    parser.add_argument("--growth", type=float, default=0.01, help="most growth of memory")
     parser.add_argument("--output", type=Path)
     options, arguments = parser.parse_known_args()
     found = soak(
