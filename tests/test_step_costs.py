@@ -5,6 +5,8 @@ import pytest
 from draftwood.costs.curve import Curve, plain_pass
 from draftwood.stats import CURES, Stats
 
+ALIKE = Curve((1,), (0.1,))
+
 
 def stats_of(tokens: int, drafted: int, draft: float, target: float) -> Stats:
     seconds = {"prefill": 9.0, "draft": draft, "target": target, "verify": 0.1}
@@ -20,7 +22,7 @@ def test_a_step_is_told_by_part() -> None:
 
 
 def test_without_a_clock_the_rest_is_left_out() -> None:
-    (line,) = stats_of(11, 0, 0.0, 0.9).costs(plain_pass=0.1).lines
+    (line,) = stats_of(11, 0, 0.0, 0.9).costs(curve=ALIKE).lines
     assert "the rest" not in line
 
 
@@ -32,7 +34,7 @@ def test_without_a_clock_the_rest_is_left_out() -> None:
     ],
 )
 def test_drafts_are_weighed_against_plain_steps(tokens: int, verdict: str) -> None:
-    lines = stats_of(tokens, 30, 0.2, 1.2).costs(plain_pass=0.1).lines
+    lines = stats_of(tokens, 30, 0.2, 1.2).costs(curve=ALIKE).lines
     assert lines[1].startswith(verdict)
     assert "1.20, drafting 0.20, verifying 0.10)" in lines[1]
     assert f": {(tokens - 1) / 15:.2f} times plain decoding" in lines[1]
@@ -55,12 +57,12 @@ def test_what_would_make_drafts_pay_is_told(
     cause: str, accepted: int, seconds: dict[str, float]
 ) -> None:
     stats = Stats(13, 1, 10, 30, accepted, seconds={"prefill": 9.0, **seconds})
-    told = stats.costs(stats.decode_seconds, plain_pass=0.1).lines[1]
+    told = stats.costs(stats.decode_seconds, curve=ALIKE).lines[1]
     assert told.endswith(f"; {CURES[cause]}")
 
 
 def test_what_is_between_passes_a_plain_step_has_too() -> None:
-    told = stats_of(21, 30, 0.2, 1.2).costs(wall=2.5, plain_pass=0.1).lines[1]
+    told = stats_of(21, 30, 0.2, 1.2).costs(wall=2.5, curve=ALIKE).lines[1]
     assert "which costs 1.25 plain steps" in told  # 0.25 of 0.2
     assert told.endswith(": 1.60 times plain decoding")
 
@@ -74,4 +76,4 @@ def test_a_plain_pass_behind_a_long_text_takes_longer() -> None:
 
 def test_drafts_that_pay_need_no_cure() -> None:
     stats = stats_of(31, 30, 0.2, 1.2)
-    assert stats.costs(plain_pass=0.1).lines[1].endswith("times plain decoding")
+    assert stats.costs(curve=ALIKE).lines[1].endswith("times plain decoding")

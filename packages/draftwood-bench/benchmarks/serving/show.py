@@ -20,6 +20,27 @@ ASKED: dict[str, tuple[str, Callable[[Row], bool]]] = {
     "beside-long-prompt": ("99 % under 80 ms", lambda row: row["share_under_80_ms"] >= 0.99),
 }
 
+SAID = {  # of each figure; medians stand in the places of keys
+    "one-stream": "**One stream over HTTP** keeps {ratio} of the speed in process.",
+    "sixteen-streams": (
+        "**Sixteen streams** reach {auto_ratio} of what sixteen rows behind one cache would give: a"
+        " pass over sixteen texts reads sixteen caches too, and HTTP takes its share of the cores."
+    ),
+    "cached-prompt": (
+        "**A known prompt of {prompt_tokens} tokens** answers after {cached_first_token_ms} ms, an"
+        " unknown one after {new_first_token_ms}."
+    ),
+    "cached-beside-streams": (
+        "**Beside four streams** a known prompt answers after {busy_first_token_ms} ms, alone after"
+        " {idle_first_token_ms}."
+    ),
+    "beside-long-prompt": (
+        "**Beside a prompt of {prompt_tokens} tokens** streams wait {median_gap_ms} ms between"
+        " chunks in the median; {share_under_80_ms} of the gaps are under 80 ms."
+    ),
+}
+DIGITS = {"ratio": 2, "auto_ratio": 2, "share_under_80_ms": 3}
+
 
 def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
     """Everything that was measured, each cell a median of rounds with its lowest and highest."""
@@ -29,6 +50,31 @@ def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
     for name in dict.fromkeys(row["figure"] for row in further):
         parts.append(shown(_figure(name, [row for row in further if row["figure"] == name])))
     return "\n\n".join(parts)
+
+
+def sentences(run: Sequence[Row], further: Sequence[Row]) -> list[str]:
+    """Sentences for the figures that the records hold."""
+    speeds = {
+        (row["system"], row["streams"], row["round"]): row["tokens_per_second"] for row in run
+    }
+    ratios: dict[int, list[float]] = {}
+    for (name, streams, turn), speed in speeds.items():
+        if name == "draftwood" and ("draftwood-plain", streams, turn) in speeds:
+            plain = speeds["draftwood-plain", streams, turn]
+            ratios.setdefault(streams, []).append(speed / plain)
+    told = [
+        f"**{streams} stream{'s' * (streams > 1)}:** `auto` writes {spread(found, 2)} times the"
+        " tokens per second of plain decoding."
+        for streams, found in sorted(ratios.items())
+    ]
+    for name, said in SAID.items():
+        if rows := [row for row in further if row["figure"] == name]:
+            numbers = [key for key, value in rows[0].items() if isinstance(value, int | float)]
+            medians = {
+                key: spread([row[key] for row in rows], DIGITS.get(key, 0)) for key in numbers
+            }
+            told.append(said.format(**medians))
+    return told
 
 
 def where(rows: Sequence[Row]) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from draftwood.costs.curve import plain_pass
 from draftwood.learning.learning import Learning
 from draftwood.stats import Stats, Step, StepCosts
 from draftwood_serve.jobs import TextJob
@@ -186,7 +185,7 @@ def step_costs(job: TextJob, stats: Stats) -> StepCosts:
     if not (job.alone and job.ended):
         return stats.costs()
     context = job.prompt_tokens + stats.tokens / 2
-    return stats.costs(job.ended - job.first_token, plain_pass(job.curve, context))
+    return stats.costs(job.ended - job.first_token, job.curve, context)
 
 
 def _speculative(job: TextJob, stats: Stats) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Stats of a step, and their sums: the only definition of every number draftwood reports."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
@@ -273,21 +273,30 @@ class Stats:
         """
         return self.bounds / self.bounded if self.bounded else None
 
-    def costs(self, wall: float | None = None, plain_pass: float | None = None) -> "StepCosts":
+    def costs(
+        self,
+        wall: float | None = None,
+        curve: Callable[[int], float] | None = None,
+        context: float = 0.0,
+    ) -> "StepCosts":
         """Costs of an average step.
 
         Args:
             wall: seconds from the first token to the last; None leaves out what is between the
                 phases.
-            plain_pass: seconds of a pass over one token; None leaves out whether drafts paid.
+            curve: seconds of a pass by its tokens; None leaves out whether drafts paid.
+            context: tokens behind which passes ran, on average.
         """
+        from draftwood.costs.curve import plain_pass
+
         runs = self.target_runs
         if not runs:
             return StepCosts({}, self)
         parts = {phase: self.seconds[phase] / runs for phase in PHASES}
         if wall is not None:
             parts["rest"] = max(wall - self.decode_seconds, 0.0) / runs
-        return StepCosts(parts, self, plain_pass)
+        plain = None if curve is None else plain_pass(curve, context)
+        return StepCosts(parts, self, plain)
 
     def as_json(self) -> dict[str, object]:
         """The numbers in the form that every command prints."""

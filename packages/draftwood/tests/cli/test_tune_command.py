@@ -211,7 +211,15 @@ def test_phases_are_shown_thread_by_thread_and_nothing_is_stored(target, own_hom
         assert 0 <= min(map(min, threads)) < first
     shown = run("tune", "--model", target, "--phases").stdout
     assert f"Where the time of a forward pass goes (ms): {target}" in shown
-    assert [line.split()[0] for line in shown.splitlines()[3:]] == ["1", "8"]
+    table, _, peaks = shown.partition("Products reach, of ")
+    assert [line.split()[0] for line in table.splitlines()[3:]] == ["1", "8"]
+    assert "GB/s of memory" in peaks
+    assert [line.split()[:2] for line in peaks.splitlines()[1:]] == [
+        ["1", "node:"],
+        ["8", "nodes:"],
+    ]
+    assert found["peaks"]["bytes_per_second"] > 1e8
+    assert set(found["shares_by_nodes"]["8"]) == {"memory", "products"}
     assert not list(own_home.glob("curves/*.json"))
 
 

@@ -262,11 +262,9 @@ def verdict(
         wall: seconds after the prompt's pass, where they are known.
         context: tokens behind which passes ran, on average.
     """
-    from draftwood.costs.curve import plain_pass
-
     curve = lm.calibration.known()
     if curve is not None:
-        return stats.costs(wall, plain_pass(curve, context)).lines
+        return stats.costs(wall, curve, context).lines
     unknown = "whether drafts pay is known once passes were measured; 'draftwood tune' does it"
     return [*stats.costs(wall).lines, *([unknown] if stats.drafted else [])]
 

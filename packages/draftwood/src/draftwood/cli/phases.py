@@ -1,6 +1,8 @@
-"""`draftwood tune --phases`: the time of forward passes by phase."""
+"""`draftwood tune --phases`: the time of forward passes by phase, and what it is of the peaks."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +11,9 @@ from draftwood.cli.terminal import output, progress, ruled_table
 
 if TYPE_CHECKING:
     import numpy as np
+    from jaxtyping import Float
 
+    from draftwood.costs.peaks import Peaks, Shares
     from draftwood.text.language_model import LanguageModel
 
 SIZES = "1,8"
@@ -34,35 +38,68 @@ def sizes_of(
     return sizes
 
 
-def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> dict[int, "np.ndarray"]:
-    """Seconds [threads parts] of a median pass of each size."""
+def measure(lm: "LanguageModel", sizes: Sequence[int], seconds: float) -> "Phases":
+    """Phases of a median pass of each size, and the machine's peaks."""
+    from draftwood.costs.peaks import measure_peaks
     from draftwood.costs.phases import ROUNDS, measure_phases
 
     with progress() as bar:
         task = bar.add_task("forward passes", total=ROUNDS)
-        return measure_phases(lm.model, sizes, seconds=seconds, advance=lambda: bar.advance(task))
+        found = measure_phases(lm.model, sizes, seconds=seconds, advance=lambda: bar.advance(task))
+    return Phases(lm, found, measure_peaks())
 
 
-def as_json(model: str, found: dict[int, "np.ndarray"]) -> dict[str, object]:
-    from draftwood.costs.phases import PARTS
+@dataclass(frozen=True)
+class Phases:
+    """Times of the parts of a model's passes.
 
-    return {
-        "model": model,
-        "parts": list(PARTS),
-        "seconds_by_nodes": {size: seconds.tolist() for size, seconds in found.items()},
-    }
+    Attributes:
+        seconds: of each thread's parts in a median pass of each size.
+    """
 
+    lm: "LanguageModel"
+    seconds: "dict[int, Float[np.ndarray, 'threads parts']]"
+    peaks: "Peaks"
 
-def show(model: str, found: dict[int, "np.ndarray"]) -> None:
-    """A table with a line for each thread of each size."""
-    from draftwood.costs.phases import PARTS
+    @cached_property
+    def shares(self) -> "dict[int, Shares]":
+        """Shares of the peaks that matrix products reach, by size."""
+        from draftwood.costs.peaks import shares_of
+        from draftwood.models.native import NativeModel
 
-    console = output()
-    console.print("[bold]Where the time of a forward pass goes[/] (ms): ", end="")
-    console.print(model, markup=False, soft_wrap=True)
-    table = ruled_table(numbers=("nodes", "thread", *PARTS, "in all"))
-    for size, seconds in found.items():
-        for thread, parts in enumerate(seconds.tolist()):
-            numbers = [f"{1e3 * part:.3f}" for part in (*parts, sum(parts))]
-            table.add_row("" if thread else str(size), str(thread), *numbers)
-    console.print(table)
+        assert isinstance(self.lm.model, NativeModel)  # as only these tell their phases
+        return shares_of(self.lm.model, self.seconds, self.peaks)
+
+    def as_json(self) -> dict[str, object]:
+        from draftwood.costs.phases import PARTS
+
+        return {
+            "model": self.lm.name,
+            "parts": list(PARTS),
+            "seconds_by_nodes": {size: each.tolist() for size, each in self.seconds.items()},
+            "peaks": asdict(self.peaks),
+            "shares_by_nodes": {size: asdict(each) for size, each in self.shares.items()},
+        }
+
+    def show(self) -> None:
+        """Print a line for each thread of each size, and what products reach of the peaks."""
+        from draftwood.costs.phases import PARTS
+
+        console = output()
+        console.print("[bold]Where the time of a forward pass goes[/] (ms): ", end="")
+        console.print(self.lm.name, markup=False, soft_wrap=True)
+        table = ruled_table(numbers=("nodes", "thread", *PARTS, "in all"))
+        for size, seconds in self.seconds.items():
+            for thread, parts in enumerate(seconds.tolist()):
+                numbers = [f"{1e3 * part:.3f}" for part in (*parts, sum(parts))]
+                table.add_row("" if thread else str(size), str(thread), *numbers)
+        console.print(table)
+        peaks, memory = self.peaks, f"{self.peaks.bytes_per_second / 1e9:.1f} GB/s of memory"
+        products = f"{peaks.products_per_second / 1e9:.0f} billion products/s"
+        of_products = f" and {products} ({peaks.instructions})" if peaks.products_per_second else ""
+        console.print(f"Products reach, of {memory}{of_products}:", soft_wrap=True, markup=False)
+        for size, share in self.shares.items():
+            told = f"  {size} node{'s' * (size > 1)}: {share.memory:.0%} of memory"
+            if share.products is not None:
+                told += f", {share.products:.0%} of products"
+            console.print(told, soft_wrap=True, markup=False)

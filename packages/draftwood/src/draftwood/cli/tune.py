@@ -67,8 +67,8 @@ def _names(
     callback=phases.sizes_of,
     metavar="[NODES,...]",
     help=(
-        "Show instead where the time of passes over so many nodes goes, thread by thread; nothing"
-        f" is stored.  [without numbers: {phases.SIZES}]"
+        "Show instead where the time of passes over so many nodes goes, thread by thread, and what"
+        f" of the machine's peaks they reach; nothing is stored.  [without numbers: {phases.SIZES}]"
     ),
 )
 @learnt_options
@@ -122,9 +122,9 @@ def tune(
             lm = options.load(names)
             found = phases.measure(lm, sizes, seconds)
         if as_json:
-            click.echo(json.dumps(phases.as_json(lm.name, found)))
+            click.echo(json.dumps(found.as_json()))
         else:
-            phases.show(lm.name, found)
+            found.show()
         return
     chosen = _methods(asked, names.given)
     names.require()

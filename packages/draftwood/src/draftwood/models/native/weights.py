@@ -35,6 +35,7 @@ class NativeWeights:
         structure: what the library runs.
         depth: layers.
         weight_bytes: of the matrices with their scales that a pass over a row reads.
+        multiply_adds: of these matrices with a row.
         memory: what the structure points to.
         is_tied: whether embedding and output head are the same weights.
     """
@@ -50,6 +51,7 @@ class NativeWeights:
     ) -> None:
         self.products: Products = products
         self.depth, self.weight_bytes = len(decoder.layers), 0
+        self.multiply_adds = 0
         self.memory: list[object] = []
         self._encodings = 0  # of rows, that some matrix asks for
         self._shared: dict[Blocks, Matrix] = {}
@@ -139,7 +141,7 @@ class NativeWeights:
     def _experts(self, index: int, experts: Experts | None) -> structures.CExperts:
         if experts is None:
             return structures.CExperts()
-        before, routing = self.weight_bytes, experts.routing
+        before, routing = (self.weight_bytes, self.multiply_adds), experts.routing
         networks = (structures.CExpert * len(experts.networks))(
             *(
                 structures.CExpert(
@@ -152,8 +154,10 @@ class NativeWeights:
             )
         )
         self.memory.append(networks)
-        read = (self.weight_bytes - before) * routing.per_row // len(networks)
-        self.weight_bytes = before + read
+        self.weight_bytes, self.multiply_adds = (
+            first + (last - first) * routing.per_row // len(networks)
+            for first, last in zip(before, (self.weight_bytes, self.multiply_adds), strict=True)
+        )
         return structures.CExperts(
             count=len(networks),
             per_row=routing.per_row,
@@ -186,6 +190,7 @@ class NativeWeights:
             self.memory.append(known)
             self._encodings |= known.structure.encoding
             self.weight_bytes += known.weight_bytes
+            self.multiply_adds += known.structure.outputs * known.structure.inputs
             if isinstance(part.weight, Blocks):
                 self._shared[part.weight] = known
         return known
@@ -200,9 +205,9 @@ class NativeWeights:
                 if half_type == "float32"
                 else bits_of(decoder.embedding)
             )
-        bytes_of_products = self.weight_bytes
+        of_products = self.weight_bytes, self.multiply_adds
         embedding = self._packed("embedding", Projection(decoder.embedding, None))
-        self.weight_bytes = bytes_of_products  # products read none of it
+        self.weight_bytes, self.multiply_adds = of_products  # products read none of it
         return embedding
 
     def _address(self, numbers: Any) -> int | None:
