@@ -5,7 +5,7 @@ work can be counted: in layers, the output head being one more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.verifiers import Rejection
 from draftwood_methods.drafters import S2d, SpecDecPlusPlus
 from draftwood_methods.shapes import Gated, Until
+from draftwood_train.checkpoints import Checkpoint
 
 FOLDER = RESULTS / "family"
 DIVERGENCES = ("kl", "reverse-kl", "jsd", "tv")
@@ -134,10 +135,22 @@ def measure_chains(folders: Mapping[str, Path], tokens: int) -> None:
         measured(f"stopping-{tokens}", lm, stopping(separate[0], trained["told lm"], lm.model))
     if "s2d" in trained and len(separate) == 3:
         measured(f"sizes-{tokens}", lm, sizes(trained["s2d"], separate, lm.model))
-    ways = {name: head for name, head in trained.items() if name.endswith((", on", ", off"))}
+    ways = [name for name in folders if name.endswith((", on", ", off"))]
     if ways:
-        own = {name: chain(head, lm.model, fixed(LENGTH)) for name, head in ways.items()}
+        ends = {name: at_its_end(trained[name], folders[name]) for name in ways}
+        own = {name: chain(head, lm.model, fixed(LENGTH)) for name, head in ends.items()}
         measured(f"divergences-{tokens}", lm, own)
+
+
+def at_its_end(trained: TrainedHead, folder: Path) -> TrainedHead:
+    """A drafter with the weights that its training ended with.
+
+    A folder keeps those that were judged best, which are the first ones where a divergence makes
+    guesses of single tokens worse.
+    """
+    state = Checkpoint.read(folder.with_name(f"{folder.name}.training"))
+    last = {name: each.detach().float().numpy() for name, each in state.head.items()}
+    return replace(trained, weights={**trained.weights, **last})
 
 
 def measured(name: str, lm: LanguageModel, drafters: Mapping[str, Any]) -> None:
