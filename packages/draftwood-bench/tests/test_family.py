@@ -94,7 +94,9 @@ def test_there_are_at_most_twelve_runs_and_their_hours_are_told() -> None:
     assert {arm.question for arm in every} == {"data", "weights", "batch", "target"}
     one, four = (next(a for a in every if a.name == n) for n in ("data 300000", "layers 4"))
     assert scaling.hours([one], 1000.0) == pytest.approx(300 / 3600)
-    assert scaling.hours([four], 1000.0) == pytest.approx(2.5 * 300 / 3600)
+    assert scaling.hours([four], 1000.0) == pytest.approx(2.5 * 100 / 3600)
+    took = [scaling.hours([arm], 1000.0) for arm in every]
+    assert took == sorted(took)
     assert {
         name for axis in ("data", "weights", "batch", "target") for name in scaling.names_of(axis)
     } == {arm.name for arm in every[:-1]}
