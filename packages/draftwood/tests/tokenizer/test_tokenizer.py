@@ -236,13 +236,31 @@ def test_bad_files_are_one_line_that_names_the_folder(
     assert str(error.value).endswith("; fetch it again")
 
 
+def write_parts(folder: Path) -> None:
+    """Write a vocabulary and its merges, as folders without a tokenizer.json have them."""
+    whole = json.loads(byte_level())["model"]
+    (folder / "vocab.json").write_text(json.dumps(whole["vocab"]))
+    merges = "".join(f"{' '.join(merge)}\n" for merge in whole["merges"])
+    (folder / "merges.txt").write_text("#version: 0.2\n" + merges)
+
+
+def test_a_class_of_a_folder_is_read_as_the_one_that_it_copies_or_refused(tmp_path: Path) -> None:
+    write_parts(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "Dream"}))
+    settings = {"auto_map": {"AutoTokenizer": ["own.DreamTokenizer", None]}}
+    told = tmp_path / "tokenizer_config.json"
+    told.write_text(json.dumps({**settings, "tokenizer_class": "DreamTokenizer"}))
+    found = open_tokenizer(tmp_path)
+    assert found.decode(encode_text(found, "the dog")) == "the dog"
+    told.write_text(json.dumps({**settings, "tokenizer_class": "OtherTokenizer"}))
+    with pytest.raises(ValueError, match=r"OtherTokenizer\), which is not run; put a tokenizer"):
+        open_tokenizer(tmp_path)
+
+
 def test_a_folder_without_a_whole_tokenizer_is_read_by_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = json.loads(byte_level())["model"]
-    (tmp_path / "vocab.json").write_text(json.dumps(whole["vocab"]))
-    merges = "".join(f"{' '.join(merge)}\n" for merge in whole["merges"])
-    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + merges)
+    write_parts(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     found: AnyTokenizer = open_tokenizer(tmp_path)
     assert isinstance(found, PreTrainedTokenizerBase)

@@ -1,18 +1,32 @@
 """Tokenizers that Transformers alone can read: vocabularies without a tokenizer.json."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from draftwood.loading.folders import understood
 
+COPIES = {"DreamTokenizer": "Qwen2Tokenizer"}
+"""Classes that folders bring code for, and those of Transformers that they are copies of."""
+
 
 def read_tokenizer(folder: Path) -> Any:
-    """Read a folder's tokenizer in Transformers.
+    """Read a folder's tokenizer in Transformers, without code of the folder.
 
     Raises:
-        ValueError: for files that it does not understand.
+        ValueError: for files that it does not understand, and for a class of the folder's own.
     """
-    from transformers import AutoTokenizer
+    import transformers
 
+    settings = folder / "tokenizer_config.json"
+    told = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+    name = told.get("tokenizer_class")
+    if "AutoTokenizer" in told.get("auto_map", {}) and name not in COPIES:
+        raise ValueError(
+            f"the tokenizer in {folder} is a program of its own ({name}), which is not run; put a"
+            " tokenizer.json of the same tokens into the folder"
+        )
     with understood(folder):
-        return AutoTokenizer.from_pretrained(folder)
+        if name in COPIES:
+            return getattr(transformers, COPIES[name]).from_pretrained(folder)
+        return transformers.AutoTokenizer.from_pretrained(folder)
