@@ -66,8 +66,11 @@ def test_answers_are_texts_of_their_seeds(filling: str) -> None:
 
 
 def test_any_model_fills_masks_that_are_named(target: str, filling: str) -> None:
-    named = text(target, "one-by-one", "--mask-token", str(MASK), "--block-length", "4")
+    asked = ("one-by-one", "--mask-token", str(MASK), "--block-length", "4")
+    named = text(target, *asked)
     assert named["text"] == text(filling, "one-by-one")["text"]
+    assert text(target, *asked, "--unshifted")["token_ids"] == named["token_ids"]
+    assert text(target, *asked, "--shifted")["token_ids"] != named["token_ids"]
 
 
 def test_show_paints_the_text(filling: str) -> None:

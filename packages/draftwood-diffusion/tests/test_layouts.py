@@ -185,10 +185,14 @@ def test_settings_in_a_config_go_before_those_of_the_authors() -> None:
 def test_a_model_without_a_mask_is_named_with_the_cure() -> None:
     assert settings_in({"model_type": "llama"}) is None
     with pytest.raises(ValueError, match=r"smollm2-135m writes from left to right.*--mask-token"):
-        require_settings("smollm2-135m", None)
-    assert require_settings("x", None, mask_token=4, block_length=8) == DiffusionSettings(4, 8)
+        require_settings("smollm2-135m", None, {})
+    assert require_settings("x", None, {"mask_token": 4, "block_length": 8}) == DiffusionSettings(
+        4, 8
+    )
     own = DiffusionSettings(4, 16, shifted=True)
-    assert require_settings("x", own, block_length=8) == DiffusionSettings(4, 8, shifted=True)
+    assert require_settings("x", own, {"block_length": 8}) == DiffusionSettings(4, 8, shifted=True)
+    assert not require_settings("x", own, {"shifted": 0}).shifted
+    assert require_settings("x", own, {"shifted": None}).shifted
     with pytest.raises(ValueError, match="convert the model again"):
         settings_in({KEY: {"mask": 3}})
 

@@ -10,7 +10,7 @@ from draftwood_diffusion.settings import require_settings, settings_of
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
 
-MASK_TOKEN, BLOCK_LENGTH = "--mask-token", "--block-length"
+MASK_TOKEN, BLOCK_LENGTH, SHIFTED = "--mask-token", "--block-length", "--shifted"
 
 
 def masked_model(lm: "LanguageModel", given: Mapping[str, int]) -> MaskedModel:
@@ -25,5 +25,9 @@ def masked_model(lm: "LanguageModel", given: Mapping[str, int]) -> MaskedModel:
     """
     folder = lm.calibration.folder
     found = None if folder is None else settings_of(Path(folder))
-    mask, length = given.get(MASK_TOKEN), given.get(BLOCK_LENGTH)
-    return MaskedModel(lm.model, require_settings(lm.name, found, mask, length))
+    told = {
+        "mask_token": given.get(MASK_TOKEN),
+        "block_length": given.get(BLOCK_LENGTH),
+        "shifted": None if SHIFTED not in given else bool(given[SHIFTED]),
+    }
+    return MaskedModel(lm.model, require_settings(lm.name, found, told))

@@ -50,19 +50,20 @@ def settings_in(told: Mapping[str, Any]) -> DiffusionSettings | None:
 def require_settings(
     name: str,
     found: DiffusionSettings | None,
-    mask_token: int | None = None,
-    block_length: int | None = None,
+    told: Mapping[str, int | None],
 ) -> DiffusionSettings:
     """Settings of a model with what is told of it beside its folder.
 
     Args:
         name: of the model, for the error.
         found: in its folder; None takes any model as one that fills masks, if its mask is told.
+        told: fields of the settings, None for those that are not.
 
     Raises:
         ValueError: for a model without a mask token, which writes from left to right.
     """
     if found is None:
+        mask_token = told.get("mask_token")
         if mask_token is None:
             raise ValueError(
                 f"{name} writes from left to right and has no mask token to fill; take a"
@@ -70,8 +71,8 @@ def require_settings(
                 " train diffusion', or name its mask with --mask-token"
             )
         found = DiffusionSettings(mask_token)
-    given = {"mask_token": mask_token, "block_length": block_length}
-    return replace(found, **{name: each for name, each in given.items() if each is not None})
+    given: Any = {name: each for name, each in told.items() if each is not None}
+    return replace(found, **given)
 
 
 def as_told(settings: DiffusionSettings) -> dict[str, Any]:

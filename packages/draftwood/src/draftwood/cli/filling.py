@@ -13,18 +13,23 @@ class Filling:
     """Options that masked-diffusion methods alone take.
 
     Attributes:
-        mask_token, block_length: of the model, in the place of its own settings.
+        mask_token, block_length, shifted: of the model, in the place of its own settings.
         show: whether the text is shown by the pass that fixed each token.
     """
 
     mask_token: int | None
     block_length: int | None
+    shifted: bool | None
     show: bool
 
     @property
     def settings(self) -> dict[str, int]:
         """Settings of the model that are given, by their options."""
-        given = {"--mask-token": self.mask_token, "--block-length": self.block_length}
+        given = {
+            "--mask-token": self.mask_token,
+            "--block-length": self.block_length,
+            "--shifted": self.shifted,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     def require_none(self) -> None:
@@ -52,14 +57,25 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Tokens that a masked-diffusion model fills together.  [default: the model's]",
     )
     @click.option(
+        "--shifted/--unshifted",
+        default=None,
+        help="Whether it predicts a place from the row before it.  [default: the model's]",
+    )
+    @click.option(
         "--show",
         is_flag=True,
         help="Colour a masked-diffusion text by the pass that fixed each token.",
     )
     @wraps(command)
     def run(
-        *given: Any, mask_token: int | None, block_length: int | None, show: bool, **options: Any
+        *given: Any,
+        mask_token: int | None,
+        block_length: int | None,
+        shifted: bool | None,
+        show: bool,
+        **options: Any,
     ) -> Any:
-        return command(*given, filling=Filling(mask_token, block_length, show), **options)
+        filling = Filling(mask_token, block_length, shifted, show)
+        return command(*given, filling=filling, **options)
 
     return run
