@@ -83,7 +83,9 @@ class Training:
 
         Raises:
             BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored.
+            OSError: for an output folder that cannot be written.
         """
+        folders.require_place(self.output)
         if not self.resume and (self.folder / NAME).is_file():
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"

@@ -118,6 +118,22 @@ def test_what_is_wrong_is_said_in_one_line(data: str, target: str, tmp_path: Pat
     assert not Path(output).exists()
 
 
+def test_an_output_folder_that_cannot_be_used_is_refused_before_training(
+    data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes").write_text("")
+    for output, what in (
+        (full, "holds something else than a drafter"),
+        (tmp_path / "file", "is a file, not a folder"),
+        (tmp_path / "file" / "drafter", "is a file, not a folder"),
+    ):
+        assert what in refused("train", "eagle", data, str(output), "--steps", "1", *SMALL)
+    assert not list(tmp_path.rglob("*.training"))
+
+
 def test_damaged_shards_are_refused(data: str, tmp_path: Path) -> None:
     for torn in (b"", b"\x08\0\0\0"):
         folder = tmp_path / str(len(torn))
