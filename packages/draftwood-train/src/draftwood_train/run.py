@@ -1,8 +1,10 @@
 """Train a drafter from a data set, and write its folder."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +158,21 @@ class Training:
             None if start is None else self._learning(start, target),
             self.resume and (self.folder / NAME).is_file(),
             say,
+            self._inputs(start, tokens),
         )
+
+    def _inputs(self, start: TrainedHead | None, tokens: Tensor) -> dict[str, str]:
+        """Digests of what a resumed training must find as it was."""
+        manifest = self.manifest
+        target = {**asdict(manifest.target), "name": ""}  # wherever it lies
+        # a training that stores its head where it started from replaces that
+        began = None if self.start == self.output else start
+        return {
+            "target": _digest(target),
+            "data": _digest([asdict(shard) for shard in manifest.shards]),
+            "draft vocabulary": _digest(tokens.tolist()),
+            "--from": "no head" if began is None else f"a head of digest {began.digest[:12]}",
+        }
 
     def _chosen(self, target: TargetWeights) -> RowPacking:
         """The training texts, or the flattest of them."""
@@ -271,6 +287,10 @@ class Training:
 
 def _values(recipe: DrafterRecipe) -> dict[str, Any]:
     return asdict(recipe)  # type: ignore[call-overload]
+
+
+def _digest(value: object) -> str:
+    return f"of digest {sha256(json.dumps(value).encode()).hexdigest()[:12]}"
 
 
 def _told(values: Mapping[str, Any]) -> str:

@@ -76,6 +76,26 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     line = refused("train", "eagle", data, first, "--steps", "6", *SMALL, "--resume")
     assert "had amount 4, not 6" in line
 
+    options = ("--steps", "4", *SMALL[2:], "--resume")
+    copy = str(shutil.copytree(first, tmp_path / "copy"))
+    for other, what in (
+        (("--draft-vocabulary", "20"), "draft vocabulary of digest"),
+        (("--draft-vocabulary", "30", "--from", copy), "--from no head, not a head of digest"),
+    ):
+        line = refused("train", "eagle", data, first, *options, *other)
+        assert f"the training to resume had {what}" in line
+    checkpoint = torch.load(tmp_path / "first.training" / "checkpoint.pt", weights_only=True)
+    smaller = shutil.copytree(data, tmp_path / "smaller")
+    manifest = json.loads((smaller / "manifest.json").read_text())
+    del manifest["shards"][-1]
+    (smaller / "manifest.json").write_text(json.dumps(manifest))
+    again = (first, "--steps", "4", *SMALL, "--resume")
+    assert "had data of digest" in refused("train", "eagle", str(smaller), *again)
+    for name in ("target", "data", "draft vocabulary", "--from"):
+        del checkpoint["settings"][name]  # as before they were told
+    torch.save(checkpoint, tmp_path / "first.training" / "checkpoint.pt")
+    assert run("train", "eagle", data, *again).exit_code == 0
+
     second = str(tmp_path / "second")
     result = run("train", "eagle", data, second, "--steps", "2", *SMALL, "--from", first)
     assert result.exit_code == 0, result.output
