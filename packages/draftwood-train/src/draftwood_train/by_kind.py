@@ -161,7 +161,8 @@ def _judged_rows(
 ) -> Iterator[Judged]:
     """Judge texts a row at a time, with the states that the head reads."""
     config: Any = head.config
-    reads, layers = tuple(config.reads), texts.layers
+    # a head that reads the target's cache is judged by the layer whose input makes it
+    reads, layers = tuple(config.reads or recipe.reads(target.layers)), texts.layers
     if missing := {*reads, target.layers} - set(layers):
         raise ValueError(
             f"the head reads layer {min(missing)}, but the data hold"

@@ -59,6 +59,15 @@ def test_each_kind_has_its_figures_and_there_is_a_mean(folder: Path) -> None:
     assert MEAN in table.stdout
 
 
+def test_a_head_that_reads_the_targets_cache_is_judged(folder: Path) -> None:
+    head, small = str(folder / "long"), ("--draft-vocabulary", "30", "--rows", "2")
+    trained = run("train", "longspec", str(folder / "data"), head, "--steps", "1", *small)
+    assert trained.exit_code == 0, trained.output
+    result = run("train", "judge", head, str(folder / "data"), "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)[-1]["block_efficiency"] >= 1
+
+
 def test_figures_go_into_the_card_once(folder: Path) -> None:
     card = folder / "head" / "card.md"
     before = card.read_text()
