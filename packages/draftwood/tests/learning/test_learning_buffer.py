@@ -104,6 +104,9 @@ def test_a_folder_gives_back_the_buffer_and_the_head(
         assert (text.answer, text.temperature) == (found.answer, found.temperature)
     found, wanted = (each.weights["fc.weight"] for each in (second.trained, other))
     assert np.abs(found - wanted).max() < 0.01
+    with pytest.raises(ValueError, match=r"another process learns in .*learnt; keep the buffer"):
+        LearningFolder(folder, trained)
+    second.close()
     kept = LearningFolder(folder, trained)
     left = list(kept.read())[3:]
     kept.keep(left)

@@ -14,22 +14,25 @@ from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.safetensors import read_header
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from draftwood.heads.trained import TrainedHead
 
 FORMAT, VERSION = "draftwood-learning", 1
-SETTINGS, TEXTS, HEAD = "learning.json", "texts", "head"
+SETTINGS, TEXTS, HEAD, LOCK = "learning.json", "texts", "head", ".lock"
 ELSEWHERE = "keep the buffer in another folder"
 
 
 class LearningFolder:
-    """Keeps the texts of a buffer on disk, readable by their owner alone.
+    """Keeps the texts of a buffer on disk, readable by their owner alone; one process at a time.
 
     Args:
         folder: a new or empty one, or one that was made by this class for the same head.
         trained: the head that learns.
 
     Raises:
-        ValueError: for a folder that holds something else, or states of another head.
+        ValueError: for a folder that holds something else, or states of another head, and one that
+            is in use.
         OSError: where the disk refuses.
     """
 
@@ -43,13 +46,17 @@ class LearningFolder:
         }
         self._files: dict[WatchedText, Path] = {}
         self._next = 0
-        if (folder / SETTINGS).exists():
-            self._require_same(trained)
-        elif folder.exists() and any(folder.iterdir()):
+        is_new = not (folder / SETTINGS).exists()
+        if is_new and folder.exists() and {each.name for each in folder.iterdir()} - {LOCK}:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
+        with explain_write_errors(folder, ELSEWHERE):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _locked(folder)
+        if not is_new:
+            self._require_same(trained)
         else:
             with explain_write_errors(folder, ELSEWHERE):
-                (folder / TEXTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+                (folder / TEXTS).mkdir(mode=0o700, exist_ok=True)
                 folder.chmod(0o700)
             write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
 
@@ -105,6 +112,10 @@ class LearningFolder:
         card = "Learnt by `lm.learn()` or `draftwood serve --learn` from the texts beside it."
         save(self.folder / HEAD, trained, card)
 
+    def close(self) -> None:
+        """Leave the folder to other processes."""
+        self._lock.release()
+
     def head(self) -> "TrainedHead | None":
         """Read the head that was learnt; None where there is none.
 
@@ -121,6 +132,17 @@ class LearningFolder:
 
 def _form(trained: "TrainedHead") -> tuple[Any, ...]:
     return trained.config, trained.draft_tokens.tolist()
+
+
+def _locked(folder: Path) -> "BaseFileLock":
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(f"another process learns in {folder}; {ELSEWHERE}") from None
+    return lock
 
 
 def _explained(path: Path) -> Any:

@@ -191,6 +191,8 @@ class Learning(InProcess):
         if self._thread is not None:
             self._thread.join()
         self._keep()
+        if self._folder is not None:
+            self._folder.close()
         atexit.unregister(self.close)
 
     def __enter__(self) -> "Learning":
