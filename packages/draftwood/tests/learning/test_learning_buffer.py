@@ -1,6 +1,7 @@
 """The buffer is bounded, and its folder gives back what it was given or refuses in one line."""
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,31 @@ def test_a_folder_gives_back_the_buffer_and_the_head(
     left = list(kept.read())[3:]
     kept.keep(left)
     assert len(list((folder / "texts").iterdir())) == 2
+
+
+def test_a_head_that_was_learnt_from_another_one_is_dropped_and_its_texts_stay(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    first = opened(target, trained, tmp_path)
+    first.take(fitting(0, trained))
+    first._swap(tiny_eagle(target, seed=3))
+    first.close()
+    newer = tiny_eagle(target, seed=4)
+    with pytest.warns(UserWarning, match="was learnt from another one than is given now"):
+        second = opened(target, newer, tmp_path)
+    assert second.trained is newer
+    assert len(second.buffer.texts) == 1
+    assert second.buffer.added > second._read
+    second._swap(tiny_eagle(target, seed=5))
+    second.close()
+    third = opened(target, newer, tmp_path)
+    assert third.trained is not newer
+    third.close()
+    settings = tmp_path / "learning.json"
+    says = json.loads(settings.read_text())
+    del says["head"]  # as before it was told
+    settings.write_text(json.dumps(says))
+    assert opened(target, newer, tmp_path).trained is not newer
 
 
 def test_nothing_is_written_unless_a_folder_is_named(

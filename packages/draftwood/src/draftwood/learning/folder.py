@@ -1,6 +1,7 @@
 """Folder of a learning buffer: a file for each text, and the head that was learnt."""
 
 import json
+import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +31,9 @@ class LearningFolder:
         folder: a new or empty one, or one that was made by this class for the same head.
         trained: the head that learns.
 
+    Attributes:
+        outdated: whether a head was there that was learnt from another one; it is removed.
+
     Raises:
         ValueError: for a folder that holds something else, or states of another head, and one that
             is in use.
@@ -43,7 +47,9 @@ class LearningFolder:
             "version": VERSION,
             "reads": list(trained.config.reads),
             "target": asdict(trained.target),
+            "head": trained.digest,
         }
+        self.outdated = False
         self._files: dict[WatchedText, Path] = {}
         self._next = 0
         is_new = not (folder / SETTINGS).exists()
@@ -58,9 +64,10 @@ class LearningFolder:
             with explain_write_errors(folder, ELSEWHERE):
                 (folder / TEXTS).mkdir(mode=0o700, exist_ok=True)
                 folder.chmod(0o700)
-            write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
+        write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
 
     def _require_same(self, trained: "TrainedHead") -> None:
+        """Refuse another target's states, and remove what was learnt from another head."""
         try:
             says = json.loads((self.folder / SETTINGS).read_text(encoding="utf-8"))
             reads, target = says["reads"], says["target"]
@@ -79,6 +86,10 @@ class LearningFolder:
             raise ValueError(
                 f"{self.folder} holds states of another head ({error}); {ELSEWHERE}"
             ) from None
+        if says.get("head", trained.digest) != trained.digest and (self.folder / HEAD).exists():
+            with explain_write_errors(self.folder, ELSEWHERE):
+                shutil.rmtree(self.folder / HEAD)
+            self.outdated = True
 
     def read(self) -> Iterator[WatchedText]:
         """Read the texts that are kept, the oldest first.
