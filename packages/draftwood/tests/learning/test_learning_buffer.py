@@ -158,7 +158,7 @@ def test_nothing_is_written_unless_a_folder_is_named(
     [
         (lambda folder: (folder / "learning.json").write_text("{"), "not whole"),
         (lambda folder: (folder / "learning.json").unlink(), "something else"),
-        (lambda folder: _cut(sorted((folder / "texts").iterdir())[0]), "not a whole"),
+        (lambda folder: _cut(sorted((folder / "texts").iterdir())[0]), "remove that file"),
         (lambda folder: (folder / "head").mkdir(), "head"),
     ],
 )

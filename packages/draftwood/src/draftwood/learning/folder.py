@@ -178,7 +178,10 @@ def _write(path: Path, text: WatchedText) -> None:
 def _read(path: Path) -> WatchedText:
     from safetensors.numpy import load_file
 
-    read_header(path)
+    try:
+        read_header(path)
+    except ValueError:
+        raise ValueError(f"{path} is not whole (its header is torn); remove that file") from None
     try:
         found = load_file(path)
         names = ("tokens", "states", "final", "rejected")
