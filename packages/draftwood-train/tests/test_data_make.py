@@ -244,6 +244,18 @@ def test_an_own_prompt_that_is_barred_is_left_out(tmp_path, lm, file, monkeypatc
     assert set(shard.prompt_texts()) - {planted} == set(prompts)
 
 
+def test_data_go_on_with_the_measured_prompts_that_they_were_begun_with(
+    folder, lm, file, monkeypatch
+):
+    begun = Maker(folder, lm, data_options(file)).manifest
+    assert Manifest.read(folder).measured == begun.measured == "none"
+    monkeypatch.setattr(make, "measured_prompts", lambda: ["one"])
+    with pytest.raises(ValueError, match=r"other prompts of Spec-Bench barred \(SHA-256 none, now"):
+        Maker(folder, lm, data_options(file))
+    replace(begun, measured="").write(folder)  # as before it was told
+    assert Maker(folder, lm, data_options(file)).manifest.measured == ""
+
+
 def test_several_answers_to_a_prompt(folder, lm, file):
     made(folder, lm, file, answers_per_prompt=3, self_written=0, tokens=600)
     found = Dataset.open(folder).texts("train")

@@ -18,7 +18,13 @@ from draftwood_train.data.everyday.sources import CODE_PACKAGES, PACKAGES, gathe
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
 from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
 from draftwood_train.data.options import DataOptions
-from draftwood_train.data.prompts import CollectedPrompt, collect, licences, measured_prompts
+from draftwood_train.data.prompts import (
+    CollectedPrompt,
+    collect,
+    digest_of,
+    licences,
+    measured_prompts,
+)
 from draftwood_train.data.shards import Shard, explain_errors, shard_name, write_shard
 from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
@@ -79,7 +85,13 @@ class Maker:
         own = {OWN: OWN_LICENCE} if options.self_written else {}
         digest = TargetDigest.of(lm.model, lm.name)
         self.manifest = self._started(
-            Manifest(digest, options, {**found.sources, **own}, split=found.split)
+            Manifest(
+                digest,
+                options,
+                {**found.sources, **own},
+                split=found.split,
+                measured=digest_of(measured),
+            )
         )
         self._ran_out = False
 
@@ -238,6 +250,12 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
                 f"the data in {folder} were begun with {name} {ours}, not {theirs}; give the same"
                 " options to go on, or a new folder"
             )
+    if found.measured not in ("", new.measured):
+        raise ValueError(
+            f"the data in {folder} were begun with other prompts of Spec-Bench barred (SHA-256"
+            f" {found.measured[:12]}, now {new.measured[:12]}); let $DRAFTWOOD_DATA name the same"
+            " ones, or name a new folder"
+        )
     if found.sources != new.sources:
         raise ValueError(
             f"a file of prompts changed since the data in {folder} were begun; name a new folder"
