@@ -1,6 +1,7 @@
 """`draftwood train judge`: figures of each kind of held-out text."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,13 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, target: str) -> None:
         ((head, data, "--model", target), "layers"),
     ):
         assert what in refused("train", "judge", *options)
+
+
+def test_a_mean_leaves_out_prompts_of_the_targets_own() -> None:
+    other, own = (KindFigures(kind, 1, 10, 0.4, 0.2, 0.1, 0.6, 2.0) for kind in ("a", "own"))
+    better = replace(own, block_efficiency=4.0)
+    assert mean_of([other, better]) == replace(other, kind=MEAN)
+    assert mean_of([better]) == replace(better, kind=MEAN)
 
 
 def test_a_mean_lacks_what_one_kind_lacks() -> None:
