@@ -92,6 +92,7 @@ class Training:
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
             )
+        self._require_prompts()
         start = self._start()
         tokens = self._draft_tokens(start)
         plan = self.plan(tokens)
@@ -112,6 +113,15 @@ class Training:
             raise BrokenLossError(f"{error}; the best drafter so far is in {self.output}") from None
         self._store(outcome, tokens)
         return outcome
+
+    def _require_prompts(self) -> None:
+        """Refuse to learn from prompts where the data tell distributions of answers alone."""
+        tells_answers = any(shard.has_tops for shard in self.dataset.shards)
+        if tells_answers and getattr(self.recipe, "prompts", False):
+            raise ValueError(
+                f"the data in {self.data} know what the target says at answers alone; leave out"
+                " --prompts, or make data with --states stored"
+            )
 
     def plan(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> TrainingPlan:
         """Plan this training by a product that is timed now."""

@@ -69,6 +69,13 @@ def test_a_head_that_reads_the_targets_cache_is_judged(folder: Path) -> None:
     assert json.loads(result.stdout)[-1]["block_efficiency"] >= 1
 
 
+def test_prompts_that_the_data_do_not_tell_of_are_refused_before_training(folder: Path) -> None:
+    out = str(folder / "prompted")
+    line = refused("train", "eagle", str(folder / "data"), out, "--steps", "1", "--prompts", "true")
+    assert "at answers alone; leave out --prompts" in line
+    assert not list(folder.glob("prompted*"))
+
+
 def test_figures_go_into_the_card_once(folder: Path) -> None:
     card = folder / "head" / "card.md"
     before = card.read_text()
