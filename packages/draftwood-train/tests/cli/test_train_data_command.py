@@ -85,6 +85,13 @@ def test_sets_that_may_not_be_used_are_refused_before_weights_are_loaded(tmp_pat
     assert "test set" in line
 
 
+def test_all_sets_that_are_missing_are_named_before_weights_are_loaded(tmp_path):
+    command = ("train", "data", str(tmp_path / "data"), "--mix", "everyday", "--without", "bronte")
+    line = refused(*command, "--model", "no-such-model")
+    assert "--without gsm8k --without svamp --without mbpp" in line
+    assert "--without bronte" not in line
+
+
 def test_help_has_an_example():
     assert "draftwood train data my-data" in run("train", "data", "--help").stdout
     listed = run("train", "--help").stdout

@@ -14,7 +14,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
 from draftwood_train.data.everyday.material import load
 from draftwood_train.data.everyday.mix import EverydayPrompts
-from draftwood_train.data.everyday.sources import CODE_PACKAGES, PACKAGES, gather
+from draftwood_train.data.everyday.sources import gather, packages_of
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
 from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
 from draftwood_train.data.options import DataOptions
@@ -235,8 +235,7 @@ def _collected(options: DataOptions, bars: Bars) -> _Found:
 
 
 def _everyday(options: DataOptions, measured: Sequence[str]) -> _Found:
-    packages = PACKAGES if options.mix == "everyday" else {**PACKAGES, **CODE_PACKAGES}
-    texts = gather(options.without, packages)
+    texts = gather(options.without, packages_of(options.mix))
     prompts = EverydayPrompts(load(texts), options.seed, measured)
     return _Found(prompts, texts.facts, prompts.split())
 
