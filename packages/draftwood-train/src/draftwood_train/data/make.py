@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the tar
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
 BYTES_OF_TOP = 28  # of a token that is part of an answer half of the time, about
 TRIAL_PROMPT, TRIAL_ANSWER = 64, 16  # tokens
+FRUITLESS = 1024  # prompts in a row without a text
 Report = Callable[[int, int], None]
 """Called with the tokens stored or in progress, and with those that were run."""
 
@@ -118,6 +119,8 @@ class Maker:
                     break
         if self._ran_out and any(ended.values()) and self.manifest.tokens < tokens:
             self._store([ended[n] for n in sorted(ended)])
+        if self._ran_out and not self.manifest.tokens:
+            self._require_texts(0)
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
 
@@ -172,11 +175,12 @@ class Maker:
         _require_same(found, manifest, self.folder)
         whole = []
         for facts in found.shards:
-            if not (self.folder / facts.file).is_file():  # the user deleted it
-                break
-            shard = Shard(self.folder / facts.file)
-            shard.require(facts.texts, facts.bytes)
-            self._remember(shard)
+            if facts.texts:
+                if not (self.folder / facts.file).is_file():  # the user deleted it
+                    break
+                shard = Shard(self.folder / facts.file)
+                shard.require(facts.texts, facts.bytes)
+                self._remember(shard)
             whole.append(facts)
         return replace(found, shards=tuple(whole))
 
@@ -195,16 +199,12 @@ class Maker:
             for text in made
         ]
         name = shard_name(len(self.manifest.shards))
-        if not texts:
-            raise ValueError(
-                f"none of the {len(of_prompts)} prompts of {name} gave a text: all were too long,"
-                " repeated or barred; raise --max-prompt, or give other prompts"
-            )
         path = self.folder / name
-        write_shard(path, texts, self.lm.model.vocab_size)
+        if texts:
+            write_shard(path, texts, self.lm.model.vocab_size)
         facts = ShardFacts(
             file=name,
-            bytes=path.stat().st_size,
+            bytes=path.stat().st_size if texts else 0,
             prompts=len(of_prompts),
             texts=len(texts),
             held_out_texts=sum(text.held_out for text in texts),
@@ -213,6 +213,17 @@ class Maker:
         )
         self.manifest = replace(self.manifest, shards=(*self.manifest.shards, facts))
         self.manifest.write(self.folder)
+        self._require_texts(FRUITLESS)
+
+    def _require_texts(self, most: int) -> None:
+        """Raise ValueError where none of the newest prompts, ``most`` or more, gave a text."""
+        empty = takewhile(lambda facts: not facts.texts, reversed(self.manifest.shards))
+        prompts = sum(facts.prompts for facts in empty)
+        if prompts >= most:
+            raise ValueError(
+                f"none of {prompts} prompts gave a text: all were too long, repeated or barred;"
+                " raise --max-prompt, or give other prompts"
+            )
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class TargetDigest:
 
 @dataclass(frozen=True)
 class ShardFacts:
-    """Name, size and counts of one shard."""
+    """Name, size and counts of one shard; there is no file where no prompt gave a text."""
 
     file: str
     bytes: int
