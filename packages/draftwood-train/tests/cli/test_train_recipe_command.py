@@ -20,7 +20,7 @@ pytest.importorskip("tensorboard", reason="an optional install")
 SMALL = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
 
 
-def made(folder: Path, model: str) -> str:
+def made(folder: Path, model: str, *more: str) -> str:
     """Some texts of a target, every third held out."""
     rows = [{"prompt": f"what is {one} and {one * 7}?"} for one in range(40)]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -32,7 +32,7 @@ def made(folder: Path, model: str) -> str:
         done = run(
             *("train", "data", str(folder / "set"), "--model", model, "--sets", ""),
             *("--prompts", str(folder / "prompts.jsonl")),
-            *("--self-written", "0", "--shard", "4", "--batch", "4", *options),
+            *("--self-written", "0", "--shard", "4", "--batch", "4", *options, *more),
         )
     assert done.exit_code == 0, done.output
     return str(folder / "set")
@@ -260,6 +260,13 @@ def test_the_doctor_replays_a_head(data: str, tmp_path: Path) -> None:
     says["target"]["name"] = "no-such-model"
     config.write_text(json.dumps(says))
     assert "no-such-model" in refused("train", "doctor", head, "--data", data)
+
+
+def test_the_doctor_reads_data_of_any_type(deep: str, tmp_path: Path) -> None:
+    own, head = made(tmp_path, deep, "--dtype", "int8"), str(tmp_path / "head")
+    assert run("train", "eagle", own, head, "--steps", "1", *SMALL).exit_code == 0
+    result = run("train", "doctor", head, "--data", own, "--texts", "2", "--json")
+    assert json.loads(result.stdout)["acceptance"], result.output
 
 
 def test_a_file_of_ones_own_gets_a_head_in_two_commands(tmp_path: Path) -> None:
