@@ -208,7 +208,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)  # type: ignore[attr-defined]
-    monkeypatch.setattr("draftwood_train.plan.shutil.disk_usage", lambda path: full)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
     line = refused("train", "eagle", data, str(tmp_path / "out"), "--steps", "2", *SMALL)
     assert "0 MB are free; free some space" in line
     assert not list(tmp_path.iterdir())

@@ -196,6 +196,7 @@ def data(
         torch.set_num_threads(threads)
     lm = draftwood.load(model, method="plain", dtype=dtype, device=device)
     maker = _maker(folder, lm, chosen)
+    maker.require_room(tokens)
     if not as_json:
         _announce(maker, tokens, batch)
     began = time.perf_counter()

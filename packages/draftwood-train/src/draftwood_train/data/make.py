@@ -29,6 +29,7 @@ from draftwood_train.data.shards import Shard, explain_errors, shard_name, write
 from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
 from draftwood_train.data.write import BatchWriter, Job, Request
+from draftwood_train.disk import require_room
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
@@ -123,6 +124,12 @@ class Maker:
             self._require_texts(0)
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def require_room(self, tokens: int) -> None:
+        """Raise OSError where the disk has no room for the tokens that are missing."""
+        missing = max(tokens - self.manifest.tokens, 0)
+        size = expected_bytes(self.options, missing, self.lm.model.hidden_size)
+        require_room(self.folder, size, "the data")
 
     def speed(self, at_once: int) -> float:
         """Tokens per second of a short trial: prompts of random tokens and greedy answers."""
