@@ -244,6 +244,18 @@ def test_an_own_prompt_that_is_barred_is_left_out(tmp_path, lm, file, monkeypatc
     assert set(shard.prompt_texts()) - {planted} == set(prompts)
 
 
+def test_data_go_on_with_the_measured_prompts_that_they_were_begun_with(
+    folder, lm, file, monkeypatch
+):
+    begun = Maker(folder, lm, data_options(file)).manifest
+    assert Manifest.read(folder).measured == begun.measured == "none"
+    monkeypatch.setattr(make, "measured_prompts", lambda: ["one"])
+    with pytest.raises(ValueError, match=r"other prompts of Spec-Bench barred \(SHA-256 none, now"):
+        Maker(folder, lm, data_options(file))
+    replace(begun, measured="").write(folder)  # as before it was told
+    assert Maker(folder, lm, data_options(file)).manifest.measured == ""
+
+
 def test_several_answers_to_a_prompt(folder, lm, file):
     made(folder, lm, file, answers_per_prompt=3, self_written=0, tokens=600)
     found = Dataset.open(folder).texts("train")
@@ -344,9 +356,24 @@ def test_what_does_not_fit_the_target_is_refused(folder, lm, file):
     made(folder, mute, file, self_written=0, tokens=50)
 
 
-def test_prompts_that_are_all_too_long_are_told(folder, lm, file):
-    with pytest.raises(ValueError, match=r"none of the 4 prompts.*raise --max-prompt"):
+def test_prompts_that_are_all_too_long_are_told(folder, lm, file, monkeypatch):
+    with pytest.raises(ValueError, match=r"none of 40 prompts.*raise --max-prompt"):
         made(folder, lm, file, self_written=0, max_prompt_tokens=8)
+    monkeypatch.setattr(make, "FRUITLESS", 8)  # prompts of packages have no end
+    with pytest.raises(ValueError, match="none of 8 prompts"):
+        made(folder.with_name("other"), lm, file, self_written=0, max_prompt_tokens=8)
+
+
+def test_a_prompt_that_gives_no_text_ends_nothing(tmp_path, lm):
+    path = tmp_path / "prompts.jsonl"
+    prompts = [*texts(6), " ".join(texts(20))]
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts))
+    chosen = {"self_written": 0, "prompts_per_shard": 1}
+    manifest = made(tmp_path / "data", lm, str(path), tokens=10**6, **chosen)
+    assert [facts.texts for facts in manifest.shards].count(0) == 1
+    assert len(Dataset.open(tmp_path / "data").shards) == 6
+    again = Maker(tmp_path / "data", lm, data_options(str(path), **chosen))
+    assert again.manifest == manifest
 
 
 def test_folders_without_data_are_told(tmp_path, lm):

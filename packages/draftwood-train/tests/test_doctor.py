@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,12 +16,13 @@ from draftwood.native.formats import HeadSizes
 from draftwood.text.language_model import LanguageModel
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.tensors import as_tensor
+from draftwood_train.by_kind import MEAN, KindFigures, write_card
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.doctor.differences import Drafted
 from draftwood_train.doctor.examination import Examination, examine, promised, table
 from draftwood_train.doctor.head import neighbours, rows_of
-from draftwood_train.doctor.replay import Replay, ReplayedStep, _compare, drafts
+from draftwood_train.doctor.replay import Replay, ReplayedStep, _compare, _judge, drafts
 from draftwood_train.doctor.texts import HeldText, of_target
 from draftwood_train.recipe import TargetWeights
 from draftwood_train.recipes.eagle import EagleRecipe
@@ -122,6 +124,17 @@ def test_a_sound_head_is_called_sound(case: Case) -> None:
     decoding, training = map(float, rows["all"]["depth 1"].split(" / "))
     assert decoding == pytest.approx(training, abs=0.06)
     assert set(rows) == {"all", "own"}
+    promises = {"guess_1": 0.5, "guess_2": 0.4}
+    *_, every, told = table(replace(found, promised=promises))
+    assert (told["kind"], told["depth 2"], told["depth 3"]) == ("promised", "0.40", "")
+    assert (every["kind"], float(every["depth 2"]) > 0) == ("every place", True)
+
+
+def test_figures_of_a_card_are_compared_with_those_of_every_place() -> None:
+    found, text = Drafted(), [5, 6, 7, 8, 9, 10]
+    # places 1 and 2 have two further tokens behind their own; the second draft counts by itself
+    _judge(found, np.array([[0, 0, 9, 0], [0, 9, 10, 0]]), text, 2)
+    assert (found.reached, found.right) == ([2, 2], [1, 2])
 
 
 def test_another_template_is_named_with_its_first_place(case: Case) -> None:
@@ -248,6 +261,10 @@ def test_promises_are_read_from_the_card(tmp_path: Path) -> None:
     )
     assert promised(tmp_path) == {"guess_1": 0.61, "coverage": 0.9}
     assert promised(tmp_path / "none") == {}
+    kinds = [KindFigures(kind, 1, 10, 0.4, 0.2, None, 0.6, 2.0) for kind in ("a", MEAN)]
+    (tmp_path / "card.md").write_text("# A head\n\n- coverage: 9e-05\n")
+    write_card(tmp_path, tmp_path, kinds)
+    assert promised(tmp_path) == {"coverage": 9e-05, "guess_1": 0.4, "guess_2": 0.2}
 
 
 def test_a_target_can_write_the_texts_itself(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

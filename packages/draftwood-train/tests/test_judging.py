@@ -1,10 +1,12 @@
 """The block efficiency that is told from held-out text."""
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
 import torch
 
+from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.judging import RANKS, block_efficiency, judged_steps, ranks_of
 from draftwood_train.recipes.eagle import EagleRecipe
 from training_cases import packing, target, texts
@@ -61,6 +63,22 @@ def test_a_drafter_that_knows_the_next_states_is_right_but_for_its_vocabulary() 
     assert judged.figures["kl"] == pytest.approx(0, abs=1e-3)
     wrong = judged_steps([-state for state in states], rows, weights)
     assert wrong.figures["block_efficiency"] < 0.5 * judged.figures["block_efficiency"]
+
+
+def test_a_head_is_judged_by_its_own_output_rows() -> None:
+    weights, recipe = target(), EagleRecipe(start_from="random")
+    rows = next(packing(texts(9, seed=5)).batches())
+    torch.manual_seed(0)
+    plain = recipe.build(weights)
+    own = EagleHead(replace(plain.config, own_head=len(weights.head))).eval()
+    same = {**plain.state_dict(), "lm_head.weight": weights.head}
+    own.load_state_dict(same)
+    judged = recipe.judge(plain.eval(), rows, weights).figures
+    assert recipe.judge(own, rows, weights).figures == pytest.approx(judged)
+    own.load_state_dict({**same, "lm_head.weight": -weights.head})
+    other = recipe.judge(own, rows, weights).figures
+    assert other["block_efficiency"] != judged["block_efficiency"]
+    assert other["overlap"] != pytest.approx(judged["overlap"])
 
 
 def test_an_untrained_head_is_judged() -> None:

@@ -189,6 +189,20 @@ def test_a_head_may_be_narrower_than_its_target() -> None:
         EagleRecipe(variant="eagle-1", features="two")
 
 
+def test_options_out_of_range_are_refused() -> None:
+    for options, what in (
+        ({"sampled_rows": -5}, "sampled_rows is 0 or more, got -5"),
+        ({"noise": -1.0}, "noise is 0 or more"),
+        ({"noise": float("nan")}, "noise is 0 or more"),
+        ({"replay": 2.0}, "replay is a share from 0 to 1"),
+        ({"lk_from": -1.0}, "lk_from is a share"),
+        ({"unroll_from": 5.0}, "unroll_from is a share"),
+        ({"window": 0}, "window"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            EagleRecipe(**options)
+
+
 def test_rates_rise_stay_and_fall() -> None:
     rates = Rates(warm_up=4, decay=0.5)
     assert [rates.factor(step, 0.1) for step in range(5)] == [0.25, 0.5, 0.75, 1, 1]

@@ -13,6 +13,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import load_model
 from draftwood.storage.atomic import write_file
 from draftwood_train.data.dataset import Dataset, Texts
+from draftwood_train.data.jobs import OWN
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.loop import on_device
 from draftwood_train.packing import RowPacking
@@ -77,7 +78,7 @@ class KindFigures:
 def judge_kinds(
     head: str, data: Path, model: str | None = None, most: int = 64
 ) -> list[KindFigures]:
-    """Judge a head on the held-out texts of a data set, most of each kind, and the mean of all.
+    """Judge a head on the held-out texts of a data set, most of each kind, and their mean.
 
     Args:
         head: a drafter's name or folder.
@@ -139,7 +140,12 @@ def judged(
 
 
 def mean_of(kinds: Sequence[KindFigures]) -> KindFigures:
-    """Mean of all kinds, each counting as much; None where one lacks a figure."""
+    """Mean of all kinds, each counting as much; None where one lacks a figure.
+
+    Prompts that the target wrote itself are left out where there are others: a hash alone holds
+    them out, so they are like those of training.
+    """
+    kinds = [kind for kind in kinds if kind.kind != OWN] or kinds
     means: dict[str, float | None] = {}
     for each in fields(KindFigures)[3:]:
         values = [getattr(kind, each.name) for kind in kinds]
@@ -161,7 +167,8 @@ def _judged_rows(
 ) -> Iterator[Judged]:
     """Judge texts a row at a time, with the states that the head reads."""
     config: Any = head.config
-    reads, layers = tuple(config.reads), texts.layers
+    # a head that reads the target's cache is judged by the layer whose input makes it
+    reads, layers = tuple(config.reads or recipe.reads(target.layers)), texts.layers
     if missing := {*reads, target.layers} - set(layers):
         raise ValueError(
             f"the head reads layer {min(missing)}, but the data hold"

@@ -29,12 +29,18 @@ NODES = 8
 
 
 def judged_steps(
-    states: Sequence[Float[Tensor, "rows places dim"]], rows: PackedRows, target: TargetWeights
+    states: Sequence[Float[Tensor, "rows places dim"]],
+    rows: PackedRows,
+    target: TargetWeights,
+    own: Float[Tensor, "draft_vocab dim"] | None = None,
 ) -> Judged:
     """Judge a head by the states of its draft steps, fed with the true tokens.
 
     Places are those of greedy answers that have as many further tokens as there are steps; where no
     answer is greedy, all answers count.
+
+    Args:
+        own: the head's own output rows; None for those of the target.
     """
     next_is_answer = shifted(rows.is_answer, 1, False) & (
         shifted(rows.segments, 1, -2) == rows.segments
@@ -47,10 +53,10 @@ def judged_steps(
         counts = counts & rows.is_greedy
     with torch.autocast(rows.tokens.device.type, enabled=False):
         found = [
-            ranks_of(state[counts], shifted(rows.tokens, ahead + 1)[counts], target)
+            ranks_of(state[counts], shifted(rows.tokens, ahead + 1)[counts], target, own)
             for ahead, state in enumerate(states, start=1)
         ]
-        likeness = _sampled(states[0], rows, target)
+        likeness = _sampled(states[0], rows, target, own)
     ranks = torch.stack(found, dim=-1)
     places = int(counts.sum())
     figures = {"block_efficiency": places * block_efficiency(ranks, NODES)}
@@ -61,11 +67,18 @@ def judged_steps(
 
 
 def ranks_of(
-    states: Float[Tensor, "count dim"], tokens: Int[Tensor, " count"], target: TargetWeights
+    states: Float[Tensor, "count dim"],
+    tokens: Int[Tensor, " count"],
+    target: TargetWeights,
+    own: Float[Tensor, "draft_vocab dim"] | None = None,
 ) -> Int[Tensor, " count"]:
-    """Rank of the true token in a head's distribution, 0 being the first; ``RANKS`` for a miss."""
+    """Rank of the true token in a head's distribution, 0 being the first; ``RANKS`` for a miss.
+
+    Args:
+        own: the head's own output rows; None for those of the target.
+    """
     ranks = torch.full_like(tokens, RANKS)
-    places, head = target.draft_index[tokens], target.head.float()
+    places, head = target.draft_index[tokens], (target.head if own is None else own).float()
     for start in range(0, len(tokens), CHUNK):
         part = slice(start, start + CHUNK)
         logits = functional.linear(states[part].float(), head)
@@ -94,18 +107,23 @@ def block_efficiency(ranks: Int[Tensor, "count levels"], nodes: int) -> float:
 
 
 def _sampled(
-    states: Float[Tensor, "rows places dim"], rows: PackedRows, target: TargetWeights
+    states: Float[Tensor, "rows places dim"],
+    rows: PackedRows,
+    target: TargetWeights,
+    own: Float[Tensor, "draft_vocab dim"] | None,
 ) -> dict[str, float]:
     """Means over all places of answers: overlap with the target at temperature 1, and KL."""
     counts = shifted(predicted_places(rows.is_answer, rows.segments), 1, False)
     counts &= (shifted(rows.segments, 1, -2) == rows.segments) & (rows.segments >= 0)
     head, sums = target.head.float(), torch.zeros(2, dtype=torch.float64)
-    own, final = states[counts].float(), shifted(rows.final, 1)[counts].float()
+    drafted, final = states[counts].float(), shifted(rows.final, 1)[counts].float()
+    own_head = head if own is None else own.float()
     normalizer = shifted(rows.log_normalizer, 1)[counts]
-    for start in range(0, len(own), CHUNK):
+    for start in range(0, len(drafted), CHUNK):
         part = slice(start, start + CHUNK)
-        logits, true = (functional.linear(each[part], head) for each in (own, final))
+        logits = functional.linear(drafted[part], own_head)
+        true = functional.linear(final[part], head)
         both = Compared.of(logits, true, normalizer[part])
         sums += torch.stack([each.double().sum() for each in (both.overlap, both.divergence)]).cpu()
-    means = (sums / max(len(own), 1)).tolist()
+    means = (sums / max(len(drafted), 1)).tolist()
     return {"overlap": means[0], "kl": means[1]}

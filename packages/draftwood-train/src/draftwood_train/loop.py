@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -109,9 +110,10 @@ class Trainer:
         start: a drafter to start from, with its weights; None builds a new one.
         resume: whether to go on after the checkpoint in the folder.
         say: called with a line about the progress now and then.
+        inputs: digests of what is trained on, by name, which a resumed training must share too.
 
     Raises:
-        ValueError: for a checkpoint of other settings.
+        ValueError: for a checkpoint of other settings or inputs.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Trainer:
         start: nn.Module | None = None,
         resume: bool = False,
         say: Say = lambda line: None,
+        inputs: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         from accelerate import Accelerator
         from accelerate.utils import set_seed
@@ -139,7 +142,7 @@ class Trainer:
         set_seed(settings.seed + self._accelerator.process_index)
         self.optimisers = Optimisers(self.head, settings.rates)
         self._train, self._held_out = train, held_out
-        self._beginning = Checkpoint(settings.told(recipe), {}, [], {})
+        self._beginning = Checkpoint({**settings.told(recipe), **inputs}, {}, [], {})
         self.state = self._beginning
         if resume:
             self._restore(Checkpoint.read(folder))
@@ -202,8 +205,8 @@ class Trainer:
         state.write(self.folder)
 
     def _restore(self, state: Checkpoint) -> None:
-        usual = TrainingSettings(self.settings.amount).told(type(self.recipe)())
-        state.require(self._beginning.settings, usual)
+        own, usual = self._beginning.settings, TrainingSettings(self.settings.amount)
+        state.require(own, {**own, **usual.told(type(self.recipe)())})
         self.head.load_state_dict(state.head)
         self.optimisers.load_state_dict(state.optimisers)
         restore_random(state.random)

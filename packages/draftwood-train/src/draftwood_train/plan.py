@@ -1,6 +1,5 @@
 """Tell what a training will take before it runs: time, disk, and how often it sees the data."""
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from draftwood_train.disk import require_room
 from draftwood_train.loop import TrainingSettings
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
@@ -51,13 +51,7 @@ class TrainingPlan:
 
     def require_room(self, folder: Path) -> None:
         """Raise OSError where the disk of a folder has no room for checkpoint and head."""
-        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-        free = shutil.disk_usage(there).free
-        if free < self.bytes:
-            raise OSError(
-                f"the training needs {self.bytes / 1e6:.0f} MB in {there}, {free / 1e6:.0f} MB are"
-                " free; free some space, or name another folder"
-            )
+        require_room(folder, self.bytes, "checkpoint and head")
 
 
 def tokens_per_second(

@@ -1,8 +1,10 @@
 """Train a drafter from a data set, and write its folder."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +85,14 @@ class Training:
 
         Raises:
             BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored.
+            OSError: for an output folder that cannot be written.
         """
+        folders.require_place(self.output)
         if not self.resume and (self.folder / NAME).is_file():
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
             )
+        self._require_prompts()
         start = self._start()
         tokens = self._draft_tokens(start)
         plan = self.plan(tokens)
@@ -108,6 +113,15 @@ class Training:
             raise BrokenLossError(f"{error}; the best drafter so far is in {self.output}") from None
         self._store(outcome, tokens)
         return outcome
+
+    def _require_prompts(self) -> None:
+        """Refuse to learn from prompts where the data tell distributions of answers alone."""
+        tells_answers = any(shard.has_tops for shard in self.dataset.shards)
+        if tells_answers and getattr(self.recipe, "prompts", False):
+            raise ValueError(
+                f"the data in {self.data} know what the target says at answers alone; leave out"
+                " --prompts, or make data with --states stored"
+            )
 
     def plan(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> TrainingPlan:
         """Plan this training by a product that is timed now."""
@@ -154,7 +168,21 @@ class Training:
             None if start is None else self._learning(start, target),
             self.resume and (self.folder / NAME).is_file(),
             say,
+            self._inputs(start, tokens),
         )
+
+    def _inputs(self, start: TrainedHead | None, tokens: Tensor) -> dict[str, str]:
+        """Digests of what a resumed training must find as it was."""
+        manifest = self.manifest
+        target = {**asdict(manifest.target), "name": ""}  # wherever it lies
+        # a training that stores its head where it started from replaces that
+        began = None if self.start == self.output else start
+        return {
+            "target": _digest(target),
+            "data": _digest([asdict(shard) for shard in manifest.shards]),
+            "draft vocabulary": _digest(tokens.tolist()),
+            "--from": "no head" if began is None else f"a head of digest {began.digest[:12]}",
+        }
 
     def _chosen(self, target: TargetWeights) -> RowPacking:
         """The training texts, or the flattest of them."""
@@ -269,6 +297,10 @@ class Training:
 
 def _values(recipe: DrafterRecipe) -> dict[str, Any]:
     return asdict(recipe)  # type: ignore[call-overload]
+
+
+def _digest(value: object) -> str:
+    return f"of digest {sha256(json.dumps(value).encode()).hexdigest()[:12]}"
 
 
 def _told(values: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from draftwood.loading.weights import decoder_of
@@ -32,18 +31,6 @@ NEWEST = 3
 def layers_of(recipe: object) -> int | None:
     """Count the newest layers of a target that a recipe is given; None for all."""
     return None if getattr(recipe, "runs_target", False) else NEWEST
-
-
-def draft_vocabulary(counts: Int[Tensor, " vocab"], size: int) -> Int[Tensor, " draft_vocab"]:
-    """Select the tokens that a target writes most often, as ascending ids.
-
-    Args:
-        counts: how often each token stands in the target's own answers.
-    """
-    if size < 1:
-        raise ValueError(f"a draft vocabulary has at least one token, got {size}")
-    order = counts.double().sort(descending=True, stable=True).indices
-    return order[: min(size, len(counts))].sort().values
 
 
 def target_weights(

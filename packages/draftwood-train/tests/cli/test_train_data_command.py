@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,18 @@ def test_what_is_wrong_is_said_in_one_line(target, prompts, tmp_path):
     assert not Path(folder).exists()
 
 
+@pytest.mark.filterwarnings("ignore:there is no spec_bench")
+def test_a_disk_without_room_is_refused_before_anything_is_written_by_the_target(
+    target, prompts, tmp_path, monkeypatch
+):
+    full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)  # type: ignore[attr-defined]
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
+    folder = tmp_path / "data"
+    options = ("--model", target, "--prompts", prompts, *SMALL)
+    assert "the data need" in refused("train", "data", str(folder), *options, "--tokens", "1m")
+    assert not list(folder.glob("shard*"))
+
+
 def test_no_prompts_at_all_is_refused_in_the_command_s_words_before_weights_are_loaded(tmp_path):
     command = ("train", "data", str(tmp_path / "data"), "--sets", "", "--model", "no-such-model")
     line = refused(*command)
@@ -83,6 +96,13 @@ def test_no_prompts_at_all_is_refused_in_the_command_s_words_before_weights_are_
 def test_sets_that_may_not_be_used_are_refused_before_weights_are_loaded(tmp_path):
     line = refused("train", "data", str(tmp_path), "--sets", "ifeval", "--model", "no-such-model")
     assert "test set" in line
+
+
+def test_all_sets_that_are_missing_are_named_before_weights_are_loaded(tmp_path):
+    command = ("train", "data", str(tmp_path / "data"), "--mix", "everyday", "--without", "bronte")
+    line = refused(*command, "--model", "no-such-model")
+    assert "--without gsm8k --without svamp --without mbpp" in line
+    assert "--without bronte" not in line
 
 
 def test_help_has_an_example():

@@ -1,6 +1,7 @@
 """`draftwood train judge`: figures of each kind of held-out text."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,22 @@ def test_each_kind_has_its_figures_and_there_is_a_mean(folder: Path) -> None:
     assert MEAN in table.stdout
 
 
+def test_a_head_that_reads_the_targets_cache_is_judged(folder: Path) -> None:
+    head, small = str(folder / "long"), ("--draft-vocabulary", "30", "--rows", "2")
+    trained = run("train", "longspec", str(folder / "data"), head, "--steps", "1", *small)
+    assert trained.exit_code == 0, trained.output
+    result = run("train", "judge", head, str(folder / "data"), "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)[-1]["block_efficiency"] >= 1
+
+
+def test_prompts_that_the_data_do_not_tell_of_are_refused_before_training(folder: Path) -> None:
+    out = str(folder / "prompted")
+    line = refused("train", "eagle", str(folder / "data"), out, "--steps", "1", "--prompts", "true")
+    assert "at answers alone; leave out --prompts" in line
+    assert not list(folder.glob("prompted*"))
+
+
 def test_figures_go_into_the_card_once(folder: Path) -> None:
     card = folder / "head" / "card.md"
     before = card.read_text()
@@ -79,6 +96,13 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, target: str) -> None:
         ((head, data, "--model", target), "layers"),
     ):
         assert what in refused("train", "judge", *options)
+
+
+def test_a_mean_leaves_out_prompts_of_the_targets_own() -> None:
+    other, own = (KindFigures(kind, 1, 10, 0.4, 0.2, 0.1, 0.6, 2.0) for kind in ("a", "own"))
+    better = replace(own, block_efficiency=4.0)
+    assert mean_of([other, better]) == replace(other, kind=MEAN)
+    assert mean_of([better]) == replace(better, kind=MEAN)
 
 
 def test_a_mean_lacks_what_one_kind_lacks() -> None:

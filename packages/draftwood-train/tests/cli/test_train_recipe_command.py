@@ -20,7 +20,7 @@ pytest.importorskip("tensorboard", reason="an optional install")
 SMALL = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
 
 
-def made(folder: Path, model: str) -> str:
+def made(folder: Path, model: str, *more: str) -> str:
     """Some texts of a target, every third held out."""
     rows = [{"prompt": f"what is {one} and {one * 7}?"} for one in range(40)]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -32,7 +32,7 @@ def made(folder: Path, model: str) -> str:
         done = run(
             *("train", "data", str(folder / "set"), "--model", model, "--sets", ""),
             *("--prompts", str(folder / "prompts.jsonl")),
-            *("--self-written", "0", "--shard", "4", "--batch", "4", *options),
+            *("--self-written", "0", "--shard", "4", "--batch", "4", *options, *more),
         )
     assert done.exit_code == 0, done.output
     return str(folder / "set")
@@ -76,6 +76,26 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     line = refused("train", "eagle", data, first, "--steps", "6", *SMALL, "--resume")
     assert "had amount 4, not 6" in line
 
+    options = ("--steps", "4", *SMALL[2:], "--resume")
+    copy = str(shutil.copytree(first, tmp_path / "copy"))
+    for other, what in (
+        (("--draft-vocabulary", "20"), "draft vocabulary of digest"),
+        (("--draft-vocabulary", "30", "--from", copy), "--from no head, not a head of digest"),
+    ):
+        line = refused("train", "eagle", data, first, *options, *other)
+        assert f"the training to resume had {what}" in line
+    checkpoint = torch.load(tmp_path / "first.training" / "checkpoint.pt", weights_only=True)
+    smaller = shutil.copytree(data, tmp_path / "smaller")
+    manifest = json.loads((smaller / "manifest.json").read_text())
+    del manifest["shards"][-1]
+    (smaller / "manifest.json").write_text(json.dumps(manifest))
+    again = (first, "--steps", "4", *SMALL, "--resume")
+    assert "had data of digest" in refused("train", "eagle", str(smaller), *again)
+    for name in ("target", "data", "draft vocabulary", "--from"):
+        del checkpoint["settings"][name]  # as before they were told
+    torch.save(checkpoint, tmp_path / "first.training" / "checkpoint.pt")
+    assert run("train", "eagle", data, *again).exit_code == 0
+
     second = str(tmp_path / "second")
     result = run("train", "eagle", data, second, "--steps", "2", *SMALL, "--from", first)
     assert result.exit_code == 0, result.output
@@ -116,6 +136,22 @@ def test_what_is_wrong_is_said_in_one_line(data: str, target: str, tmp_path: Pat
     ):
         assert what in refused("train", "eagle", *options)
     assert not Path(output).exists()
+
+
+def test_an_output_folder_that_cannot_be_used_is_refused_before_training(
+    data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes").write_text("")
+    for output, what in (
+        (full, "holds something else than a drafter"),
+        (tmp_path / "file", "is a file, not a folder"),
+        (tmp_path / "file" / "drafter", "is a file, not a folder"),
+    ):
+        assert what in refused("train", "eagle", data, str(output), "--steps", "1", *SMALL)
+    assert not list(tmp_path.rglob("*.training"))
 
 
 def test_damaged_shards_are_refused(data: str, tmp_path: Path) -> None:
@@ -172,7 +208,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)  # type: ignore[attr-defined]
-    monkeypatch.setattr("draftwood_train.plan.shutil.disk_usage", lambda path: full)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
     line = refused("train", "eagle", data, str(tmp_path / "out"), "--steps", "2", *SMALL)
     assert "0 MB are free; free some space" in line
     assert not list(tmp_path.iterdir())
@@ -217,13 +253,20 @@ def test_the_doctor_replays_a_head(data: str, tmp_path: Path) -> None:
     assert told["sound"], told["findings"]
     assert result.exit_code == 0
     kinds = [row["kind"] for row in told["acceptance"]]
-    assert kinds[-2:] == ["all", "promised"]
+    assert kinds[-3:] == ["all", "every place", "promised"]
     assert "/" in told["acceptance"][0]["depth 1"]
     config = Path(head) / "config.json"
     says = json.loads(config.read_text())
     says["target"]["name"] = "no-such-model"
     config.write_text(json.dumps(says))
     assert "no-such-model" in refused("train", "doctor", head, "--data", data)
+
+
+def test_the_doctor_reads_data_of_any_type(deep: str, tmp_path: Path) -> None:
+    own, head = made(tmp_path, deep, "--dtype", "int8"), str(tmp_path / "head")
+    assert run("train", "eagle", own, head, "--steps", "1", *SMALL).exit_code == 0
+    result = run("train", "doctor", head, "--data", own, "--texts", "2", "--json")
+    assert json.loads(result.stdout)["acceptance"], result.output
 
 
 def test_a_file_of_ones_own_gets_a_head_in_two_commands(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The buffer is bounded, and its folder gives back what it was given or refuses in one line."""
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,38 @@ def test_a_folder_gives_back_the_buffer_and_the_head(
         assert (text.answer, text.temperature) == (found.answer, found.temperature)
     found, wanted = (each.weights["fc.weight"] for each in (second.trained, other))
     assert np.abs(found - wanted).max() < 0.01
+    with pytest.raises(ValueError, match=r"another process learns in .*learnt; keep the buffer"):
+        LearningFolder(folder, trained)
+    second.close()
     kept = LearningFolder(folder, trained)
     left = list(kept.read())[3:]
     kept.keep(left)
     assert len(list((folder / "texts").iterdir())) == 2
+
+
+def test_a_head_that_was_learnt_from_another_one_is_dropped_and_its_texts_stay(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    first = opened(target, trained, tmp_path)
+    first.take(fitting(0, trained))
+    first._swap(tiny_eagle(target, seed=3))
+    first.close()
+    newer = tiny_eagle(target, seed=4)
+    with pytest.warns(UserWarning, match="was learnt from another one than is given now"):
+        second = opened(target, newer, tmp_path)
+    assert second.trained is newer
+    assert len(second.buffer.texts) == 1
+    assert second.buffer.added > second._read
+    second._swap(tiny_eagle(target, seed=5))
+    second.close()
+    third = opened(target, newer, tmp_path)
+    assert third.trained is not newer
+    third.close()
+    settings = tmp_path / "learning.json"
+    says = json.loads(settings.read_text())
+    del says["head"]  # as before it was told
+    settings.write_text(json.dumps(says))
+    assert opened(target, newer, tmp_path).trained is not newer
 
 
 def test_nothing_is_written_unless_a_folder_is_named(
@@ -129,7 +158,7 @@ def test_nothing_is_written_unless_a_folder_is_named(
     [
         (lambda folder: (folder / "learning.json").write_text("{"), "not whole"),
         (lambda folder: (folder / "learning.json").unlink(), "something else"),
-        (lambda folder: _cut(sorted((folder / "texts").iterdir())[0]), "not a whole"),
+        (lambda folder: _cut(sorted((folder / "texts").iterdir())[0]), "remove that file"),
         (lambda folder: (folder / "head").mkdir(), "head"),
     ],
 )

@@ -196,6 +196,7 @@ def data(
         torch.set_num_threads(threads)
     lm = draftwood.load(model, method="plain", dtype=dtype, device=device)
     maker = _maker(folder, lm, chosen)
+    maker.require_room(tokens)
     if not as_json:
         _announce(maker, tokens, batch)
     began = time.perf_counter()
@@ -225,14 +226,16 @@ def _usual(chosen: dict) -> dict[str, object]:
 
 
 def _refuse_early(chosen: dict) -> None:
-    """Refuse sets that may not be used, or no prompts at all, before weights are loaded."""
+    """Refuse sets that may not be used or are missing, or no prompts, before weights are loaded."""
+    from draftwood_train.data.everyday.sources import packages_of, require_sets
     from draftwood_train.data.options import require_prompts
     from draftwood_train.data.sources import require_allowed
 
     require_allowed(chosen["sets"])
     if chosen["mix"] != "collected":
-        return
-    require_prompts(chosen["sets"], chosen["files"], chosen["self_written"])
+        require_sets(chosen["without"], packages_of(chosen["mix"]))
+    else:
+        require_prompts(chosen["sets"], chosen["files"], chosen["self_written"])
 
 
 def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":

@@ -46,7 +46,8 @@ class Dataset:
                 have to be recomputed without one; the message names the cure.
         """
         manifest = Manifest.read(folder)
-        if not manifest.shards:
+        whole = [facts for facts in manifest.shards if facts.texts]
+        if not whole:
             raise ValueError(
                 f"the data in {folder} have no texts yet; give the command that makes them again"
             )
@@ -59,8 +60,8 @@ class Dataset:
             manifest.target.require(TargetDigest.of(model, "this model"))
             if manifest.options.states == "recomputed":
                 require_ability(model, "hidden", "recomputing states")
-        shards = [Shard(folder / facts.file) for facts in manifest.shards]
-        for shard, facts in zip(shards, manifest.shards, strict=True):
+        shards = [Shard(folder / facts.file) for facts in whole]
+        for shard, facts in zip(shards, whole, strict=True):
             shard.require(facts.texts, facts.bytes)
         return cls(manifest, shards, model)
 

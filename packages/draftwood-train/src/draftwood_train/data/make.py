@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,28 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
 from draftwood_train.data.everyday.material import load
 from draftwood_train.data.everyday.mix import EverydayPrompts
-from draftwood_train.data.everyday.sources import CODE_PACKAGES, PACKAGES, gather
+from draftwood_train.data.everyday.sources import gather, packages_of
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
 from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
 from draftwood_train.data.options import DataOptions
-from draftwood_train.data.prompts import CollectedPrompt, collect, licences, measured_prompts
+from draftwood_train.data.prompts import (
+    CollectedPrompt,
+    collect,
+    digest_of,
+    licences,
+    measured_prompts,
+)
 from draftwood_train.data.shards import Shard, explain_errors, shard_name, write_shard
 from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
 from draftwood_train.data.write import BatchWriter, Job, Request
+from draftwood_train.disk import require_room
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
 BYTES_OF_TOP = 28  # of a token that is part of an answer half of the time, about
 TRIAL_PROMPT, TRIAL_ANSWER = 64, 16  # tokens
+FRUITLESS = 1024  # prompts in a row without a text
 Report = Callable[[int, int], None]
 """Called with the tokens stored or in progress, and with those that were run."""
 
@@ -79,7 +87,13 @@ class Maker:
         own = {OWN: OWN_LICENCE} if options.self_written else {}
         digest = TargetDigest.of(lm.model, lm.name)
         self.manifest = self._started(
-            Manifest(digest, options, {**found.sources, **own}, split=found.split)
+            Manifest(
+                digest,
+                options,
+                {**found.sources, **own},
+                split=found.split,
+                measured=digest_of(measured),
+            )
         )
         self._ran_out = False
 
@@ -106,8 +120,16 @@ class Maker:
                     break
         if self._ran_out and any(ended.values()) and self.manifest.tokens < tokens:
             self._store([ended[n] for n in sorted(ended)])
+        if self._ran_out and not self.manifest.tokens:
+            self._require_texts(0)
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def require_room(self, tokens: int) -> None:
+        """Raise OSError where the disk has no room for the tokens that are missing."""
+        missing = max(tokens - self.manifest.tokens, 0)
+        size = expected_bytes(self.options, missing, self.lm.model.hidden_size)
+        require_room(self.folder, size, "the data")
 
     def speed(self, at_once: int) -> float:
         """Tokens per second of a short trial: prompts of random tokens and greedy answers."""
@@ -160,11 +182,12 @@ class Maker:
         _require_same(found, manifest, self.folder)
         whole = []
         for facts in found.shards:
-            if not (self.folder / facts.file).is_file():  # the user deleted it
-                break
-            shard = Shard(self.folder / facts.file)
-            shard.require(facts.texts, facts.bytes)
-            self._remember(shard)
+            if facts.texts:
+                if not (self.folder / facts.file).is_file():  # the user deleted it
+                    break
+                shard = Shard(self.folder / facts.file)
+                shard.require(facts.texts, facts.bytes)
+                self._remember(shard)
             whole.append(facts)
         return replace(found, shards=tuple(whole))
 
@@ -183,16 +206,12 @@ class Maker:
             for text in made
         ]
         name = shard_name(len(self.manifest.shards))
-        if not texts:
-            raise ValueError(
-                f"none of the {len(of_prompts)} prompts of {name} gave a text: all were too long,"
-                " repeated or barred; raise --max-prompt, or give other prompts"
-            )
         path = self.folder / name
-        write_shard(path, texts, self.lm.model.vocab_size)
+        if texts:
+            write_shard(path, texts, self.lm.model.vocab_size)
         facts = ShardFacts(
             file=name,
-            bytes=path.stat().st_size,
+            bytes=path.stat().st_size if texts else 0,
             prompts=len(of_prompts),
             texts=len(texts),
             held_out_texts=sum(text.held_out for text in texts),
@@ -201,6 +220,17 @@ class Maker:
         )
         self.manifest = replace(self.manifest, shards=(*self.manifest.shards, facts))
         self.manifest.write(self.folder)
+        self._require_texts(FRUITLESS)
+
+    def _require_texts(self, most: int) -> None:
+        """Raise ValueError where none of the newest prompts, ``most`` or more, gave a text."""
+        empty = takewhile(lambda facts: not facts.texts, reversed(self.manifest.shards))
+        prompts = sum(facts.prompts for facts in empty)
+        if prompts >= most:
+            raise ValueError(
+                f"none of {prompts} prompts gave a text: all were too long, repeated or barred;"
+                " raise --max-prompt, or give other prompts"
+            )
 
 
 @dataclass(frozen=True)
@@ -223,8 +253,7 @@ def _collected(options: DataOptions, bars: Bars) -> _Found:
 
 
 def _everyday(options: DataOptions, measured: Sequence[str]) -> _Found:
-    packages = PACKAGES if options.mix == "everyday" else {**PACKAGES, **CODE_PACKAGES}
-    texts = gather(options.without, packages)
+    texts = gather(options.without, packages_of(options.mix))
     prompts = EverydayPrompts(load(texts), options.seed, measured)
     return _Found(prompts, texts.facts, prompts.split())
 
@@ -238,6 +267,12 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
                 f"the data in {folder} were begun with {name} {ours}, not {theirs}; give the same"
                 " options to go on, or a new folder"
             )
+    if found.measured not in ("", new.measured):
+        raise ValueError(
+            f"the data in {folder} were begun with other prompts of Spec-Bench barred (SHA-256"
+            f" {found.measured[:12]}, now {new.measured[:12]}); let $DRAFTWOOD_DATA name the same"
+            " ones, or name a new folder"
+        )
     if found.sources != new.sources:
         raise ValueError(
             f"a file of prompts changed since the data in {folder} were begun; name a new folder"

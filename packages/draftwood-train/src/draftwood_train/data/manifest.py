@@ -71,7 +71,7 @@ class TargetDigest:
 
 @dataclass(frozen=True)
 class ShardFacts:
-    """Name, size and counts of one shard."""
+    """Name, size and counts of one shard; there is no file where no prompt gave a text."""
 
     file: str
     bytes: int
@@ -92,6 +92,8 @@ class Manifest:
         sources: licence and origin of each.
         shards: that are whole, in their order.
         split: what is held out, where that is more than a share of prompts.
+        measured: SHA-256 of the measured prompts that were barred, or "none"; "" where a manifest
+            of before does not tell.
     """
 
     target: TargetDigest
@@ -99,6 +101,7 @@ class Manifest:
     sources: Mapping[str, Mapping[str, str]]
     shards: tuple[ShardFacts, ...] = field(default=())
     split: Mapping[str, Any] = field(default_factory=dict)
+    measured: str = ""
 
     @property
     def tokens(self) -> int:
@@ -156,4 +159,5 @@ def _manifest(record: Mapping[str, Any]) -> Manifest:
         record["sources"],
         tuple(ShardFacts(**shard) for shard in record["shards"]),
         record.get("split", {}),
+        record.get("measured", ""),
     )

@@ -60,6 +60,12 @@ def measured_prompts() -> list[str]:
     return [turn for row in rows for turn in row["turns"]]
 
 
+def digest_of(measured: Sequence[str]) -> str:
+    """SHA-256 of measured prompts, in hex; "none" where there are none."""
+    packed = json.dumps(list(measured)).encode()
+    return hashlib.sha256(packed).hexdigest() if measured else "none"
+
+
 def collect(
     sets: Sequence[str], files: Sequence[Path], seed: int, bars: Bars
 ) -> list[CollectedPrompt]:

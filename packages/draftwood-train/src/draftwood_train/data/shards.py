@@ -159,6 +159,10 @@ class Shard:
     def has_states(self) -> bool:
         return set(STATES) <= set(self._header)
 
+    @property
+    def has_tops(self) -> bool:
+        return "top" in self._header
+
     @cached_property
     def _spread(self) -> Tensor | None:
         return torch.from_numpy(self.array(SPREAD).copy()) if SPREAD in self._header else None
@@ -195,7 +199,7 @@ class Shard:
         Raises:
             ValueError: where they are damaged.
         """
-        if "top" not in self._header:
+        if not self.has_tops:
             return None
         end = int(self._top_ends[text])
         packed = self.array("top")[end - int(self.array("top_lengths")[text]) : end].tobytes()

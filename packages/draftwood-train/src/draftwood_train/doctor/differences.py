@@ -1,5 +1,6 @@
 """Faults that the doctor names, and counts of accepted drafts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -39,12 +40,16 @@ class Drafted:
 
     def add(self, right: int, drafted: int) -> None:
         """Count a chain of ``drafted`` tokens, the first ``right`` of which were right."""
-        for depth in range(min(right + 1, drafted)):
+        self.add_each([depth < right for depth in range(min(right + 1, drafted))])
+
+    def add_each(self, rights: Sequence[bool]) -> None:
+        """Count one draft of each depth, by whether it was right."""
+        for depth, is_right in enumerate(rights):
             if depth == len(self.reached):
                 self.reached.append(0)
                 self.right.append(0)
             self.reached[depth] += 1
-            self.right[depth] += depth < right
+            self.right[depth] += is_right
 
     def share(self, depth: int) -> float | None:
         """Share of right drafts at a depth, 0 being the first; None where none was reached."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
+from draftwood_train.by_kind import MEAN
 from draftwood_train.doctor import head as heads
 from draftwood_train.doctor import states
 from draftwood_train.doctor.differences import Difference, Drafted
@@ -14,7 +15,7 @@ from draftwood_train.doctor.replay import Replay, drafts, replay
 from draftwood_train.doctor.texts import HeldText
 from draftwood_train.recipe import TargetWeights
 
-ALL = "all"
+ALL, EVERY = "all", "every place"
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,19 @@ class Examination:
 
 
 def promised(folder: Path) -> dict[str, float]:
-    """Figures that a card lists, such as ``- guess_1: 0.55``; none where it has no such lines."""
+    """Figures of a card: those it lists, such as ``- guess_1: 0.55``, else its mean over kinds."""
     card = folder / "card.md"
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    return {name: float(value) for name, value in re.findall(r"^- (\w+): ([\d.]+)$", text, re.M)}
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    names = next((row for row in rows if row[:1] == ["kind"]), [])
+    mean = next((row for row in rows if row[:1] == [MEAN]), [])
+    table = {
+        name.replace("depth ", "guess_"): value
+        for name, value in zip(names, mean, strict=False)
+        if name.startswith("depth") and value != "-"
+    }
+    listed = re.findall(r"^- (\w+): ([\d.]+(?:e[+-]\d+)?)$", text, re.M)
+    return {name: float(value) for name, value in {**table, **dict(listed)}.items()}
 
 
 def examine(
@@ -94,14 +104,20 @@ def wandered(both: Replay) -> Difference | None:
 
 
 def table(examined: Examination) -> list[dict[str, str]]:
-    """Rows by task kind: the share of right drafts by depth, decoding beside training."""
+    """Rows by task kind: the share of right drafts by depth, decoding beside training.
+
+    What the card promises stands below the same figures of these texts: of every place, each draft
+    after the true tokens.
+    """
     both = examined.replay
     rows = [_row(kind, both.decoding[kind], both.training[kind]) for kind in sorted(both.decoding)]
     rows.append(_row(ALL, _sum(both.decoding), _sum(both.training)))
     promises = {f"depth {n}": examined.promised.get(f"guess_{n}") for n in range(1, 5)}
     if any(each is not None for each in promises.values()):
-        told = {name: "" if each is None else f"{each:.2f}" for name, each in promises.items()}
-        rows.append({"kind": "promised", **told})
+        found = {f"depth {n}": both.every.share(n - 1) for n in range(1, 5)}
+        for kind, shares in ((EVERY, found), ("promised", promises)):
+            told = {name: "" if each is None else f"{each:.2f}" for name, each in shares.items()}
+            rows.append({"kind": kind, **told})
     return rows
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from jaxtyping import Int
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
@@ -39,6 +41,7 @@ class Replay:
 
     Attributes:
         decoding, training: accepted drafts by task kind and depth.
+        every: drafts of training at every place, each after the true tokens, as cards count them.
         same, compared: drafts that are the same tokens, and all that were compared.
         first: text, place and depth of the first that differs.
         wandered: text and place at which decoding left a stored greedy text.
@@ -46,6 +49,7 @@ class Replay:
 
     decoding: dict[str, Drafted] = field(default_factory=dict)
     training: dict[str, Drafted] = field(default_factory=dict)
+    every: Drafted = field(default_factory=Drafted)
     same: int = 0
     compared: int = 0
     first: tuple[int, int, int] | None = None
@@ -84,9 +88,19 @@ def replay(
         own = read(lm, torch.tensor(tokens), stored.answer, reads, spread)
         guessed = guesses(head, rows_of(own, range(len(reads)), 0), target)
         ids = trained.draft_tokens[guessed.numpy()]
+        _judge(found.every, ids, tokens, stored.answer)
         for step in steps:
             _compare(found, number, kind_of(stored), step, ids[:, step.place].tolist(), tokens)
     return found
+
+
+def _judge(
+    found: Drafted, ids: Int[np.ndarray, "steps places"], tokens: Sequence[int], answer: int
+) -> None:
+    """Count the drafts of every place of an answer that has as many further tokens as steps."""
+    for place in range(max(answer - 1, 0), len(tokens) - 1 - len(ids)):
+        true = tokens[place + 2 : place + 2 + len(ids)]
+        found.add_each((ids[:, place] == true).tolist())
 
 
 def _watch(found: Replay, number: int, text: HeldText, tokens: Sequence[int]) -> None:

@@ -115,6 +115,14 @@ class EagleRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.later_share <= 1:
             raise ValueError(f"later_share is more than 0, at most 1, got {self.later_share}")
+        for name in ("unroll_from", "lk_from", "replay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a share from 0 to 1, got {getattr(self, name)}")
+        for name in ("noise", "sampled_rows"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is 0 or more, got {getattr(self, name)}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window is 1 or more, got {self.window}")
         if self.width < 0 or self.width % 32:
             raise ValueError(f"width is a multiple of 32, or 0 for the target's, got {self.width}")
         if self.heads < 0:
@@ -229,7 +237,8 @@ class EagleRecipe:
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         assert isinstance(head, EagleHead)
         steps = self._unrolled(head, rows, target, JUDGED_STEPS)
-        return judged_steps([step.states for step in steps], rows, target)
+        own = head.lm_head.weight if head.config.own_head else None
+        return judged_steps([step.states for step in steps], rows, target, own)
 
     def _unrolled(
         self,

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from draftwood.heads.shapes import (
 )
 from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
-from draftwood.storage.atomic import replace_folder
+from draftwood.storage.atomic import explain_write_errors, replace_folder
 from draftwood.storage.safetensors import map_arrays, read_header, write_arrays
 from draftwood.storage.weights import settings_or_none
 
@@ -51,6 +52,8 @@ __all__ = [
 ]
 
 VERSION = 1
+
+ELSEWHERE = "choose another folder"
 
 DRAFT_TOKENS = "draft_tokens"
 """Name of the tensor that lists the draft vocabulary."""
@@ -128,8 +131,7 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: StoredType = "bfl
             vocabulary, and a folder that holds something else.
         OSError: where the disk refuses.
     """
-    if folder.exists() and not _is_drafter(folder) and any(folder.iterdir()):
-        raise ValueError(f"{folder} holds something else than a drafter; choose another folder")
+    require_place(folder)
     _require_numbers(trained.weights, "the drafter")
     arrays = {name: encoded(name, each, dtype) for name, each in trained.weights.items()}
     tokens, config = trained.draft_tokens.astype(np.int32), trained.config
@@ -149,6 +151,19 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: StoredType = "bfl
         write_arrays(partial / WEIGHTS, {**arrays, DRAFT_TOKENS: tokens})
 
     return replace_folder(folder, build)
+
+
+def require_place(folder: Path) -> None:
+    """Refuse a folder that cannot take a drafter, before one is made.
+
+    Raises:
+        ValueError: for a folder that holds something else.
+        OSError: for a place that cannot be written.
+    """
+    there = next(each for each in folder.absolute().parents if each.exists())
+    with explain_write_errors(folder, ELSEWHERE), TemporaryFile(dir=there):
+        if folder.exists() and not _is_drafter(folder) and any(folder.iterdir()):
+            raise ValueError(f"{folder} holds something else than a drafter; {ELSEWHERE}")
 
 
 def load(folder: str | Path) -> TrainedHead:

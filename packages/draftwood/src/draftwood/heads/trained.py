@@ -1,5 +1,6 @@
 """A trained drafter: its weights, the tokens that it drafts, and the target that it belongs to."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from contextlib import closing
@@ -146,6 +147,15 @@ class TrainedHead:
         """
         weights = {name: as_array(each) for name, each in network.state_dict().items()}
         return cls(network.config, weights, np.asarray(as_array(draft_tokens)), target)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the weights and the tokens, in hex."""
+        found = hashlib.sha256(self.draft_tokens.astype(np.int64).tobytes())
+        for name, weight in sorted(self.weights.items()):
+            found.update(name.encode())
+            found.update(np.ascontiguousarray(weight, np.float32).tobytes())
+        return found.hexdigest()
 
     @cached_property
     def network(self) -> Any:

@@ -1,6 +1,7 @@
 """Folder of a learning buffer: a file for each text, and the head that was learnt."""
 
 import json
+import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,22 +15,28 @@ from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.safetensors import read_header
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from draftwood.heads.trained import TrainedHead
 
 FORMAT, VERSION = "draftwood-learning", 1
-SETTINGS, TEXTS, HEAD = "learning.json", "texts", "head"
+SETTINGS, TEXTS, HEAD, LOCK = "learning.json", "texts", "head", ".lock"
 ELSEWHERE = "keep the buffer in another folder"
 
 
 class LearningFolder:
-    """Keeps the texts of a buffer on disk, readable by their owner alone.
+    """Keeps the texts of a buffer on disk, readable by their owner alone; one process at a time.
 
     Args:
         folder: a new or empty one, or one that was made by this class for the same head.
         trained: the head that learns.
 
+    Attributes:
+        outdated: whether a head was there that was learnt from another one; it is removed.
+
     Raises:
-        ValueError: for a folder that holds something else, or states of another head.
+        ValueError: for a folder that holds something else, or states of another head, and one that
+            is in use.
         OSError: where the disk refuses.
     """
 
@@ -40,20 +47,27 @@ class LearningFolder:
             "version": VERSION,
             "reads": list(trained.config.reads),
             "target": asdict(trained.target),
+            "head": trained.digest,
         }
+        self.outdated = False
         self._files: dict[WatchedText, Path] = {}
         self._next = 0
-        if (folder / SETTINGS).exists():
-            self._require_same(trained)
-        elif folder.exists() and any(folder.iterdir()):
+        is_new = not (folder / SETTINGS).exists()
+        if is_new and folder.exists() and {each.name for each in folder.iterdir()} - {LOCK}:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
+        with explain_write_errors(folder, ELSEWHERE):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _locked(folder)
+        if not is_new:
+            self._require_same(trained)
         else:
             with explain_write_errors(folder, ELSEWHERE):
-                (folder / TEXTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+                (folder / TEXTS).mkdir(mode=0o700, exist_ok=True)
                 folder.chmod(0o700)
-            write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
+        write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
 
     def _require_same(self, trained: "TrainedHead") -> None:
+        """Refuse another target's states, and remove what was learnt from another head."""
         try:
             says = json.loads((self.folder / SETTINGS).read_text(encoding="utf-8"))
             reads, target = says["reads"], says["target"]
@@ -72,6 +86,10 @@ class LearningFolder:
             raise ValueError(
                 f"{self.folder} holds states of another head ({error}); {ELSEWHERE}"
             ) from None
+        if says.get("head", trained.digest) != trained.digest and (self.folder / HEAD).exists():
+            with explain_write_errors(self.folder, ELSEWHERE):
+                shutil.rmtree(self.folder / HEAD)
+            self.outdated = True
 
     def read(self) -> Iterator[WatchedText]:
         """Read the texts that are kept, the oldest first.
@@ -105,6 +123,10 @@ class LearningFolder:
         card = "Learnt by `lm.learn()` or `draftwood serve --learn` from the texts beside it."
         save(self.folder / HEAD, trained, card)
 
+    def close(self) -> None:
+        """Leave the folder to other processes."""
+        self._lock.release()
+
     def head(self) -> "TrainedHead | None":
         """Read the head that was learnt; None where there is none.
 
@@ -121,6 +143,17 @@ class LearningFolder:
 
 def _form(trained: "TrainedHead") -> tuple[Any, ...]:
     return trained.config, trained.draft_tokens.tolist()
+
+
+def _locked(folder: Path) -> "BaseFileLock":
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(f"another process learns in {folder}; {ELSEWHERE}") from None
+    return lock
 
 
 def _explained(path: Path) -> Any:
@@ -145,7 +178,10 @@ def _write(path: Path, text: WatchedText) -> None:
 def _read(path: Path) -> WatchedText:
     from safetensors.numpy import load_file
 
-    read_header(path)
+    try:
+        read_header(path)
+    except ValueError:
+        raise ValueError(f"{path} is not whole (its header is torn); remove that file") from None
     try:
         found = load_file(path)
         names = ("tokens", "states", "final", "rejected")

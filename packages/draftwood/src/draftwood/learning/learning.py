@@ -121,6 +121,11 @@ class Learning(InProcess):
 
     def _opened(self, folder: Path) -> LearningFolder:
         found = LearningFolder(folder, self.trained)
+        if found.outdated:
+            self.say(
+                f"the head in {folder} was learnt from another one than is given now, so it is"
+                " dropped; its texts are kept, and learnt from again"
+            )
         for text in found.read():
             self.buffer.add(text)
         if (head := found.head()) is not None:
@@ -191,6 +196,8 @@ class Learning(InProcess):
         if self._thread is not None:
             self._thread.join()
         self._keep()
+        if self._folder is not None:
+            self._folder.close()
         atexit.unregister(self.close)
 
     def __enter__(self) -> "Learning":

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
@@ -88,7 +87,6 @@ def write_index(path: Path, stored: StoredIndex) -> None:
     arrays = dict(zip(ARRAYS, _arrays(stored.index), strict=True))
     says = {"format": FORMAT, "version": VERSION, **asdict(stored.facts)}
     told = json.dumps({**says, CHECKSUM: _checksum(says, arrays)})
-    _remove_leftovers(path)
     write_file(path, lambda partial: save_file(arrays, partial, {SAYS: told}), _explained)
 
 
@@ -172,21 +170,3 @@ def _arrays(index: TokenIndex) -> list[np.ndarray]:
 
 def _explained(path: Path) -> AbstractContextManager[None]:
     return explain_write_errors(path, "name another --output")
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what a process left that was killed while it wrote this file."""
-    for partial in path.parent.glob(f".{path.name}.*-*"):
-        owner = partial.name.rpartition(".")[2].partition("-")[0]
-        if owner.isdecimal() and not _runs(int(owner)):
-            partial.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -8,7 +8,8 @@ import platform
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from glob import escape
 from pathlib import Path
 
 from draftwood.storage.progress import progress
@@ -126,6 +127,32 @@ def _remove_leftovers(destination: Path) -> None:
             continue
 
 
+def _remove_parts(destination: Path) -> None:
+    """Remove what dead processes left beside a place that they wrote; put back what they moved."""
+    for left in destination.parent.glob(f".{escape(destination.name)}.*-*"):
+        mark, _, what = left.name[len(destination.name) + 2 :].partition(".")
+        process = mark.partition("-")[0]
+        if not process.isdecimal() or _runs(int(process)):
+            continue
+        with suppress(FileNotFoundError):  # another process may clean up too
+            if what == "old" and not destination.exists():
+                os.replace(left, destination)
+            elif left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def replace_folder(destination: Path, build: Callable[[Path], None]) -> Path:
     """Make or replace the folder `destination`, whole or not at all.
 
@@ -138,6 +165,7 @@ def replace_folder(destination: Path, build: Callable[[Path], None]) -> Path:
     )
     with explain_write_errors(destination, "write to another folder"):
         destination.parent.mkdir(parents=True, exist_ok=True)
+        _remove_parts(destination)
         try:
             partial.mkdir()
             build(partial)
@@ -200,6 +228,7 @@ def write_file(
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_parts(path)
         try:
             if isinstance(content, str):
                 partial.write_text(content, encoding="utf-8")

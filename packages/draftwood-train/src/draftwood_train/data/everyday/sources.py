@@ -132,6 +132,35 @@ class SourceTexts:
         return self.members.get(source, [])
 
 
+def packages_of(mix: str) -> Mapping[str, TextSource]:
+    """Packages of the everyday mix, or of the code mix."""
+    return PACKAGES if mix == "everyday" else {**PACKAGES, **CODE_PACKAGES}
+
+
+def require_sets(without: tuple[str, ...], packages: Mapping[str, TextSource]) -> None:
+    """Refuse a mix whose sets are not there, before anything is fetched.
+
+    Raises:
+        FileNotFoundError: naming all sets that are missing.
+        ValueError: for an unknown name among those that the mix goes without.
+    """
+    known = [*packages, *SETS]
+    if unknown := sorted(set(without) - set(known)):
+        raise ValueError(f"--without takes {', '.join(known)}, not {unknown[0]!r}")
+    if missing := [name for name in SETS if name not in without and not _is_there(name)]:
+        raise FileNotFoundError(
+            f"$DRAFTWOOD_DATA names no folder with {', '.join(missing)}; set it to one, or go on:"
+            f" {' '.join(f'--without {name}' for name in missing)}"
+        )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return all(DataFile.named(file, "") for file in data_folder.SOURCES[name].files)
+    except FileNotFoundError:
+        return False
+
+
 def gather(without: tuple[str, ...], packages: Mapping[str, TextSource] = PACKAGES) -> SourceTexts:
     """Fetch and read every source but those that the mix goes without.
 
@@ -139,9 +168,7 @@ def gather(without: tuple[str, ...], packages: Mapping[str, TextSource] = PACKAG
         OSError: for a package or file that is not to be had; the message names the way without.
         ValueError: for a damaged package, a licence that is not allowed, and an unknown name.
     """
-    known = [*packages, *SETS]
-    if unknown := sorted(set(without) - set(known)):
-        raise ValueError(f"--without takes {', '.join(known)}, not {unknown[0]!r}")
+    require_sets(without, packages)
     members: dict[str, Members] = {}
     facts: dict[str, Mapping[str, str]] = {"composed": WORDS}
     for name, source in packages.items():

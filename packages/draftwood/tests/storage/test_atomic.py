@@ -1,0 +1,47 @@
+"""Files and folders are written whole, and what dead processes left goes away."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from draftwood.storage.atomic import replace_folder, write_file
+
+
+@pytest.fixture(scope="module")
+def dead() -> int:
+    """Number of a process that was killed."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGKILL)
+    return process.pid
+
+
+def test_files_of_dead_processes_go_and_those_of_living_ones_stay(
+    tmp_path: Path, dead: int
+) -> None:
+    mark = f"{os.getpid()}-{threading.get_ident() + 1}"
+    for name in (f".a.{dead}-1", f".a.{mark}", f".ab.{dead}-1", ".a.notes-1"):
+        (tmp_path / name).write_text("half")
+    write_file(tmp_path / "a", "whole")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"a", f".a.{mark}", f".ab.{dead}-1", ".a.notes-1"}
+
+
+def test_a_folder_that_a_dead_process_moved_is_put_back(tmp_path: Path, dead: int) -> None:
+    for what in ("old", "partial"):
+        (tmp_path / f".a.{dead}-1.{what}").mkdir()
+        (tmp_path / f".a.{dead}-1.{what}" / what).write_text("")
+
+    def fail(folder: Path) -> None:
+        raise ValueError("it cannot be built")
+
+    with pytest.raises(ValueError, match="cannot be built"):
+        replace_folder(tmp_path / "a", fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["old"]
+    replace_folder(tmp_path / "a", lambda folder: (folder / "new").touch())
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["new"]
