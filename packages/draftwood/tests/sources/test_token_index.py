@@ -190,16 +190,6 @@ def test_a_file_of_another_version(path: Path, monkeypatch: pytest.MonkeyPatch) 
         read_index(path)
 
 
-def test_what_a_killed_process_left_is_removed(path: Path) -> None:
-    stale, busy = (path.with_name(f".{path.name}.{pid}-1") for pid in (2**22 + 1, 1))
-    stale.write_bytes(b"half")
-    busy.write_bytes(b"half")
-    write_index(path, replace(read_index(path), facts=replace(FACTS, texts=3)))
-    assert not stale.exists()
-    assert busy.exists()
-    assert read_index(path).facts.texts == 3
-
-
 def test_a_disk_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.read_bytes()
 

@@ -26,15 +26,18 @@ def test_files_of_dead_processes_go_and_those_of_living_ones_stay(
     mark = f"{os.getpid()}-{threading.get_ident() + 1}"
     for name in (f".a.{dead}-1", f".a.{mark}", f".ab.{dead}-1", ".a.notes-1"):
         (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / f".a.{dead}-2").write_text("perhaps of another machine")
     write_file(tmp_path / "a", "whole")
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"a", f".a.{mark}", f".ab.{dead}-1", ".a.notes-1"}
+    assert left == {"a", f".a.{mark}", f".ab.{dead}-1", ".a.notes-1", f".a.{dead}-2"}
 
 
 def test_a_folder_that_a_dead_process_moved_is_put_back(tmp_path: Path, dead: int) -> None:
     for what in ("old", "partial"):
         (tmp_path / f".a.{dead}-1.{what}").mkdir()
         (tmp_path / f".a.{dead}-1.{what}" / what).write_text("")
+        os.utime(tmp_path / f".a.{dead}-1.{what}", (0, 0))
 
     def fail(folder: Path) -> None:
         raise ValueError("it cannot be built")

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from glob import escape
@@ -15,6 +16,7 @@ from pathlib import Path
 from draftwood.storage.progress import progress
 
 MANIFEST = "draftwood.json"
+FRESH = 600.0  # seconds in which a file that is being written changes
 
 
 Facts = dict[str, str | None]  # what a manifest says of the weights, see ``weight_facts``
@@ -128,7 +130,10 @@ def _remove_leftovers(destination: Path) -> None:
 
 
 def _remove_parts(destination: Path) -> None:
-    """Remove what dead processes left beside a place that they wrote; put back what they moved."""
+    """Remove what dead processes left beside a place that they wrote; put back what they moved.
+
+    What is new stays: on a disk that machines share, another one's process may be at it.
+    """
     for left in destination.parent.glob(f".{escape(destination.name)}.*-*"):
         mark, _, what = left.name[len(destination.name) + 2 :].partition(".")
         process = mark.partition("-")[0]
@@ -137,6 +142,8 @@ def _remove_parts(destination: Path) -> None:
         with suppress(FileNotFoundError):  # another process may clean up too
             if what == "old" and not destination.exists():
                 os.replace(left, destination)
+            elif time.time() - left.stat().st_mtime < FRESH:
+                continue
             elif left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
             else:
