@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import UInt
 
 from draftwood.storage.atomic import write_file
+from draftwood.storage.weights import settings_or_none
 from draftwood.text.prompts import encode_text
 from draftwood_train.data.write import BatchWriter, Request, Written
 
@@ -25,7 +26,7 @@ Shard = tuple[UInt[np.ndarray, " tokens"], UInt[np.ndarray, " texts"]]
 
 @dataclass(frozen=True)
 class OwnTexts:
-    """Folder of texts that a model wrote at temperature 1, each from the empty prompt.
+    """Folder of texts that a model wrote at temperature 1, each behind what begins texts.
 
     Attributes:
         folder: holds the shards.
@@ -57,17 +58,21 @@ class OwnTexts:
         """Write shards until there are so many tokens; yields how many there are.
 
         A run that was killed goes on at the first shard that is missing.
+
+        Raises:
+            ValueError: as ``beginning`` and ``require``.
         """
+        begin = beginning(lm)
         self.require()
         total = sum(len(read_shard(path)[0]) for path in self.held)
         while total < tokens:
             number = len(self.held)
-            total += self._write_shard(lm, number, at_once)
+            total += self._write_shard(lm, begin, number, at_once)
             yield total
 
-    def _write_shard(self, lm: "LanguageModel", number: int, at_once: int) -> int:
-        begin = tuple(encode_text(lm.tokenizer, ""))
-
+    def _write_shard(
+        self, lm: "LanguageModel", begin: tuple[int, ...], number: int, at_once: int
+    ) -> int:
         def text(seed: int) -> Generator[Request, Written, tuple[int, ...]]:
             room = self.longest - len(begin)
             made = yield Request(begin, room, lm.end_tokens, seed, keeps_states=False)
@@ -89,6 +94,27 @@ class OwnTexts:
 
         write_file(self.folder / f"shard-{number:05d}.npz", fill)
         return len(tokens)
+
+
+def beginning(lm: "LanguageModel") -> tuple[int, ...]:
+    """Tokens that begin a text of a model: those of the empty prompt, else its begin token, else
+    its end token, which separates documents where there is no other.
+
+    Raises:
+        ValueError: for a model that has neither.
+    """
+    if begin := encode_text(lm.tokenizer, ""):
+        return tuple(begin)
+    folder = lm.calibration.folder
+    told = {} if folder is None else settings_or_none(Path(folder) / "config.json") or {}
+    bos, eos = (getattr(lm.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos"))
+    for token in (bos, told.get("bos_token_id"), eos, *sorted(lm.end_tokens)):
+        if token is not None:
+            return (token,)
+    raise ValueError(
+        f"{lm.name} has no token that begins or ends a text; name its bos_token or eos_token in"
+        " tokenizer_config.json"
+    )
 
 
 def require_same(path: Path, told: Mapping[str, Any]) -> None:

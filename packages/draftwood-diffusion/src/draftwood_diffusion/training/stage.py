@@ -18,7 +18,7 @@ from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
 from draftwood_diffusion.training.export import write_converted
 from draftwood_diffusion.training.folder import begin_again, begin_folder, read_source, read_weights
 from draftwood_diffusion.training.loop import NONE, REVERSE, Conversion, ConversionSettings
-from draftwood_diffusion.training.own_texts import OwnTexts, read_shard, require_same
+from draftwood_diffusion.training.own_texts import OwnTexts, beginning, read_shard, require_same
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import (
@@ -132,9 +132,12 @@ class Stage:
     def _begun(self, say: Say) -> Path:
         """The model before training, with the mask among its tokens."""
         folder, source = self.folder / "begun", hub.folder_of(self.model)
+        path = self.folder / "stage.json"
         DecoderSizes.of(read_settings(source / "config.json"))  # a model refused notes nothing
+        if not path.is_file():
+            beginning(load(self.writer or self.model, method="plain"))  # nor does a writer
         whole = "all" if self.whole else "those in use"
-        require_same(self.folder / "stage.json", {"model": self.model, "tokens kept": whole})
+        require_same(path, {"model": self.model, "tokens kept": whole})
         if folder.is_dir():
             return folder
         if settings_of(source) is not None:

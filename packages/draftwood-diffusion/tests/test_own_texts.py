@@ -1,0 +1,78 @@
+"""Texts that a model writes itself: what begins them, and shards that are written again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import draftwood
+from conversions import write_model
+from draftwood_diffusion.training.loop import ConversionSettings
+from draftwood_diffusion.training.own_texts import beginning, read_shard
+from draftwood_diffusion.training.rows import TextRows
+from draftwood_diffusion.training.stage import Stage
+from draftwood_diffusion.training.teacher import Teacher
+
+
+def changed(path: Path, **told: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
+
+
+def without_beginning(folder: Path, bos: str | None, config: int | None, eos: str | None) -> Path:
+    """A model whose tokenizer puts nothing before a text.
+
+    Args:
+        bos, eos: of the tokenizer.
+        config: begin token of config.json.
+    """
+    write_model(folder)
+    changed(folder / "tokenizer.json", post_processor=None)
+    changed(folder / "tokenizer_config.json", bos_token=bos, eos_token=eos)
+    ends = None if eos is None else 2
+    for name in ("config.json", "generation_config.json"):
+        changed(folder / name, bos_token_id=config, eos_token_id=ends)
+    return folder
+
+
+def settings(mask: int) -> ConversionSettings:
+    return ConversionSettings(mask, steps=2, rows=2, blocks=(2, 4), judged_rows=4)
+
+
+@pytest.mark.parametrize(
+    ("bos", "config", "eos", "wanted"),
+    [("<s>", 3, "</s>", 1), (None, 1, "</s>", 1), (None, None, "</s>", 2)],
+)
+def test_texts_begin_where_the_tokenizer_puts_nothing_before_them(
+    bos: str | None, config: int | None, eos: str, wanted: int, tmp_path: Path
+) -> None:
+    folder = without_beginning(tmp_path / "model", bos, config, eos)
+    assert beginning(draftwood.load(str(folder), method="plain")) == (wanted,)
+
+
+def test_a_model_without_a_begin_token_is_converted(tmp_path: Path) -> None:
+    model = without_beginning(tmp_path / "model", None, None, "</s>")
+    Stage(str(model), tmp_path / "out", 3000, 16, whole=True).run(settings, lambda line: None)
+    (shard,) = (tmp_path / "out.training" / "texts").glob("*.npz")
+    tokens, lengths = read_shard(shard)
+    starts = np.cumsum(lengths) - lengths
+    assert (tokens[starts] == 2).all()
+    rows = TextRows.of([shard], 16, 4).train
+    assert bool((rows[:, 0] == 2).all())
+    known = Teacher.knows(None, rows)  # type: ignore[arg-type]
+    for row, knows in zip(rows, known, strict=True):
+        again = (row[1:] == 2).nonzero()
+        end = int(again[0, 0]) + 1 if len(again) else 16  # the first text's own end is left out
+        assert torch.equal(knows, torch.arange(16) < end)
+
+
+def test_a_model_of_no_begin_and_no_end_token_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    model = without_beginning(tmp_path / "model", None, None, None)
+    stage = Stage(str(model), tmp_path / "out", 3000, 16)
+    with pytest.raises(ValueError, match="name its bos_token or eos_token in tokenizer_config"):
+        stage.run(settings, lambda line: None)
+    assert not (tmp_path / "out.training").exists()
