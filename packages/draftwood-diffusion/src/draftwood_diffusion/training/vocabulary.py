@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from tokenizers import pre_tokenizers
 
 TOKENIZER = "tokenizer.json"
 MASK = "<mask>"
@@ -82,7 +83,8 @@ def cut_vocabulary(told: Mapping[str, Any], used: Iterable[int]) -> CutVocabular
     vocab: dict[str, int] = model["vocab"]
     pieces = {number: piece for piece, number in vocab.items()}
     special = {each["id"] for each in told.get("added_tokens") or ()}
-    spelling = {number for piece, number in vocab.items() if _spells(piece)}
+    letters = set(pre_tokenizers.ByteLevel.alphabet()) if _is_of_bytes(told) else set[str]()
+    spelling = {n for piece, n in vocab.items() if piece in letters or _spells(piece)}
     ranks = {pair: rank for rank, pair in enumerate(map(_pair, model["merges"]))}
     kept = special | spelling
     for number in set(used) - special:
@@ -120,6 +122,17 @@ def _renumbered(told: dict[str, Any], now: Mapping[int, int]) -> dict[str, Any]:
         }
         return {**told, "post_processor": {**after, "special_tokens": known}}
     return told
+
+
+def _is_of_bytes(told: Mapping[str, Any]) -> bool:
+    """True if each byte of a text has a letter in the vocabulary."""
+    parts = [told.get("pre_tokenizer"), told.get("decoder")]
+    while parts:
+        part = parts.pop() or {}
+        if part.get("type") == "ByteLevel":
+            return True
+        parts += [*part.get("pretokenizers", ()), *part.get("decoders", ())]
+    return False
 
 
 def _spells(piece: str) -> bool:
