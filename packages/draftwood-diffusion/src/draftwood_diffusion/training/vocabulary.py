@@ -37,17 +37,6 @@ class CutVocabulary:
         """Number of tokens, with the mask."""
         return len(self.kept) + 1
 
-    def numbers(self, tokens: np.ndarray) -> np.ndarray:
-        """Numbers that tokens have now.
-
-        Raises:
-            ValueError: for a token that is not kept.
-        """
-        places = np.searchsorted(self.kept, tokens).clip(0, len(self.kept) - 1)
-        if (np.asarray(self.kept)[places] != tokens).any():
-            raise ValueError("these texts hold tokens that the vocabulary left out; cut it by them")
-        return places.astype(np.uint16 if self.size <= 1 << 16 else np.uint32)
-
     def rows(self, table: np.ndarray) -> np.ndarray:
         """Rows of an embedding or an output head for the tokens now; the mask's is the mean."""
         own = table[list(self.kept)]
