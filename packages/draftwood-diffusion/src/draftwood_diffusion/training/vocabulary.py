@@ -102,15 +102,21 @@ def _cut(told: Mapping[str, Any], kept: Sequence[int]) -> CutVocabulary:
 
 
 def _renumbered(told: dict[str, Any], now: Mapping[int, int]) -> dict[str, Any]:
-    """Give the special tokens of a template their numbers."""
-    after = told.get("post_processor") or {}
-    if after.get("special_tokens"):
-        known = {
+    """Give the special tokens of templates their numbers."""
+    after = told.get("post_processor")
+    return {**told, "post_processor": _processor(after, now)} if after else told
+
+
+def _processor(told: Mapping[str, Any], now: Mapping[int, int]) -> dict[str, Any]:
+    found = dict(told)
+    if told.get("processors"):
+        found["processors"] = [_processor(each, now) for each in told["processors"]]
+    if told.get("special_tokens"):
+        found["special_tokens"] = {
             name: {**each, "ids": [now[number] for number in each["ids"]]}
-            for name, each in after["special_tokens"].items()
+            for name, each in told["special_tokens"].items()
         }
-        return {**told, "post_processor": {**after, "special_tokens": known}}
-    return told
+    return found
 
 
 def _is_of_bytes(told: Mapping[str, Any]) -> bool:
