@@ -10,8 +10,9 @@ import torch
 
 import draftwood
 from conversions import write_model
+from draftwood_diffusion.training import own_texts
 from draftwood_diffusion.training.loop import ConversionSettings
-from draftwood_diffusion.training.own_texts import beginning, read_shard
+from draftwood_diffusion.training.own_texts import OwnTexts, beginning, read_shard
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.stage import Stage
 from draftwood_diffusion.training.teacher import Teacher
@@ -76,3 +77,22 @@ def test_a_model_of_no_begin_and_no_end_token_is_refused_before_anything_is_writ
     with pytest.raises(ValueError, match="name its bos_token or eos_token in tokenizer_config"):
         stage.run(settings, lambda line: None)
     assert not (tmp_path / "out.training").exists()
+
+
+def test_a_shard_that_was_deleted_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "model")
+    lm = draftwood.load(str(tmp_path / "model"), method="plain")
+    monkeypatch.setattr(own_texts, "SHARD_TEXTS", 8)
+    texts = OwnTexts(tmp_path / "texts", "model", 12)
+    counts = list(texts.write(lm, 250))
+    before = [path.read_bytes() for path in texts.held]
+    assert len(before) == len(counts) > 2
+    texts.held[1].write_bytes(before[1][: len(before[1]) // 2])
+    with pytest.raises(ValueError, match=r"shard-00001\.npz cannot be read .*; delete it and give"):
+        list(texts.write(lm, 250))
+    texts.held[1].unlink()
+    assert len(texts.held) == 1
+    assert list(texts.write(lm, 250)) == counts[-1:]  # those behind it are there still
+    assert [path.read_bytes() for path in texts.held] == before

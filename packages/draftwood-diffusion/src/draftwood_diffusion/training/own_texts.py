@@ -1,9 +1,12 @@
 """Texts that a model writes itself, in shards that the same seed writes again."""
 
 import json
+import zipfile
+import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +45,16 @@ class OwnTexts:
 
     @property
     def held(self) -> list[Path]:
-        """Shards that are whole."""
-        return sorted(self.folder.glob("shard-*.npz"))
+        """Shards that are whole, up to the first one that is missing."""
+        return list(takewhile(Path.is_file, map(self._path, count())))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"shard-{number:05d}.npz"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the shards held."""
+        return sum(len(read_shard(path)[0]) for path in self.held)
 
     def require(self) -> None:
         """Note who wrote the folder, or refuse one that another model or seed wrote.
@@ -64,15 +75,15 @@ class OwnTexts:
         """
         begin = beginning(lm)
         self.require()
-        total = sum(len(read_shard(path)[0]) for path in self.held)
+        total = self.tokens
         while total < tokens:
-            number = len(self.held)
-            total += self._write_shard(lm, begin, number, at_once)
+            self._write_shard(lm, begin, len(self.held), at_once)
+            total = self.tokens
             yield total
 
     def _write_shard(
         self, lm: "LanguageModel", begin: tuple[int, ...], number: int, at_once: int
-    ) -> int:
+    ) -> None:
         def text(seed: int) -> Generator[Request, Written, tuple[int, ...]]:
             room = self.longest - len(begin)
             made = yield Request(begin, room, lm.end_tokens, seed, keeps_states=False)
@@ -92,8 +103,7 @@ class OwnTexts:
             with partial.open("wb") as file:
                 np.savez_compressed(file, tokens=tokens, lengths=lengths)
 
-        write_file(self.folder / f"shard-{number:05d}.npz", fill)
-        return len(tokens)
+        write_file(self._path(number), fill)
 
 
 def beginning(lm: "LanguageModel") -> tuple[int, ...]:
@@ -142,9 +152,9 @@ def read_shard(path: Path) -> Shard:
         ValueError: for a file that is damaged.
     """
     try:
-        with np.load(path) as held:
+        with path.open("rb") as file, np.load(file) as held:
             return held["tokens"], held["lengths"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path} cannot be read ({type(error).__name__}); delete it and give the same command:"
             " it writes the file again"

@@ -163,7 +163,7 @@ class Stage:
         writer = self.writer or self.model
         texts = OwnTexts(self.folder / name, writer, self.places, self.seed)
         texts.require()
-        if sum(len(read_shard(each)[0]) for each in texts.held) < tokens:
+        if texts.tokens < tokens:
             lm = load(str(model), method="plain")
             for count in texts.write(lm, tokens):
                 say(f"{count:,} of {tokens:,} tokens of {name.replace('-', ' ')}")
