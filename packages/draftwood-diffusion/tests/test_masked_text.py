@@ -126,6 +126,18 @@ def test_end_cut_writes_nothing_behind_an_end(kind: tuple[bool, bool]) -> None:
     assert known.rows < text(masked, "top-k,k=2", ends=frozenset({3})).rows
 
 
+@pytest.mark.parametrize("rule", ["ccd,passes=2", "ccd-agreement,warm=1,most=2"])
+def test_rules_that_remember_go_on_in_a_block_that_was_cut(rule: str) -> None:
+    assert parse(rule).rule.remembers
+    masked = list_model(mixtures(), 6, bidirectional=True)
+    ends, cut = frozenset({0}), 0
+    for seed in range(20):
+        found = text(masked, f"{rule}+end-cut", [5], 5, seed, 1.0, ends)
+        cut += len(found.tokens) < 5 and found.fixings[-1].token not in ends
+        assert not ends & {*found.tokens[:-1]}
+    assert cut  # some were cut and went on
+
+
 def test_adablock_ends_blocks_at_delimiters() -> None:
     masked = list_model(LONG, 4, bidirectional=True)
     lines = replace(parse("threshold,tau=0.5"), blocks=AdaBlock(0.3, frozenset({1})))

@@ -31,8 +31,9 @@ class BlockState:
         return self.mask not in self.tokens
 
     def first(self, places: int, is_last: bool) -> "BlockState":
-        """The same block cut off behind so many places."""
-        return replace(self, tokens=self.tokens[:places], is_last=is_last)
+        """The same block cut off behind so many places, in its history too."""
+        history = tuple(each.first(places) for each in self.history)
+        return replace(self, tokens=self.tokens[:places], history=history, is_last=is_last)
 
 
 @dataclass(frozen=True, eq=False)
