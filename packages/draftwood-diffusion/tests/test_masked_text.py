@@ -14,9 +14,10 @@ from draftwood.testing.models import TableModel
 from draftwood_diffusion.blocks.adablock import AdaBlock
 from draftwood_diffusion.lists.list_model import ListModel, ListSession, list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
+from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.loop import MaskedText, WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
-from draftwood_diffusion.proof import mixtures, places
+from draftwood_diffusion.proof import PastEnds, mixtures, places
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.unmasking import Unmasking, parse
 from draftwood_diffusion.view import View
@@ -124,6 +125,19 @@ def test_end_cut_writes_nothing_behind_an_end(kind: tuple[bool, bool]) -> None:
     assert (short.tokens, short.runs) == ([0, 1], 2)
     known = text(masked, "top-k,k=2+end-cut", ends=frozenset({0}))
     assert known.rows < text(masked, "top-k,k=2", ends=frozenset({3})).rows
+
+
+def test_a_lookahead_stops_where_an_end_token_does() -> None:
+    masked, usual = list_model(mixtures(), 3, shifted=True), parse("random+edit,above=0.5")
+    wrong = 0
+    for seed in range(20):
+        one, looked, past = (
+            text(masked, replace(usual, **given), [5], 5, seed, 1.0, frozenset({0}))
+            for given in ({}, {"lookahead": FreeDave(4)}, {"lookahead": PastEnds(4)})
+        )
+        assert (looked.tokens, places(looked)) == (one.tokens, places(one))
+        wrong += past.tokens != one.tokens
+    assert wrong  # edits reach places before the end
 
 
 @pytest.mark.parametrize("rule", ["ccd,passes=2", "ccd-agreement,warm=1,most=2"])

@@ -1,7 +1,7 @@
 """A block under way, and what a pass says of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -49,5 +49,13 @@ class Seen:
     drawn: Int[np.ndarray, " places"]
 
 
-Advance = Callable[[BlockState, Seen], BlockState]
-"""The step from a state to the next one, given what a pass says of it."""
+class Advance(Protocol):
+    """Steps of a block."""
+
+    def __call__(self, state: BlockState, seen: Seen) -> BlockState:
+        """The next state, given what a pass says of this one."""
+        ...
+
+    def is_over(self, state: BlockState) -> bool:
+        """True if the text ends with this state."""
+        ...
