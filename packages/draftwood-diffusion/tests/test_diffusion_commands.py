@@ -34,7 +34,7 @@ def test_a_text_tells_its_passes_and_their_order(filling: str) -> None:
     one = text(filling, "one-by-one")
     assert len(one["token_ids"]) == one["passes"] == 12
     assert one["tokens_per_pass"] == 1.0
-    assert one["stats"]["target_runs"] == 12
+    assert (one["stats"]["target_runs"], one["stats"]["block_efficiency"]) == (12, 1.0)
     assert sorted(each["place"] for each in one["order"]) == list(range(12))
     for each in one["order"]:
         assert one["token_ids"][each["place"]] == each["token"]
@@ -55,6 +55,9 @@ def test_rules_with_knobs_write_in_fewer_passes(filling: str) -> None:
     assert text(filling, "top-k,k=2", "--inexact")["passes"] == 7
     assert text(filling, "threshold,tau=0", "--inexact", "--block-length", "32")["passes"] == 1
     assert found["method"] == "threshold,tau=0"
+    stats = found["stats"]
+    assert (stats["tokens"], stats["block_efficiency"]) == (12, 3.0)
+    assert stats["tokens_per_second"] == pytest.approx(12 / stats["seconds"]["target"], rel=0.01)
 
 
 def test_answers_are_texts_of_their_seeds(filling: str) -> None:
@@ -72,11 +75,12 @@ def test_any_model_fills_masks_that_are_named(target: str, filling: str) -> None
 
 def test_show_paints_the_text(filling: str) -> None:
     asked = ("generate", "hello", "--model", filling, "--method", "one-by-one", *SHORT)
-    plain = run(*asked)
+    plain = run(*asked, "--stats")
     shown = run(*asked, "--show")
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.strip() == plain.stdout.strip()
     assert "12 tokens in 12 passes, 1.00 a pass, one-by-one" in shown.stderr
+    assert "1.00 tokens per forward pass, one-by-one" in plain.stderr
 
 
 class Letters:

@@ -89,6 +89,7 @@ def test_whole_blocks_of_a_prompt_enter_the_cache_before() -> None:
     found = text(masked, "top-k,k=9", prompt=range(7), length=5)
     assert found.tokens == [7, 8, 9, 10, 11]
     assert found.runs == 3  # places 6 and 7, 8 and 9, 10 and 11
+    assert found.prompt_seconds > 0 == text(masked, "random", range(3), 9).prompt_seconds
 
 
 def test_a_text_ends_at_an_end_token_once_all_before_it_is_written() -> None:

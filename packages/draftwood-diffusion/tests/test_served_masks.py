@@ -86,6 +86,18 @@ def test_a_text_is_told_with_the_order_of_its_tokens(masks: RunningServer) -> No
     assert "details" not in untold["metrics"]  # nobody asked
 
 
+def test_tokens_of_masks_are_counted_from_the_first_block_on(masks: RunningServer) -> None:
+    asked = {"prompt": BEGINNING, "temperature": 0, "speculative": {"method": "threshold"}}
+    told = masks.post(PATH, **asked, max_tokens=40)["metrics"]
+    passes = told["speculative_decoding"]["num_spec_steps"]
+    assert told["speculative_decoding"]["mean_acceptance_length"] == round(40 / passes, 4)
+    later = told["generation_time_ms"] / told["mean_itl_ms"]
+    assert later == pytest.approx(round(later), rel=0.01)
+    assert round(later) < 39  # those of the first block were there at once
+    alone = masks.post(PATH, **asked, max_tokens=2)["metrics"]
+    assert alone["tokens_per_second"] is alone["mean_itl_ms"] is None
+
+
 def test_stop_strings_and_end_tokens_end_a_text(masks: RunningServer) -> None:
     body = {"prompt": BEGINNING, "max_tokens": 40, "temperature": 0}
     whole = masks.text(**body)

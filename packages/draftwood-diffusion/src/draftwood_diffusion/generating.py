@@ -139,8 +139,9 @@ def _generation(
     tokens, builder = found.tokens, TextBuilder(lm.tokenizer, behind=behind)
     builder.add(tokens)
     builder.finish()
-    stats = Stats(tokens=len(tokens))
-    stats.prefills, stats.target_runs, stats.seconds["target"] = 1, found.runs, seconds
+    stats = Stats(tokens=len(tokens), target_runs=found.runs)  # the prompt's passes emit none
+    stats.seconds["prefill"] = found.prompt_seconds
+    stats.seconds["target"] = seconds - found.prompt_seconds
     details = found.details()
     ended = bool(tokens) and tokens[-1] in lm.end_tokens
     reason = "stop" if ended else "length"
