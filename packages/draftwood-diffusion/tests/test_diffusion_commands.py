@@ -90,6 +90,23 @@ class Letters:
         return "".join(chr(97 + token) for token in tokens)
 
 
+class Bytes:
+    """Tokens are bytes."""
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool = False) -> str:
+        return bytes(tokens).decode("utf-8", "replace")
+
+
+def test_a_character_of_several_tokens_stands_at_the_one_that_completes_it() -> None:
+    tokenizer: Any = Bytes()
+    text = [{"token": each} for each in "né 今".encode()]
+    whole = ["n", "", "é", " ", "", "", "今"]
+    assert pieces(tokenizer, text) == whole
+    assert pieces(tokenizer, [*text[:5], None, text[6]]) == [*whole[:5], OPEN, "\ufffd"]
+    assert pieces(tokenizer, text[:5])[-1] == "\ufffd"  # nothing behind it completes it
+    assert pieces(tokenizer, [text[1], text[0]]) == ["", "\ufffdn"]
+
+
 def test_frames_show_what_is_fixed_and_when(monkeypatch: pytest.MonkeyPatch) -> None:
     order = [{"pass": 1, "place": 2, "token": 2}, {"pass": 3, "place": 0, "token": 0}]
     letters: Any = Letters()
