@@ -245,11 +245,7 @@ def require_fillable(
             f"blocks of {masked.settings.block_length} tokens are longer than the model's context"
             f" of {limit}; give --block-length at most {limit}"
         )
-    if method.reuse.keeps_prefix and not masked.settings.bidirectional:
-        raise ValueError(
-            f"{method.reuse.name!r} approximates passes of models that see everything; this one"
-            " keeps finished blocks, which is exact: leave it out"
-        )
+    method.reuse.require(masked.settings.bidirectional)
     if method.rule.knows_text and not options.sampler.greedy:
         raise ValueError(
             f"rule {method.rule.name!r} compares likeliest tokens with a known text; it takes"

@@ -114,6 +114,7 @@ class Learned(UnmaskingRule):
     name: ClassVar[str] = "learned"
     summary: ClassVar[str] = "places whose prediction a small network expects to stay"
     source: ClassVar[str] = "Learn2PD, 2025, arXiv:2509.25188"
+    reads_file: ClassVar[bool] = True
     above: float = knob(0.96, "probability from which a place is fixed", 0, 1)
     file: str = knob("", "file of the network")
 
@@ -123,6 +124,9 @@ class Learned(UnmaskingRule):
         if not self.file:
             raise ValueError("rule 'learned' reads a network; name it with learned,file=FILE.npz")
         return Filter.read(self.file)
+
+    def require_file(self) -> None:
+        _ = self.network
 
     def choose(self, view: View) -> Int[np.ndarray, " chosen"]:
         stays = self.network.probability(known_confidence(view)) > self.above
