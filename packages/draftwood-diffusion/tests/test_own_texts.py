@@ -1,6 +1,7 @@
 """Texts that a model writes itself: what begins them, and shards that are written again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,26 @@ def test_a_model_of_no_begin_and_no_end_token_is_refused_before_anything_is_writ
     with pytest.raises(ValueError, match="name its bos_token or eos_token in tokenizer_config"):
         stage.run(settings, lambda line: None)
     assert not (tmp_path / "out.training").exists()
+
+
+def test_a_stage_goes_on_with_as_many_texts_as_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "model")
+    stage = Stage(str(tmp_path / "model"), tmp_path / "out", 3000, 16, whole=True)
+    monkeypatch.setattr(own_texts, "SHARD_TEXTS", 64)
+    with pytest.raises(ValueError, match="write more of them, with --tokens"):
+        replace(stage, tokens=10).run(settings, lambda line: None)
+    stage.run(settings, lambda line: None)  # as nothing was trained yet
+    told, again = tmp_path / "out.training" / "stage.json", replace(stage, resume=True)
+    more = replace(again, tokens=6000)
+    with pytest.raises(ValueError, match="begun with tokens 3000, not 6000; give the same"):
+        more.run(settings, lambda line: None)
+    again.run(settings, lambda line: None)
+    held = json.loads(told.read_text())
+    del held["tokens"]  # as older stages were noted
+    told.write_text(json.dumps(held))
+    again.run(settings, lambda line: None)
 
 
 def test_a_shard_that_was_deleted_is_written_again(

@@ -127,20 +127,26 @@ def beginning(lm: "LanguageModel") -> tuple[int, ...]:
     )
 
 
+def note(path: Path, told: Mapping[str, Any]) -> None:
+    """Write in a file what its folder is made with."""
+    write_file(path, json.dumps(told, indent=1) + "\n")
+
+
 def require_same(path: Path, told: Mapping[str, Any]) -> None:
-    """Note in a file what its folder was made with, or refuse another.
+    """Note in a file what its folder was made with, or refuse another; what an older file does not
+    tell may differ.
 
     Raises:
         ValueError: naming what differs.
     """
     if not path.is_file():
-        write_file(path, json.dumps(told, indent=1) + "\n")
+        note(path, told)
         return
     held = json.loads(path.read_text(encoding="utf-8"))
     for name, each in told.items():
-        if held.get(name) != each:
+        if held.get(name, each) != each:
             raise ValueError(
-                f"{path.parent} was begun with {name} {held.get(name)}, not {each}; give the same,"
+                f"{path.parent} was begun with {name} {held[name]}, not {each}; give the same,"
                 " or another folder"
             )
 
