@@ -190,3 +190,4 @@ def test_bench_parallel_prices_methods(tmp_path: Path) -> None:
     (line,) = (each for each in shown.stdout.splitlines() if each.startswith("top-k,k=4"))
     assert line.split() == ["top-k,k=4", "4.00", "1.71", "0.55", "3.42", "shuffle"]
     assert "there is no task 'x'" in refused("bench", "parallel", "--tasks", "x")
+    assert "give at most 7 items, or other tasks" in refused("bench", "parallel", "--items", "8")
