@@ -1,9 +1,13 @@
 """Figures of unmasking rules on a real model: what is free, areas, and anchors' neighbours."""
 
+import argparse
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from benchmarks.common import json_lines
+from benchmarks.diffusion import claims, stories
 from benchmarks.diffusion.claims import FAR, NEAR, rights
 from benchmarks.diffusion.tables import apart, area, families, is_free, tables
 from benchmarks.pages import diffusion
@@ -85,6 +89,28 @@ def test_what_the_page_says_of_orders_holds_in_the_record():
     for in_order in ("left-to-right", "longest-prefix"):
         assert apart(ways[in_order], ways["one-by-one"]).high < 0
     assert {len(each["nats"]) for each in ways.values()} == {diffusion.TEXTS}
+
+
+def test_texts_of_figures_have_seeds_above_those_of_training_texts(monkeypatch):
+    drawn = []
+
+    class Lm:
+        model, end_tokens = SimpleNamespace(context_length=256), frozenset()
+
+        def tokenizer(self, text, add_special_tokens):
+            return {"input_ids": [1]}
+
+        def generate(self, prompt, seed, **options):
+            drawn.append(seed)
+            return SimpleNamespace(text="")
+
+    monkeypatch.setattr(claims.draftwood, "load", lambda name, method: Lm())
+    monkeypatch.setattr(claims, "masked_model", lambda lm, settings: None)
+    monkeypatch.setattr(claims, "near_anchors", lambda *given: {"told": ""})
+    monkeypatch.setattr(claims, "end_cut", lambda lm, seeds, room: drawn.extend(seeds) or {"": ""})
+    claims.run(argparse.Namespace(model="", texts=3, longest=8))
+    assert drawn == 2 * [1_000_000, 1_000_001, 1_000_002]
+    assert stories.FIRST_SEED == claims.FIRST_SEED
 
 
 def view(confidence, predictions, reference, open_places):

@@ -34,7 +34,7 @@ def test_a_text_tells_its_passes_and_their_order(filling: str) -> None:
     one = text(filling, "one-by-one")
     assert len(one["token_ids"]) == one["passes"] == 12
     assert one["tokens_per_pass"] == 1.0
-    assert one["stats"]["target_runs"] == 12
+    assert (one["stats"]["target_runs"], one["stats"]["block_efficiency"]) == (12, 1.0)
     assert sorted(each["place"] for each in one["order"]) == list(range(12))
     for each in one["order"]:
         assert one["token_ids"][each["place"]] == each["token"]
@@ -55,6 +55,9 @@ def test_rules_with_knobs_write_in_fewer_passes(filling: str) -> None:
     assert text(filling, "top-k,k=2", "--inexact")["passes"] == 7
     assert text(filling, "threshold,tau=0", "--inexact", "--block-length", "32")["passes"] == 1
     assert found["method"] == "threshold,tau=0"
+    stats = found["stats"]
+    assert (stats["tokens"], stats["block_efficiency"]) == (12, 3.0)
+    assert stats["tokens_per_second"] == pytest.approx(12 / stats["seconds"]["target"], rel=0.01)
 
 
 def test_answers_are_texts_of_their_seeds(filling: str) -> None:
@@ -75,11 +78,12 @@ def test_any_model_fills_masks_that_are_named(target: str, filling: str) -> None
 
 def test_show_paints_the_text(filling: str) -> None:
     asked = ("generate", "hello", "--model", filling, "--method", "one-by-one", *SHORT)
-    plain = run(*asked)
+    plain = run(*asked, "--stats")
     shown = run(*asked, "--show")
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.strip() == plain.stdout.strip()
     assert "12 tokens in 12 passes, 1.00 a pass, one-by-one" in shown.stderr
+    assert "1.00 tokens per forward pass, one-by-one" in plain.stderr
 
 
 class Letters:
@@ -87,6 +91,23 @@ class Letters:
 
     def decode(self, tokens: list[int], skip_special_tokens: bool = False) -> str:
         return "".join(chr(97 + token) for token in tokens)
+
+
+class Bytes:
+    """Tokens are bytes."""
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool = False) -> str:
+        return bytes(tokens).decode("utf-8", "replace")
+
+
+def test_a_character_of_several_tokens_stands_at_the_one_that_completes_it() -> None:
+    tokenizer: Any = Bytes()
+    text = [{"token": each} for each in "né 今".encode()]
+    whole = ["n", "", "é", " ", "", "", "今"]
+    assert pieces(tokenizer, text) == whole
+    assert pieces(tokenizer, [*text[:5], None, text[6]]) == [*whole[:5], OPEN, "\ufffd"]
+    assert pieces(tokenizer, text[:5])[-1] == "\ufffd"  # nothing behind it completes it
+    assert pieces(tokenizer, [text[1], text[0]]) == ["", "\ufffdn"]
 
 
 def test_frames_show_what_is_fixed_and_when(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +193,4 @@ def test_bench_parallel_prices_methods(tmp_path: Path) -> None:
     (line,) = (each for each in shown.stdout.splitlines() if each.startswith("top-k,k=4"))
     assert line.split() == ["top-k,k=4", "4.00", "1.71", "0.55", "3.42", "shuffle"]
     assert "there is no task 'x'" in refused("bench", "parallel", "--tasks", "x")
+    assert "give at most 7 items, or other tasks" in refused("bench", "parallel", "--items", "8")

@@ -14,9 +14,10 @@ from draftwood.testing.models import TableModel
 from draftwood_diffusion.blocks.adablock import AdaBlock
 from draftwood_diffusion.lists.list_model import ListModel, ListSession, list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
+from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.loop import MaskedText, WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
-from draftwood_diffusion.proof import mixtures, places
+from draftwood_diffusion.proof import PastEnds, mixtures, places
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.unmasking import Unmasking, parse
 from draftwood_diffusion.view import View
@@ -88,6 +89,7 @@ def test_whole_blocks_of_a_prompt_enter_the_cache_before() -> None:
     found = text(masked, "top-k,k=9", prompt=range(7), length=5)
     assert found.tokens == [7, 8, 9, 10, 11]
     assert found.runs == 3  # places 6 and 7, 8 and 9, 10 and 11
+    assert found.prompt_seconds > 0 == text(masked, "random", range(3), 9).prompt_seconds
 
 
 def test_a_text_ends_at_an_end_token_once_all_before_it_is_written() -> None:
@@ -124,6 +126,31 @@ def test_end_cut_writes_nothing_behind_an_end(kind: tuple[bool, bool]) -> None:
     assert (short.tokens, short.runs) == ([0, 1], 2)
     known = text(masked, "top-k,k=2+end-cut", ends=frozenset({0}))
     assert known.rows < text(masked, "top-k,k=2", ends=frozenset({3})).rows
+
+
+def test_a_lookahead_stops_where_an_end_token_does() -> None:
+    masked, usual = list_model(mixtures(), 3, shifted=True), parse("random+edit,above=0.5")
+    wrong = 0
+    for seed in range(20):
+        one, looked, past = (
+            text(masked, replace(usual, **given), [5], 5, seed, 1.0, frozenset({0}))
+            for given in ({}, {"lookahead": FreeDave(4)}, {"lookahead": PastEnds(4)})
+        )
+        assert (looked.tokens, places(looked)) == (one.tokens, places(one))
+        wrong += past.tokens != one.tokens
+    assert wrong  # edits reach places before the end
+
+
+@pytest.mark.parametrize("rule", ["ccd,passes=2", "ccd-agreement,warm=1,most=2"])
+def test_rules_that_remember_go_on_in_a_block_that_was_cut(rule: str) -> None:
+    assert parse(rule).rule.remembers
+    masked = list_model(mixtures(), 6, bidirectional=True)
+    ends, cut = frozenset({0}), 0
+    for seed in range(20):
+        found = text(masked, f"{rule}+end-cut", [5], 5, seed, 1.0, ends)
+        cut += len(found.tokens) < 5 and found.fixings[-1].token not in ends
+        assert not ends & {*found.tokens[:-1]}
+    assert cut  # some were cut and went on
 
 
 def test_adablock_ends_blocks_at_delimiters() -> None:

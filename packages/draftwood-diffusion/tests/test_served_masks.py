@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +15,7 @@ from draftwood.costs.curve import Curve
 from draftwood.methods.answers import answers_method
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
+from draftwood_diffusion.rules.learned import Filter
 from draftwood_serve.page import HEADERS
 from local_server import RunningServer, running
 
@@ -86,6 +89,18 @@ def test_a_text_is_told_with_the_order_of_its_tokens(masks: RunningServer) -> No
     assert "details" not in untold["metrics"]  # nobody asked
 
 
+def test_tokens_of_masks_are_counted_from_the_first_block_on(masks: RunningServer) -> None:
+    asked = {"prompt": BEGINNING, "temperature": 0, "speculative": {"method": "threshold"}}
+    told = masks.post(PATH, **asked, max_tokens=40)["metrics"]
+    passes = told["speculative_decoding"]["num_spec_steps"]
+    assert told["speculative_decoding"]["mean_acceptance_length"] == round(40 / passes, 4)
+    later = told["generation_time_ms"] / told["mean_itl_ms"]
+    assert later == pytest.approx(round(later), rel=0.01)
+    assert round(later) < 39  # those of the first block were there at once
+    alone = masks.post(PATH, **asked, max_tokens=2)["metrics"]
+    assert alone["tokens_per_second"] is alone["mean_itl_ms"] is None
+
+
 def test_stop_strings_and_end_tokens_end_a_text(masks: RunningServer) -> None:
     body = {"prompt": BEGINNING, "max_tokens": 40, "temperature": 0}
     whole = masks.text(**body)
@@ -105,6 +120,10 @@ def test_stop_strings_and_end_tokens_end_a_text(masks: RunningServer) -> None:
         ({"repetition_penalty": 1.2}, "does not take repetition_penalty"),
         ({"speculative": {"method": "plain"}}, "it fills masks; name a rule"),
         ({"speculative": {"method": "oracle"}}, "which a server does not know"),
+        ({"speculative": {"method": "learned"}}, "reads a file, and requests name no files"),
+        ({"speculative": {"method": "learned,file=/etc/hostname"}}, "requests name no files"),
+        ({"speculative": {"method": "end-cut+learned,file=/etc/hostname"}}, "name no files"),
+        ({"speculative": {"method": "prefix-cache"}}, "this one keeps finished blocks"),
         ({"speculative": {"method": "superposed"}}, "which no server runs"),
         ({"speculative": {"method": "threshold,tau=3"}}, "tau must be from 0 to 1"),
         ({"speculative": {"method": "threshold", "budget": 4}}, "leave tree and budget out"),
@@ -137,12 +156,32 @@ def test_rules_that_trade_quality_need_a_server_that_allows_them() -> None:
         pass
 
 
+def test_a_file_is_read_where_the_server_was_started_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw, shapes = np.random.default_rng(0), ((64, 2), (2,), (2, 64), (64,))
+    Filter(*(draw.normal(size=shape) for shape in shapes)).save(Path("filter.npz"))
+    own, body = "learned,file=filter.npz", {"prompt": BEGINNING, "max_tokens": 8}
+    with running(MODEL, method=own, inexact=True, served_names=()) as found:
+        assert found.text(**body, seed=1) == found.text(**body, seed=1, speculative={"method": own})
+        other = {"method": "learned,above=0.5,file=filter.npz"}
+        assert "reads a file" in found.refused(PATH, 400, **body, speculative=other)["message"]
+    for wrong, told in (("learned", "name it with"), (f"{own}.old", "a filter is a .npz file")):
+        typed = ["serve", "--model", MODEL, "--method", wrong, "--inexact", "--port", "0"]
+        result = CliRunner().invoke(main, typed)
+        assert told in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
 def test_the_page_of_the_replay_comes_with_the_package(masks: RunningServer) -> None:
     facts = masks.client.get("/page.json").json()
     assert "replay" in facts["panels"]
     assert not facts["token_by_token"]
     assert facts["method"] == "one-by-one"
-    assert {"one-by-one", "threshold", "freedave"} <= {each["name"] for each in facts["methods"]}
+    offered = {each["name"] for each in facts["methods"]}
+    assert {"one-by-one", "threshold", "freedave"} <= offered
+    assert not offered & {"learned", "oracle", "prefix-cache", "dual-cache"}  # it can run none
     for path, kind in (("/replay", "html"), ("/replay.js", "javascript"), ("/replay.css", "css")):
         answer = masks.client.get(path)
         assert kind in answer.headers["content-type"]

@@ -211,7 +211,9 @@ def test_a_writer_that_cannot_teach_is_named_with_the_cure(tmp_path: Path) -> No
     write_model(tmp_path / "model")
     write_model(tmp_path / "writer")
     told = json.loads((tmp_path / "writer" / "config.json").read_text())
-    scaled = {**told, "rope_parameters": {"rope_type": "llama3", "factor": 8.0}}
+    llama3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0}
+    llama3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    scaled = {**told, "rope_parameters": llama3}
     (tmp_path / "writer" / "config.json").write_text(json.dumps(scaled))
     stage = Stage(
         str(tmp_path / "model"), tmp_path / "out", 3000, 16, str(tmp_path / "writer"), whole=True

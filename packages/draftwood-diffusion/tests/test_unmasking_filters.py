@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -93,6 +94,38 @@ def test_a_filter_is_written_and_read(tmp_path: Path) -> None:
     options = Options(Sampling(), 5)
     method = parse(f"learned,file={tmp_path / 'filter.npz'},above=0.5")
     assert len(written(list_model(mixtures(), 4), [5], options, method).tokens) == 5
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Files that are no filter, and what is told of them."""
+    whole = folder / "whole.npz"
+    some_filter(4, 5).save(whole)
+    held = dict(np.load(whole))
+    torn = (b"", whole.read_bytes()[:300], b"PK damaged")
+    for number, content in enumerate(torn):
+        path = folder / f"torn-{number}.npz"
+        path.write_bytes(content)
+        yield r"\(.+\)", path
+    np.save(folder / "array.npy", held["first"])
+    yield r"\(.+\)", folder / "array.npy"
+    strange = {
+        "flat": {"first": held["first"][0]},
+        "one": {"second_bias": np.float64(1)},
+        "words": {name: each.astype(str) for name, each in held.items()},
+        "nan": {"first_bias": np.full(5, np.nan)},
+        "inf": {"second": np.full((5, 4), np.inf)},
+    }
+    for name, arrays in strange.items():
+        np.savez(folder / name, **{**held, **arrays})
+        reason = "do not fit together" if name in ("flat", "one") else "not of finite numbers"
+        yield reason, folder / f"{name}.npz"
+
+
+def test_what_is_no_filter_is_refused_in_a_line(tmp_path: Path) -> None:
+    for reason, path in _files(tmp_path):
+        with pytest.raises(ValueError, match=rf"a filter is a \.npz file of .*{reason}") as caught:
+            Filter.read(str(path))
+        assert "\n" not in str(caught.value)
 
 
 def test_train_filter_writes_what_generate_reads(target: str, tmp_path: Path) -> None:

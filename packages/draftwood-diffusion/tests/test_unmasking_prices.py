@@ -166,6 +166,9 @@ def test_exercises_are_right() -> None:
         exercises("dance", 4, 1, 0)
     with pytest.raises(ValueError, match="2 to 9 items, got 10"):
         exercises("copy", 10, 1, 0)
+    with pytest.raises(ValueError, match=r"every order of a list, 40,320 of 8 items, .* at most 7"):
+        exercises("shuffle", 8, 1, 0)
+    assert exercises("reverse", 9, 1, 0)
 
 
 @pytest.mark.proof

@@ -10,10 +10,11 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Records of a file; none where there is no file."""
+    """Records of a file, without a last line that was not written whole; none of no file."""
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    *lines, _ = path.read_text().split("\n")
+    return [json.loads(line) for line in lines]
 
 
 def grouped(records: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
@@ -25,10 +26,14 @@ def grouped(records: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:
-    """Write one more record."""
+    """Write one more record behind the last whole line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    with path.open("ab+") as file:
+        file.seek(max(0, file.tell() - 1))
+        if file.read(1) not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(json.dumps(record).encode() + b"\n")
 
 
 def newest(records: Iterable[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:

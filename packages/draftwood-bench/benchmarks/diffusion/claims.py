@@ -17,7 +17,7 @@ import numpy as np
 
 import draftwood
 from benchmarks.common.scripts import parser_of, print_table
-from benchmarks.diffusion.stories import SOURCE, texts_of
+from benchmarks.diffusion.stories import FIRST_SEED, SOURCE, texts_of
 from draftwood.engine import Options, run_all
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import encode_text
@@ -122,15 +122,15 @@ def run(given: argparse.Namespace) -> None:
     """Test both claims and print what came of them."""
     lm, source = (draftwood.load(each, method="plain") for each in (given.model, SOURCE))
     masked = masked_model(lm, {})
-    empty = encode_text(source.tokenizer, "")
+    empty, seeds = encode_text(source.tokenizer, ""), range(FIRST_SEED, FIRST_SEED + given.texts)
     stories = [
         source.generate(empty, max_new_tokens=BEGINNING, temperature=1.0, seed=seed).text
-        for seed in range(given.texts)
+        for seed in seeds
     ]
     prompts = [encode_text(lm.tokenizer, each) for each in stories]
     ends, room = frozenset(lm.end_tokens), (lm.model.context_length or 256) - len(empty)
     print_table([near_anchors(masked, prompts, ends, given.longest)], "Near anchors")
-    print_table([end_cut(lm, range(given.texts), room)], "End cut")
+    print_table([end_cut(lm, seeds, room)], "End cut")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from draftwood_diffusion.unmasking import Unmasking, parse
 RECORDS = json_lines.RESULTS / "stories-diffusion.jsonl"
 SOURCE, JUDGE = "stories-15m", "tinyllama-1.1b"
 AT_ONCE = 25  # stories in one pass
-FIRST_SEED = 1000  # of the first story; smaller ones chose among ways to train
+FIRST_SEED = 1_000_000  # of texts that are judged; training drew its texts by those from 0 on
 RULES = (
     *("left-to-right", "one-by-one", "freedave", "freedave,d=8", "left-to-right+freedave"),
     *("threshold", *(f"threshold,tau={tau}" for tau in (0.95, 0.8, 0.7, 0.5))),

@@ -1,7 +1,7 @@
 """A block under way, and what a pass says of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,8 +31,9 @@ class BlockState:
         return self.mask not in self.tokens
 
     def first(self, places: int, is_last: bool) -> "BlockState":
-        """The same block cut off behind so many places."""
-        return replace(self, tokens=self.tokens[:places], is_last=is_last)
+        """The same block cut off behind so many places, in its history too."""
+        history = tuple(each.first(places) for each in self.history)
+        return replace(self, tokens=self.tokens[:places], history=history, is_last=is_last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,5 +49,13 @@ class Seen:
     drawn: Int[np.ndarray, " places"]
 
 
-Advance = Callable[[BlockState, Seen], BlockState]
-"""The step from a state to the next one, given what a pass says of it."""
+class Advance(Protocol):
+    """Steps of a block."""
+
+    def __call__(self, state: BlockState, seen: Seen) -> BlockState:
+        """The next state, given what a pass says of this one."""
+        ...
+
+    def is_over(self, state: BlockState) -> bool:
+        """True if the text ends with this state."""
+        ...

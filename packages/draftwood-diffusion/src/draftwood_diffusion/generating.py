@@ -3,12 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from draftwood.methods.answers import AnswersMethod
 from draftwood.sampling_params import SamplingParams
 from draftwood_diffusion.part import Part
+from draftwood_diffusion.settings import settings_of
 from draftwood_diffusion.unmasking import PARTS, Unmasking, alone, parse
 
 if TYPE_CHECKING:
@@ -61,23 +63,39 @@ class Writing:
         """Begin a text that a server runs beside others.
 
         Raises:
-            ValueError: as ``MaskedText``, for options that it does not take, and for a rule that is
-                told the text.
+            ValueError: as ``MaskedText``, and for options that it does not take.
         """
         from draftwood.text.builder import StopStrings
         from draftwood_diffusion.opening import masked_model
         from draftwood_diffusion.served import ServedText
 
         require_taken(self.text, params, SERVED)
-        if self.method.rule.knows_text:
-            raise ValueError(
-                f"method {self.text!r} is told the text in advance, which a server does not know;"
-                " take it in 'draftwood generate'"
-            )
         masked, method = masked_model(lm, self.settings), with_delimiters(self.method, lm)
         ends = StopStrings(lm.tokenizer, params.stops, behind=lm.text_before(tokens, params.raw))
         options = replace(options_of(lm, params), stop_rules=[ends])
         return ServedText(masked, tokens, options, method, lm.tokenizer)
+
+    def require_served(self, folder: Path | None, is_own: bool) -> None:
+        """Refuse what a server cannot run, as ``AnswersMethod`` asks.
+
+        Raises:
+            ValueError: for a rule that is told the text, one that reads a file unless it is the
+                server's own, and a reuse that the model of the folder has no use for.
+        """
+        rule, found = self.method.rule, None if folder is None else settings_of(folder)
+        if rule.knows_text:
+            raise ValueError(
+                f"method {self.text!r} is told the text in advance, which a server does not know;"
+                " take it in 'draftwood generate'"
+            )
+        if rule.reads_file and not is_own:
+            raise ValueError(
+                f"method {self.text!r} reads a file, and requests name no files of the server;"
+                " start it with that --method, or take another one"
+            )
+        rule.require_file()
+        if found is not None:
+            self.method.reuse.require(found.bidirectional)
 
 
 def with_delimiters(method: Unmasking, lm: "LanguageModel") -> Unmasking:
@@ -139,8 +157,9 @@ def _generation(
     tokens, builder = found.tokens, TextBuilder(lm.tokenizer, behind=behind)
     builder.add(tokens)
     builder.finish()
-    stats = Stats(tokens=len(tokens))
-    stats.prefills, stats.target_runs, stats.seconds["target"] = 1, found.runs, seconds
+    stats = Stats(tokens=len(tokens), target_runs=found.runs)  # the prompt's passes emit none
+    stats.seconds["prefill"] = found.prompt_seconds
+    stats.seconds["target"] = seconds - found.prompt_seconds
     details = found.details()
     ended = bool(tokens) and tokens[-1] in lm.end_tokens
     reason = "stop" if ended else "length"
@@ -164,6 +183,7 @@ def answers_of(text: str, method: Unmasking, settings: Mapping[str, int]) -> Ans
         adjust=_adjusted,
         show=_show,
         serve=writing.serve,
+        require_served=writing.require_served,
     )
 
 

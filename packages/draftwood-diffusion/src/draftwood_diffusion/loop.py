@@ -45,12 +45,14 @@ class WrittenText:
         fixings: in their order, those of places behind the text's end too.
         runs: passes behind the prompt's.
         rows: tokens that they ran.
+        prompt_seconds: of the prompt's passes.
     """
 
     tokens: list[int] = field(default_factory=list)
     fixings: list[Fixing] = field(default_factory=list)
     runs: int = 0
     rows: int = 0
+    prompt_seconds: float = 0.0
 
     def details(self) -> dict[str, object]:
         """Passes, and the order in which the text's tokens were fixed, in plain types."""
@@ -154,8 +156,8 @@ class MaskedText(KeepsCache):
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Fix what the pass allows; reports nothing before the end."""
-        del seconds
         if self._reads_prompt:
+            self.text.prompt_seconds += seconds
             self._passes.take_prompt()
             return []
         (output,) = outputs
@@ -243,11 +245,7 @@ def require_fillable(
             f"blocks of {masked.settings.block_length} tokens are longer than the model's context"
             f" of {limit}; give --block-length at most {limit}"
         )
-    if method.reuse.keeps_prefix and not masked.settings.bidirectional:
-        raise ValueError(
-            f"{method.reuse.name!r} approximates passes of models that see everything; this one"
-            " keeps finished blocks, which is exact: leave it out"
-        )
+    method.reuse.require(masked.settings.bidirectional)
     if method.rule.knows_text and not options.sampler.greedy:
         raise ValueError(
             f"rule {method.rule.name!r} compares likeliest tokens with a known text; it takes"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from draftwood import Generation
 
 OPEN = "░"
+HALF = "\ufffd"  # what bytes decode to that make no character yet
 EARLY, LATE = (64, 120, 255), (255, 120, 40)
 """Colours of the first pass and of the last one."""
 SECONDS = 3.0  # that a replay takes at most
@@ -65,16 +66,23 @@ def frame(tokenizer: AnyTokenizer, order: Any, passes: int, places: int) -> "Tex
 
 
 def pieces(tokenizer: AnyTokenizer, fixings: list[Any]) -> list[str]:
-    """Text of each place; a run of written places is decoded together, so that words join."""
-    found, run = list[str](), list[int]()
+    """Text of each place; a run of written places is decoded together, so that words join.
+
+    A character of several tokens stands at the one that completes it.
+    """
+    found, run, shown = list[str](), list[int](), ""
     for each in fixings:
         if each is None:
             found.append(OPEN)
-            run = []
+            run, shown = [], ""
             continue
-        before = str(tokenizer.decode(run, skip_special_tokens=True)) if run else ""
         run.append(each["token"])
-        found.append(str(tokenizer.decode(run, skip_special_tokens=True))[len(before) :])
+        text = str(tokenizer.decode(run, skip_special_tokens=True))
+        if text.endswith(HALF) and len(found) < len(fixings) - 1:
+            found.append("")
+            continue
+        found.append(text[len(shown) :])
+        shown = text
     return found
 
 

@@ -21,11 +21,14 @@ from draftwood_diffusion.lookahead import StepsAhead
 from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.loop import WrittenText, written
 from draftwood_diffusion.masked_model import MaskedModel
+from draftwood_diffusion.stepping import Stepping
 from draftwood_diffusion.unmasking import Unmasking, parse
 
 ITEMS, TEXTS, SEEDS = 4, 300, 4
 START = ITEMS + 1  # the token of the prompt
-LOOKED_AHEAD = ("one-by-one", "random", "threshold,tau=0.7", "ccd", "random+edit")
+LOOKED_AHEAD = ("one-by-one", "random", "threshold,tau=0.7", "ccd", "random+edit,above=0.5")
+ENDS = (frozenset[int](), frozenset({0}))
+"""End tokens of texts that are compared: none, and a token that stands in them."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,15 @@ class Stale(FreeDave):
         self, states: Sequence[BlockState], seen: Sequence[Seen], advance: Advance
     ) -> list[BlockState]:
         return super().agreeing(states, [seen[0]] * len(seen), advance)
+
+
+@dataclass(frozen=True)
+class PastEnds(FreeDave):
+    """A wrong lookahead: drafts go on where the text is over."""
+
+    def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
+        assert isinstance(advance, Stepping)
+        return super().states(following, seen, replace(advance, ends=frozenset()))
 
 
 def shuffles() -> ListedTexts:
@@ -65,10 +77,16 @@ def models(listed: ListedTexts) -> Iterator[MaskedModel]:
             yield list_model(listed, length, *kind)
 
 
-def text_of(masked: MaskedModel, method: Unmasking, temperature: float, seed: int) -> WrittenText:
+def text_of(
+    masked: MaskedModel,
+    method: Unmasking,
+    temperature: float,
+    seed: int,
+    ends: frozenset[int] = frozenset(),
+) -> WrittenText:
     """A text behind the prompt of a list."""
     length = (masked.model.context_length or 0) - 1
-    options = Options(Sampling(temperature=temperature), length, seed=seed)
+    options = Options(Sampling(temperature=temperature), length, ends, seed)
     return written(masked, [START], options, method)
 
 
@@ -101,14 +119,12 @@ def compared(base: str, lookahead: StepsAhead) -> Comparison:
     """Write texts of every kind of model and block length with a lookahead and without."""
     usual, found = parse(base), Comparison()
     looked = replace(usual, lookahead=lookahead)
-    for masked in models(mixtures()):
-        for seed in range(SEEDS):
-            one, other = (
-                text_of(masked, method, temperature=min(seed, 1), seed=seed)
-                for method in (usual, looked)
-            )
-            differs = places(one) != places(other) or one.tokens != other.tokens
-            found += Comparison(1, int(differs), one.runs, one.runs - other.runs)
+    for masked, seed, ends in product(models(mixtures()), range(SEEDS), ENDS):
+        one, other = (
+            text_of(masked, method, min(seed, 1), seed, ends) for method in (usual, looked)
+        )
+        differs = places(one) != places(other) or one.tokens != other.tokens
+        found += Comparison(1, int(differs), one.runs, one.runs - other.runs)
     return found
 
 
@@ -126,10 +142,10 @@ def _check_lookahead(base: str) -> CheckResult:
     return CheckResult("identity", f"freedave over {base}", not found.changed, told)
 
 
-def _check_stale() -> CheckResult:
-    found = compared("random", Stale(4))
+def _check_wrong(name: str, lookahead: StepsAhead) -> CheckResult:
+    found = compared("random+edit,above=0.5", lookahead)
     told = f"caught in {found.changed} of {found.texts} texts" if found.changed else "not caught"
-    return CheckResult("control", STALE, found.changed > 0, told)
+    return CheckResult("control", name, found.changed > 0, told)
 
 
 def order_p_value(method: str) -> float:
@@ -169,12 +185,15 @@ def _check_closed_forms() -> CheckResult:
     return CheckResult("law", CLOSED, worst < 1e-9, told)
 
 
-STALE = "freedave, compared with a stale pass"
+WRONG = {
+    "freedave, compared with a stale pass": Stale(4),
+    "freedave, past an end token": PastEnds(4),
+}
 TWO = "two tokens a pass, a list"
 CLOSED = "prices in bits, closed forms"
 CHECKS: dict[str, Check] = {
     **{f"freedave over {each}": partial(_check_lookahead, each) for each in LOOKED_AHEAD},
-    STALE: _check_stale,
+    **{name: partial(_check_wrong, name, each) for name, each in WRONG.items()},
     **{f"{each}, a list": partial(_check_texts, each) for each in ("one-by-one", "random")},
     TWO: _check_two_a_pass,
     CLOSED: _check_closed_forms,

@@ -47,12 +47,12 @@ class ServedText(MaskedText):
         self.prompt_logprobs: tuple[None, ...] = ()
         self.prefill, self._tokenizer = NothingReused(), tokenizer
         self._told = self._told_runs = 0  # tokens and passes
-        self._seconds = 0.0  # of passes not yet told
+        self._seconds = {"prefill": 0.0, "target": 0.0}  # of passes not yet told
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Take a pass; report a block that it has finished."""
         super().commit(outputs, seconds)
-        self._seconds += seconds
+        self._seconds["prefill" if self._reads_prompt else "target"] += seconds
         new = self.text.tokens[self._told :]
         if not new and self.finish_reason is None:
             return []
@@ -66,8 +66,9 @@ class ServedText(MaskedText):
     def _step(self, new: list[int]) -> Step:
         """The passes of a block as one step, below the token before it."""
         before = [*self.prompt, *self.text.tokens[: self._told]][-1]
-        runs, taken = self.text.runs - self._told_runs, {"target": self._seconds}
-        self._told, self._told_runs, self._seconds = len(self.text.tokens), self.text.runs, 0.0
+        runs, taken = self.text.runs - self._told_runs, self._seconds
+        self._told, self._told_runs = len(self.text.tokens), self.text.runs
+        self._seconds = dict.fromkeys(taken, 0.0)
         return Step(new, seconds=taken, tree=DraftTree.chain([before]), runs=runs)
 
     @property

@@ -32,6 +32,14 @@ class View:
     history: tuple["View", ...] = ()
     reference: Int[np.ndarray, " places"] | None = None
 
+    def first(self, places: int) -> "View":
+        """The same block cut off behind so many places."""
+        reference = None if self.reference is None else self.reference[:places]
+        return View(
+            *(self.tokens[:places], self.is_open[:places], self.probs[:places]),
+            *(self.order[:places], self.history, reference),
+        )
+
     @cached_property
     def open(self) -> Int[np.ndarray, " open"]:
         """Places where nothing is written, at least one."""

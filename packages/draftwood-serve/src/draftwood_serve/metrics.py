@@ -158,7 +158,7 @@ def block(job: TextJob) -> dict[str, Any]:
     costs = step_costs(job, stats)
     now = job.ended or perf_counter()
     writing = max(now - job.first_token, 0.0) if job.first_token else 0.0
-    later = stats.tokens - stats.prefills
+    later = stats.tokens - sum(each.first for each in job.choices)
     return {
         "seed": job.seed,
         "method": job.method,

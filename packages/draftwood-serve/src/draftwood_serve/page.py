@@ -97,5 +97,5 @@ def _methods(model: ServedModel) -> list[dict[str, Any]]:
 def _other_methods(model: ServedModel) -> list[dict[str, Any]]:
     return [
         {"name": each.name, "summary": each.summary, "same_text": False}
-        for each in served_methods(model.settings)
+        for each in served_methods(model.settings, model.target.plain.calibration.folder)
     ]

@@ -88,6 +88,7 @@ class Choice:
         number: among the request's texts.
         prompt_text: of the prompt, if it is to be echoed.
         stats: what it took so far.
+        first: tokens of its first step, which are there at once.
         accepted, drafted: draft tokens of each step.
         traced: whether updates carry their steps.
     """
@@ -96,7 +97,7 @@ class Choice:
         self.number, self.sequence = 0, sequence
         self.builder = next(each for each in sequence.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
-        self.stats = Stats()
+        self.stats, self.first = Stats(), 0
         self.accepted: list[int] = []
         self.drafted: list[int] = []
         self.traced = False
@@ -122,6 +123,7 @@ class Choice:
         Args:
             is_last: False where the text has made further steps already, which are yet to come.
         """
+        self.first = self.first or len(step.tokens)
         self.stats.add(step)
         if not step.is_prefill:
             self.accepted.append(step.accepted)

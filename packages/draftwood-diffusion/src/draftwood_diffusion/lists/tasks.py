@@ -8,11 +8,14 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import permutations, product
+from math import factorial
 
 from draftwood_diffusion.lists.listed_texts import ListedTexts
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hal", "Ida", "Jan")
 BREAK = "\n"
+SHUFFLE, MOST_SHUFFLED = "shuffle", 7
+"""The task whose every order of a list is an answer, and most items of its lists."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ TASKS: Mapping[str, Task] = {
     "insert-anywhere": _of_list(_inserted_anywhere, "insert {new} anywhere"),
     "remove-one": _of_list(_one_removed, "remove any one item"),
     "replace-one": _of_list(_one_replaced, "replace any one item by {new}"),
-    "shuffle": _of_list(_orders, "shuffle"),
+    SHUFFLE: _of_list(_orders, "shuffle"),
     "words-easy": _of_words(5),
     "words-medium": _of_words(4),
     "words-hard": _of_words(2),
@@ -223,4 +226,9 @@ def exercises(task: str, items: int, count: int, seed: int) -> list[Exercise]:
         raise ValueError(f"there is no task {task!r}; there are: {', '.join(TASKS)}")
     if not 2 <= items < len(NAMES):
         raise ValueError(f"lists have 2 to {len(NAMES) - 1} items, got {items}")
+    if task == SHUFFLE and items > MOST_SHUFFLED:
+        raise ValueError(
+            f"'shuffle' goes through every order of a list, {factorial(items):,} of {items} items,"
+            f" which takes hours; give at most {MOST_SHUFFLED} items, or other tasks"
+        )
     return [TASKS[task](random.Random(f"{task} {seed + i}"), items) for i in range(count)]

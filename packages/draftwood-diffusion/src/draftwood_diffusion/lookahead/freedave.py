@@ -32,7 +32,7 @@ class FreeDave(StepsAhead):
         found = [following]
         while len(found) < self.d:
             draft = advance(found[-1], seen)
-            if draft.is_written:
+            if draft.is_written or advance.is_over(draft):
                 break  # there is nothing to predict
             found.append(draft)
         return found

@@ -61,8 +61,9 @@ class Parallel:
     def run(self) -> Iterator[Cell]:
         """Measure each method on each task, task by task."""
         parsed = {name: parse(name) for name in self.methods}
-        for task in self.tasks:
-            found = exercises(task, self.items, self.count, self.seed)
+        # all are made before any is measured, as a task may be refused
+        made = [exercises(task, self.items, self.count, self.seed) for task in self.tasks]
+        for task, found in zip(self.tasks, made, strict=True):
             for name, method in parsed.items():
                 prices = [self._price(each, method) for each in found]
                 yield Cell(task, name, *_means(prices))

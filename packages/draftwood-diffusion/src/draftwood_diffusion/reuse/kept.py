@@ -17,3 +17,15 @@ class Reuse(Part):
 
     keeps_prefix: ClassVar[bool] = False
     keeps_suffix: ClassVar[bool] = False
+
+    def require(self, bidirectional: bool) -> None:
+        """Raise ValueError for a model whose finished blocks are kept anyway, which is exact.
+
+        Args:
+            bidirectional: whether everything sees everything.
+        """
+        if self.keeps_prefix and not bidirectional:
+            raise ValueError(
+                f"{self.name!r} approximates passes of models that see everything; this one keeps"
+                " finished blocks, which is exact: leave it out"
+            )

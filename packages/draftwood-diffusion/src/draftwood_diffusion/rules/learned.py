@@ -1,6 +1,9 @@
 """A small network says which predictions will stay."""
 
 import io
+import zipfile
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +16,9 @@ from draftwood.methods.knobs import knob
 from draftwood.storage.atomic import write_file
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.view import View
+
+UNREADABLE = (OSError, EOFError, LookupError, ValueError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged or strange file raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +44,16 @@ class Filter:
         """
         names = ("first", "first_bias", "second", "second_bias")
         try:
-            with np.load(Path(file), allow_pickle=False) as stored:
-                found = cls(*(np.asarray(stored[name]) for name in names))
-        except (OSError, KeyError, ValueError) as error:
+            with Path(file).open("rb") as opened:
+                stored = np.load(opened, allow_pickle=False)
+                found = [stored[name] for name in names]
+            _require_layers(found)
+        except UNREADABLE as error:
             raise ValueError(
                 f"a filter is a .npz file of the arrays {', '.join(names)}; {file!r} is not one"
                 f" ({error})"
             ) from None
-        places, hidden = found.first.shape
-        shapes = [each.shape for each in (found.first_bias, found.second, found.second_bias)]
-        if shapes != [(hidden,), (hidden, places), (places,)]:
-            raise ValueError(f"the layers of filter {file!r} do not fit together: {shapes}")
-        return found
+        return cls(*found)
 
     def save(self, file: Path) -> None:
         """Write an ``.npz`` file."""
@@ -83,6 +87,16 @@ class Filter:
             return 1.0 / (1.0 + np.exp(-self.logits(given[None])[0, :count]))
 
 
+def _require_layers(arrays: Sequence[np.ndarray]) -> None:
+    """Raise ValueError for arrays that are no layers of finite numbers."""
+    hidden, places = arrays[1].size, arrays[3].size
+    shapes = [each.shape for each in arrays]
+    if shapes != [(places, hidden), (hidden,), (hidden, places), (places,)]:
+        raise ValueError(f"its layers do not fit together: {shapes}")
+    if not all(each.dtype.kind in "fiu" and np.isfinite(each).all() for each in arrays):
+        raise ValueError("its layers are not of finite numbers")
+
+
 def known_confidence(view: View) -> Float[np.ndarray, " places"]:
     """Confidence of a block's places, 1 where a token is written."""
     return np.where(view.is_open, view.confidence, 1.0)
@@ -100,6 +114,7 @@ class Learned(UnmaskingRule):
     name: ClassVar[str] = "learned"
     summary: ClassVar[str] = "places whose prediction a small network expects to stay"
     source: ClassVar[str] = "Learn2PD, 2025, arXiv:2509.25188"
+    reads_file: ClassVar[bool] = True
     above: float = knob(0.96, "probability from which a place is fixed", 0, 1)
     file: str = knob("", "file of the network")
 
@@ -109,6 +124,9 @@ class Learned(UnmaskingRule):
         if not self.file:
             raise ValueError("rule 'learned' reads a network; name it with learned,file=FILE.npz")
         return Filter.read(self.file)
+
+    def require_file(self) -> None:
+        _ = self.network
 
     def choose(self, view: View) -> Int[np.ndarray, " chosen"]:
         stays = self.network.probability(known_confidence(view)) > self.above

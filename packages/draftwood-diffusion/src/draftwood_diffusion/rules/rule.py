@@ -18,10 +18,19 @@ class UnmaskingRule(Part):
     Attributes:
         is_one_by_one: True if it fixes one place a pass.
         knows_text: True if it is told the text that will be written, as a bound of other rules.
+        reads_file: True if one of its knobs names a file.
     """
 
     is_one_by_one: ClassVar[bool] = False
     knows_text: ClassVar[bool] = False
+    reads_file: ClassVar[bool] = False
+
+    def require_file(self) -> None:
+        """Read its file.
+
+        Raises:
+            ValueError: for one that is missing or holds something else.
+        """
 
     @property
     def remembers(self) -> int:

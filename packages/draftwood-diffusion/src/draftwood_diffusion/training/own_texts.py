@@ -1,9 +1,12 @@
 """Texts that a model writes itself, in shards that the same seed writes again."""
 
 import json
+import zipfile
+import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ import numpy as np
 from jaxtyping import UInt
 
 from draftwood.storage.atomic import write_file
+from draftwood.storage.weights import settings_or_none
 from draftwood.text.prompts import encode_text
 from draftwood_train.data.write import BatchWriter, Request, Written
 
@@ -25,7 +29,7 @@ Shard = tuple[UInt[np.ndarray, " tokens"], UInt[np.ndarray, " texts"]]
 
 @dataclass(frozen=True)
 class OwnTexts:
-    """Folder of texts that a model wrote at temperature 1, each from the empty prompt.
+    """Folder of texts that a model wrote at temperature 1, each behind what begins texts.
 
     Attributes:
         folder: holds the shards.
@@ -41,8 +45,16 @@ class OwnTexts:
 
     @property
     def held(self) -> list[Path]:
-        """Shards that are whole."""
-        return sorted(self.folder.glob("shard-*.npz"))
+        """Shards that are whole, up to the first one that is missing."""
+        return list(takewhile(Path.is_file, map(self._path, count())))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"shard-{number:05d}.npz"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the shards held."""
+        return sum(len(read_shard(path)[0]) for path in self.held)
 
     def require(self) -> None:
         """Note who wrote the folder, or refuse one that another model or seed wrote.
@@ -57,17 +69,21 @@ class OwnTexts:
         """Write shards until there are so many tokens; yields how many there are.
 
         A run that was killed goes on at the first shard that is missing.
+
+        Raises:
+            ValueError: as ``beginning`` and ``require``.
         """
+        begin = beginning(lm)
         self.require()
-        total = sum(len(read_shard(path)[0]) for path in self.held)
+        total = self.tokens
         while total < tokens:
-            number = len(self.held)
-            total += self._write_shard(lm, number, at_once)
+            self._write_shard(lm, begin, len(self.held), at_once)
+            total = self.tokens
             yield total
 
-    def _write_shard(self, lm: "LanguageModel", number: int, at_once: int) -> int:
-        begin = tuple(encode_text(lm.tokenizer, ""))
-
+    def _write_shard(
+        self, lm: "LanguageModel", begin: tuple[int, ...], number: int, at_once: int
+    ) -> None:
         def text(seed: int) -> Generator[Request, Written, tuple[int, ...]]:
             room = self.longest - len(begin)
             made = yield Request(begin, room, lm.end_tokens, seed, keeps_states=False)
@@ -87,24 +103,50 @@ class OwnTexts:
             with partial.open("wb") as file:
                 np.savez_compressed(file, tokens=tokens, lengths=lengths)
 
-        write_file(self.folder / f"shard-{number:05d}.npz", fill)
-        return len(tokens)
+        write_file(self._path(number), fill)
+
+
+def beginning(lm: "LanguageModel") -> tuple[int, ...]:
+    """Tokens that begin a text of a model: those of the empty prompt, else its begin token, else
+    its end token, which separates documents where there is no other.
+
+    Raises:
+        ValueError: for a model that has neither.
+    """
+    if begin := encode_text(lm.tokenizer, ""):
+        return tuple(begin)
+    folder = lm.calibration.folder
+    told = {} if folder is None else settings_or_none(Path(folder) / "config.json") or {}
+    bos, eos = (getattr(lm.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos"))
+    for token in (bos, told.get("bos_token_id"), eos, *sorted(lm.end_tokens)):
+        if token is not None:
+            return (token,)
+    raise ValueError(
+        f"{lm.name} has no token that begins or ends a text; name its bos_token or eos_token in"
+        " tokenizer_config.json"
+    )
+
+
+def note(path: Path, told: Mapping[str, Any]) -> None:
+    """Write in a file what its folder is made with."""
+    write_file(path, json.dumps(told, indent=1) + "\n")
 
 
 def require_same(path: Path, told: Mapping[str, Any]) -> None:
-    """Note in a file what its folder was made with, or refuse another.
+    """Note in a file what its folder was made with, or refuse another; what an older file does not
+    tell may differ.
 
     Raises:
         ValueError: naming what differs.
     """
     if not path.is_file():
-        write_file(path, json.dumps(told, indent=1) + "\n")
+        note(path, told)
         return
     held = json.loads(path.read_text(encoding="utf-8"))
     for name, each in told.items():
-        if held.get(name) != each:
+        if held.get(name, each) != each:
             raise ValueError(
-                f"{path.parent} was begun with {name} {held.get(name)}, not {each}; give the same,"
+                f"{path.parent} was begun with {name} {held[name]}, not {each}; give the same,"
                 " or another folder"
             )
 
@@ -116,9 +158,9 @@ def read_shard(path: Path) -> Shard:
         ValueError: for a file that is damaged.
     """
     try:
-        with np.load(path) as held:
+        with path.open("rb") as file, np.load(file) as held:
             return held["tokens"], held["lengths"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path} cannot be read ({type(error).__name__}); delete it and give the same command:"
             " it writes the file again"

@@ -18,7 +18,13 @@ from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
 from draftwood_diffusion.training.export import write_converted
 from draftwood_diffusion.training.folder import begin_again, begin_folder, read_source, read_weights
 from draftwood_diffusion.training.loop import NONE, REVERSE, Conversion, ConversionSettings
-from draftwood_diffusion.training.own_texts import OwnTexts, read_shard, require_same
+from draftwood_diffusion.training.own_texts import (
+    OwnTexts,
+    beginning,
+    note,
+    read_shard,
+    require_same,
+)
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.teacher import Teacher
 from draftwood_diffusion.training.vocabulary import (
@@ -132,9 +138,17 @@ class Stage:
     def _begun(self, say: Say) -> Path:
         """The model before training, with the mask among its tokens."""
         folder, source = self.folder / "begun", hub.folder_of(self.model)
+        path = self.folder / "stage.json"
         DecoderSizes.of(read_settings(source / "config.json"))  # a model refused notes nothing
+        if not path.is_file():
+            beginning(load(self.writer or self.model, method="plain"))  # nor does a writer
         whole = "all" if self.whole else "those in use"
-        require_same(self.folder / "stage.json", {"model": self.model, "tokens kept": whole})
+        stage, rows = {"model": self.model, "tokens kept": whole}, {"tokens": self.tokens}
+        require_same(path, stage)
+        if (self.folder / NAME).is_file():
+            require_same(path, rows)  # with more texts, rows held out would be trained on
+        else:
+            note(path, stage | rows)
         if folder.is_dir():
             return folder
         if settings_of(source) is not None:
@@ -160,7 +174,7 @@ class Stage:
         writer = self.writer or self.model
         texts = OwnTexts(self.folder / name, writer, self.places, self.seed)
         texts.require()
-        if sum(len(read_shard(each)[0]) for each in texts.held) < tokens:
+        if texts.tokens < tokens:
             lm = load(str(model), method="plain")
             for count in texts.write(lm, tokens):
                 say(f"{count:,} of {tokens:,} tokens of {name.replace('-', ' ')}")

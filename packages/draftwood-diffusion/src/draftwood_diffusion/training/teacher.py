@@ -46,7 +46,10 @@ class Teacher:
         self.decoder.take({name: torch.from_numpy(np.array(e)) for name, e in weights.items()})
 
     def knows(self, tokens: Int[Tensor, "texts places"]) -> Bool[Tensor, "texts places"]:
-        """Find the places of the first text of each row; what a row begins with begins texts."""
+        """Find the places of the first text of each row; what a row begins with begins texts.
+
+        Where that ends texts too, the end of the first one counts as the next one's beginning.
+        """
         return (tokens == tokens[:, :1]).long().cumsum(1) == 1
 
     @torch.no_grad()

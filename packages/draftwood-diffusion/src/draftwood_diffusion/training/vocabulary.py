@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from tokenizers import pre_tokenizers
 
 TOKENIZER = "tokenizer.json"
 MASK = "<mask>"
@@ -35,17 +36,6 @@ class CutVocabulary:
     def size(self) -> int:
         """Number of tokens, with the mask."""
         return len(self.kept) + 1
-
-    def numbers(self, tokens: np.ndarray) -> np.ndarray:
-        """Numbers that tokens have now.
-
-        Raises:
-            ValueError: for a token that is not kept.
-        """
-        places = np.searchsorted(self.kept, tokens).clip(0, len(self.kept) - 1)
-        if (np.asarray(self.kept)[places] != tokens).any():
-            raise ValueError("these texts hold tokens that the vocabulary left out; cut it by them")
-        return places.astype(np.uint16 if self.size <= 1 << 16 else np.uint32)
 
     def rows(self, table: np.ndarray) -> np.ndarray:
         """Rows of an embedding or an output head for the tokens now; the mask's is the mean."""
@@ -82,7 +72,8 @@ def cut_vocabulary(told: Mapping[str, Any], used: Iterable[int]) -> CutVocabular
     vocab: dict[str, int] = model["vocab"]
     pieces = {number: piece for piece, number in vocab.items()}
     special = {each["id"] for each in told.get("added_tokens") or ()}
-    spelling = {number for piece, number in vocab.items() if _spells(piece)}
+    letters = set(pre_tokenizers.ByteLevel.alphabet()) if _is_of_bytes(told) else set[str]()
+    spelling = {n for piece, n in vocab.items() if piece in letters or _spells(piece)}
     ranks = {pair: rank for rank, pair in enumerate(map(_pair, model["merges"]))}
     kept = special | spelling
     for number in set(used) - special:
@@ -111,15 +102,32 @@ def _cut(told: Mapping[str, Any], kept: Sequence[int]) -> CutVocabulary:
 
 
 def _renumbered(told: dict[str, Any], now: Mapping[int, int]) -> dict[str, Any]:
-    """Give the special tokens of a template their numbers."""
-    after = told.get("post_processor") or {}
-    if after.get("special_tokens"):
-        known = {
+    """Give the special tokens of templates their numbers."""
+    after = told.get("post_processor")
+    return {**told, "post_processor": _processor(after, now)} if after else told
+
+
+def _processor(told: Mapping[str, Any], now: Mapping[int, int]) -> dict[str, Any]:
+    found = dict(told)
+    if told.get("processors"):
+        found["processors"] = [_processor(each, now) for each in told["processors"]]
+    if told.get("special_tokens"):
+        found["special_tokens"] = {
             name: {**each, "ids": [now[number] for number in each["ids"]]}
-            for name, each in after["special_tokens"].items()
+            for name, each in told["special_tokens"].items()
         }
-        return {**told, "post_processor": {**after, "special_tokens": known}}
-    return told
+    return found
+
+
+def _is_of_bytes(told: Mapping[str, Any]) -> bool:
+    """True if each byte of a text has a letter in the vocabulary."""
+    parts = [told.get("pre_tokenizer"), told.get("decoder")]
+    while parts:
+        part = parts.pop() or {}
+        if part.get("type") == "ByteLevel":
+            return True
+        parts += [*part.get("pretokenizers", ()), *part.get("decoders", ())]
+    return False
 
 
 def _spells(piece: str) -> bool:

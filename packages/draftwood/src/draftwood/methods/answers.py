@@ -13,6 +13,8 @@ from draftwood.methods.listings import ANSWERS, CommandMethod
 from draftwood.optional import entry_points
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from draftwood.drafters.resources import Need
 
 
@@ -30,6 +32,9 @@ class AnswersMethod(CommandMethod):
         serve: makes a text, of a ``LanguageModel``, tokens and ``SamplingParams``, that a server
             runs beside others: a task of a scheduler with what ``engine.Sequence`` tells of its
             prompt, and ``details``; None where it cannot.
+        require_served: raises ValueError where a server cannot run it, given the folder of its
+            model, or None for any, and whether the server was started with it, as requests name no
+            files of the server; None where nothing speaks against it.
     """
 
     write: Callable[[Any, Any, int, Any], list[Any]]
@@ -37,6 +42,7 @@ class AnswersMethod(CommandMethod):
     adjust: "Callable[[str, Mapping[str, int]], AnswersMethod] | None" = None
     show: Callable[[Any, Any], None] | None = None
     serve: Callable[[Any, list[int], Any], Any] | None = None
+    require_served: "Callable[[Path | None, bool], None] | None" = None
 
     def adjusted(self, text: str, settings: Mapping[str, int]) -> "AnswersMethod":
         """The method with its knobs.
