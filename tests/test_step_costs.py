@@ -2,8 +2,9 @@
 
 import pytest
 
-from draftwood.costs.curve import Curve, plain_pass
-from draftwood.stats import CURES, Stats
+from draftwood.costs.curve import Curve
+from draftwood.costs.following import Following
+from draftwood.stats import CURES, Stats, plain_pass
 
 ALIKE = Curve((1,), (0.1,))
 
@@ -71,6 +72,7 @@ def test_a_plain_pass_behind_a_long_text_takes_longer() -> None:
     curve = Curve((1,), (0.1,), per_context_token=1e-4)
     assert plain_pass(curve, 100) == 0.1
     assert plain_pass(curve, 1128) == pytest.approx(0.2)
+    assert plain_pass(Following(curve), 1128) == pytest.approx(0.2)
     assert plain_pass(lambda nodes: 0.3 * nodes, 1128) == 0.3
 
 

@@ -287,8 +287,6 @@ class Stats:
             curve: seconds of a pass by its tokens; None leaves out whether drafts paid.
             context: tokens behind which passes ran, on average.
         """
-        from draftwood.costs.curve import plain_pass
-
         runs = self.target_runs
         if not runs:
             return StepCosts({}, self)
@@ -323,6 +321,12 @@ class Stats:
 
 def _sum(one: DraftingTime | None, other: DraftingTime | None) -> DraftingTime | None:
     return one + other if one is not None and other is not None else one or other
+
+
+def plain_pass(curve: Callable[[int], float], context: float) -> float:
+    """Seconds of a pass over one token behind so many, by a curve that may know of contexts."""
+    beyond = max(0.0, context - getattr(curve, "context", context))
+    return curve(1) + beyond * float(getattr(curve, "per_context_token", 0.0))
 
 
 @dataclass(frozen=True)

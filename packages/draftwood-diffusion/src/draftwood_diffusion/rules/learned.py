@@ -18,7 +18,7 @@ from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.view import View
 
 UNREADABLE = (OSError, EOFError, LookupError, ValueError, zipfile.BadZipFile, zlib.error)
-"""What reading a damaged or strange file raises."""
+"""Errors of reading a damaged or strange file."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,12 +27,6 @@ FAR_NODES, FURTHER, FAR_RUNS = 8, 512, 7  # what is run after so many tokens mor
 ASSUMED_SLOPE = 1 / 8
 
 
-def plain_pass(curve: Callable[[int], float], context: float) -> float:
-    """Seconds of a pass over one token behind so many."""
-    beyond = max(0.0, context - LENGTH)
-    return curve(1) + beyond * float(getattr(curve, "per_context_token", 0.0))
-
-
 @dataclass(frozen=True)
 class Curve:
     """Seconds of one forward pass by number of nodes.

@@ -75,6 +75,10 @@ class Following:
     def per_context_token(self) -> float:
         return self._curve.per_context_token
 
+    @property
+    def context(self) -> int:
+        return self._curve.context
+
     def __call__(self, nodes: int) -> float:
         return self._curve(nodes)
 
