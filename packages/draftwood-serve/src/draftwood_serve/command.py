@@ -220,7 +220,8 @@ def serve(
     def ready(service: "TextService", address: str) -> None:
         target = service.models.first.target
         length = target.context_length
-        tell(_facts(settings, served, target.method, address, length, target.instructions))
+        facts = _facts(settings, served, target.method, address, length, target.instructions)
+        tell(facts | {"chats": target.plain.tokenizer.chat_template is not None})
         if target.idle_reason is not None:
             log.note(f"the head does not learn: {target.idle_reason}")
         if target.learning is not None:

@@ -29,10 +29,13 @@ def welcome(settings: ServeSettings, told: dict[str, object]) -> None:
     console.print(facts)
     name = json.dumps(settings.names[0])
     said = json.dumps([{"role": "user", "content": "Name a colour."}])
+    path, asked = "chat/completions", f'"messages": {said}'
+    if not told.get("chats", True):
+        path, asked = "completions", '"prompt": "Once upon a time"'
     key = '-H "Authorization: Bearer $KEY" ' if settings.api_keys else ""
     console.print(
-        f"curl {address}/v1/chat/completions {key}-H 'Content-Type: application/json'"
-        f' -d \'{{"model": {name}, "messages": {said}}}\'',
+        f"curl {address}/v1/{path} {key}-H 'Content-Type: application/json'"
+        f' -d \'{{"model": {name}, {asked}}}\'',
         style="dim",
         markup=False,
         soft_wrap=True,

@@ -5,6 +5,7 @@ general and lean path.
 import copy
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -582,6 +583,16 @@ REFUSED = {
         "takes no tree mask; load it with",
     ),
 }
+
+
+def test_a_cache_of_another_name_is_that_of_a_newer_transformers(monkeypatch: Any) -> None:
+    model = AutoModelForCausalLM.from_config(transformers.LlamaConfig(**GROUPED)).eval()
+
+    def forward(input_ids: Any, position_ids: Any = None, cache: Any = None) -> None: ...
+
+    monkeypatch.setattr(model, "forward", forward)
+    with pytest.raises(ValueError, match="install 'transformers<5.24'"):
+        TransformersModel(model)
 
 
 @pytest.mark.parametrize("case", REFUSED)

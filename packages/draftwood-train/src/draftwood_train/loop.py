@@ -284,7 +284,10 @@ class Trainer:
                 sums[name] = sums.get(name, 0.0) + value
         self.head.train()
         if not places:
-            raise ValueError("the held-out texts have no answer long enough to judge by")
+            raise ValueError(
+                "the held-out texts have no answer long enough to judge by; make more data: give"
+                " 'draftwood train data' more --tokens"
+            )
         return {name: value / places for name, value in sums.items()}
 
     def _remember(self, figures: Mapping[str, float]) -> None:

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from command import refused, run
 from draftwood.cli import main as module
+from draftwood.cli import terminal
 from draftwood.cli.main import main
+from draftwood.stats import Stats
 from draftwood.version import __version__
 
 OWN = (
@@ -100,6 +102,22 @@ def test_each_error_is_one_line(error, code, words):
     assert result.exit_code == code
     assert words in result.stderr
     assert len(result.stderr.strip().splitlines()) == (1 if words else 0)
+
+
+def test_a_group_without_a_command_shows_its_help_as_it_is_laid_out():
+    told = run("config")
+    assert told.exit_code == 2
+    assert told.stderr.startswith("Usage: draftwood config")
+    assert "\n\nCommands:\n" in told.stderr
+    assert not told.stdout
+
+
+def test_a_text_that_was_cut_is_said_to_be(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for is_cut in (False, True):
+        terminal.say_summary(Stats(tokens=3, prefills=1, target_runs=2), "plain", is_cut)
+        told = " ".join(capsys.readouterr().err.split())
+        assert ("cut, --max-new-tokens allows more" in told) == is_cut
 
 
 def test_debug_shows_the_traceback():

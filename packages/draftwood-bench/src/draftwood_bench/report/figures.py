@@ -132,7 +132,12 @@ def costs(
         for name, (count, gain) in gains.items():
             _errors(plot.axes, style[name], name, x=[count], y=[gain.value], yerr=_reach([gain]))
         plot.axes.set_xscale("log", base=2)
-        plot.axes.set_xticks(nodes, [str(count) for count in nodes])
+        told = list[int]()  # a third apart, so that they do not overlap
+        for count in nodes:
+            if not told or 3 * count >= 4 * told[-1]:
+                told.append(count)
+        plot.axes.set_xticks(told, [str(count) for count in told], minor=False)
+        plot.axes.set_xticks([], minor=True)
         plot.axes.set_ylim(bottom=0)
     return plot.drawing
 

@@ -180,6 +180,7 @@ def solve(
         notes().print(f"no score for {count} answers: {fault}", markup=False, soft_wrap=True)
     judged = found.best.judgement
     if checking is not None and not (judged is not None and judged.passed):
+        notes().print("no answer passed the checker", style="bold red")
         command.exit(NOT_PASSED)
 
 

@@ -70,6 +70,8 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
             "does not take position_ids as they are, so the branches of a tree cannot share"
             " positions; use a model with rotary or learned positions"
         )
+    if "cache" in takes and not recurrent:
+        return "names its cache as Transformers 5.24 does; install 'transformers<5.24'"
     if "past_key_values" not in takes and not recurrent:
         return "has no KV cache; use a model that has one"
     if "encoder_hidden_states" in takes and not getattr(config, "is_decoder", True):

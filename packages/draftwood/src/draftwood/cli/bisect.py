@@ -38,6 +38,7 @@ def bisect_text(lm: "LanguageModel", prompt: str, max_new_tokens: int, as_json: 
 
 def _print(results: list["SwitchResult"], lm: "LanguageModel", named: str | None) -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     console = output()
@@ -48,7 +49,7 @@ def _print(results: list["SwitchResult"], lm: "LanguageModel", named: str | None
     table = Table("", "without", "", box=SIMPLE_HEAD, show_header=False, pad_edge=False)
     marks = {None: "[dim]-[/]", False: "[green]✓[/]", True: "[red]✗[/]"}
     for each in results:
-        table.add_row(marks[each.changed], each.name, each.detail)
+        table.add_row(marks[each.changed], each.name, escape(each.detail))
     console.print(table)
     if named is None:
         console.print("[green]no part changes a token of this text[/]", style="bold")

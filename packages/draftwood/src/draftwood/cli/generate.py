@@ -135,7 +135,7 @@ def generate(
         _print_stats(result, verdict(result.stats, lm, wall, context))
         _print_instructions(lm)
     elif not as_json:
-        say_summary(result.stats, result.method)
+        say_summary(result.stats, result.method, result.finish_reason == "length")
     lm.calibration.keep("draftwood generate")
 
 

@@ -175,6 +175,9 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, click.Abort | KeyboardInterrupt):
         _complain("stopped")
         return INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return BAD_INPUT
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "draftwood"
         _complain(f"error: {_line(error.format_message()).rstrip('.')} (see '{path} --help')")

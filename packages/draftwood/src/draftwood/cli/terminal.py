@@ -76,10 +76,15 @@ def summary(stats: "Stats", method: str) -> str:
     )
 
 
-def say_summary(stats: "Stats", method: str) -> None:
-    """Print the summary, dimmed, if stderr is a terminal."""
+def say_summary(stats: "Stats", method: str, is_cut: bool = False) -> None:
+    """Print the summary, dimmed, if stderr is a terminal.
+
+    Args:
+        is_cut: whether the text ended by its length.
+    """
     if sys.stderr.isatty():
-        notes().print(summary(stats, method), style="dim", soft_wrap=True)
+        cut = "; cut, --max-new-tokens allows more" if is_cut else ""
+        notes().print(f"{summary(stats, method)}{cut}", style="dim", soft_wrap=True)
 
 
 def depths(stats: "Stats", shown: int = 5) -> str:

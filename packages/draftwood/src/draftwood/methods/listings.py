@@ -209,9 +209,10 @@ def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
     """Error for a name that no method has, given the sources of all methods by name."""
     near = [
         *(name for name, source in sources.items() if f"{method}: ".lower() in source.lower()),
-        *get_close_matches(method, sources, n=3, cutoff=0.75),
-    ] or get_close_matches(method, sources, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sources)}"
+        *get_close_matches(method, sources, n=3, cutoff=0.6),
+    ]
+    listed = "'draftwood methods' lists those that there are"
+    hint = f"did you mean {' or '.join(near)}?" if near else listed
     known = any(entry.value == "draftwood_methods" for entry in entry_points(GROUP))
     more = "" if known else "; more come with: pip install 'draftwood[methods]'"
     return ValueError(f"there is no method {method!r}; {hint}{more}")
