@@ -591,7 +591,7 @@ def test_a_cache_of_another_name_is_that_of_a_newer_transformers(monkeypatch: An
     def forward(input_ids: Any, position_ids: Any = None, cache: Any = None) -> None: ...
 
     monkeypatch.setattr(model, "forward", forward)
-    with pytest.raises(ValueError, match="install 'transformers<5.24'"):
+    with pytest.raises(ValueError, match=r"install 'transformers<5\.24'"):
         TransformersModel(model)
 
 
