@@ -23,8 +23,8 @@ ASKED: dict[str, tuple[str, Callable[[Row], bool]]] = {
 SAID = {  # of each figure; medians stand in the places of keys
     "one-stream": "**One stream over HTTP** keeps {ratio} of the speed in process.",
     "sixteen-streams": (
-        "**Sixteen streams** reach {auto_ratio} of what sixteen rows behind one cache would give: a"
-        " pass over sixteen texts reads sixteen caches too, and HTTP takes its share of the cores."
+        "**Sixteen streams** reach {auto_ratio} of what sixteen rows behind one cache would give:"
+        " each reads its own."
     ),
     "cached-prompt": (
         "**A known prompt of {prompt_tokens} tokens** answers after {cached_first_token_ms} ms, an"
