@@ -43,7 +43,7 @@ def newest(records: Iterable[Mapping[str, Any]], *names: str) -> list[dict[str, 
     """
 
     def run(record: Mapping[str, Any]) -> tuple[Any, Any]:
-        return record["processor"], record["commit"]
+        return record.get("processor"), record.get("commit")
 
     groups = grouped(records, *names).values()
     return [each for own in groups for each in own if run(each) == run(own[-1])]
