@@ -59,6 +59,8 @@ def test_a_bad_value_is_refused_by_the_option_s_name(name: str, value: object) -
 def test_an_unknown_option_is_told_with_the_one_that_is_meant() -> None:
     with pytest.raises(TypeError, match="temprature is no option of a text; did you mean temp"):
         sampling_params(None, {"temprature": 1.0})
+    with pytest.raises(TypeError, match=r"as lm\.with_method\(tree=\.\.\.\)\.generate"):
+        sampling_params(None, {"tree": "4x3"})
 
 
 def test_options_that_differ_from_their_defaults_are_given() -> None:

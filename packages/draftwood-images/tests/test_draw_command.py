@@ -33,6 +33,7 @@ def test_a_sheet_is_written_and_told_of(folder: str, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("raced-jacobi: 4 pictures, ")
     assert "tokens per pass, " in done.stdout
+    assert "--output" not in done.stderr
     assert size_of(path) == ((2 * 7 + sheet.GAP) * 16, (2 * 6 + sheet.GAP) * 16)
 
 
@@ -55,6 +56,12 @@ def test_pictures_are_shown_in_half_blocks(folder: str) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.count("▀") == 3 * 7
     assert "1 picture, " in done.stdout
+
+
+def test_a_picture_that_is_neither_kept_nor_shown_is_said_to_be(folder: str) -> None:
+    done = run("draw", "--model", folder, "--guidance", "1")
+    assert done.exit_code == 0, done.output
+    assert "--output FILE.png keeps the pictures, --show shows them here" in done.stderr
 
 
 def test_a_page_is_written(folder: str, tmp_path: Path) -> None:

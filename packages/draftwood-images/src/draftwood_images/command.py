@@ -34,7 +34,12 @@ USUAL = "raced-jacobi"
 )
 @options.text_option("seed", 0, "Of the first picture; the others have the next ones.")
 @drawing_options.of_rule
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.png",
+    help="Keep the sheet of pictures.",
+)
 @click.option("--show", is_flag=True, help="Show the pictures in the terminal.")
 @click.option(
     "--report",
@@ -99,6 +104,8 @@ def draw(
         click.echo(json.dumps(sitting.as_json()))
     else:
         _tell(sitting, show)
+        if not (output or report or show):
+            terminal.notes().print("--output FILE.png keeps the pictures, --show shows them here")
 
 
 def _sitting(drawing: "DrawingModel", name: str, given: dict[str, Any]) -> "Sitting":

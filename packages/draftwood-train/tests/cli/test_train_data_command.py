@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ def test_data_are_made_and_grow(target, prompts, tmp_path):
     assert result.exit_code == 0, result.output
     assert "held out" in result.stdout
     assert "200 tokens: about" in result.stderr
+    assert re.search(r"about \d+ s at [\d,]+ tokens/s; kept whenever \d+ prompts", result.stderr)
     assert "not compared with those" in result.stderr
     result = run(*options, "--tokens", "600", "--licence", "CC0", "--json")
     told = json.loads(result.stdout)

@@ -280,10 +280,10 @@ def _announce(maker: "Maker", tokens: int, batch: int) -> None:
     size = expected_bytes(maker.options, max(tokens, there), maker.lm.model.hidden_size)
     begun = f", {there:,} of them there already" if there else ""
     rate = maker.speed(batch)
-    hours = max(tokens - there, 0) / rate / 3600
+    left, kept = max(tokens - there, 0) / rate, maker.options.prompts_per_shard
     notes().print(
-        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}, about {hours:.2g} hours"
-        f" at {rate:,.0f} tokens/s",
+        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}, about {_duration(left)}"
+        f" at {rate:,.0f} tokens/s; kept whenever {kept} prompts are answered (--shard)",
         soft_wrap=True,
     )
 
@@ -349,6 +349,12 @@ def _tell(folder: Path, made: "Made", ran: int, seconds: float, as_json: bool) -
             " --answers-per-prompt or --self-written",
             soft_wrap=True,
         )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.2g} hours"
 
 
 def _size(number: float) -> str:
