@@ -59,7 +59,7 @@ def test_a_bad_value_is_refused_by_the_option_s_name(name: str, value: object) -
 def test_an_unknown_option_is_told_with_the_one_that_is_meant() -> None:
     with pytest.raises(TypeError, match="temprature is no option of a text; did you mean temp"):
         sampling_params(None, {"temprature": 1.0})
-    with pytest.raises(TypeError, match=r"as lm\.with_method\(tree=\.\.\.\)\.generate"):
+    with pytest.raises(TypeError, match=r"draftwood\.load takes those of a model"):
         sampling_params(None, {"tree": "4x3"})
 
 

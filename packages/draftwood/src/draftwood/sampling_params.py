@@ -377,10 +377,6 @@ OPTIONS: Mapping[str, TextOption] = {
 """Every option of a text, by name."""
 
 
-OF_A_MODEL = ("method", "tree", "draft_model", "datastore")
-"""Options of ``draftwood.load`` that people look for among those of a text."""
-
-
 def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) -> SamplingParams:
     """Options as an object, as keywords, or both: keywords replace the object's fields.
 
@@ -389,11 +385,9 @@ def sampling_params(given: SamplingParams | None, options: Mapping[str, Any]) ->
     """
     unknown = next((name for name in options if name not in OPTIONS), None)
     if unknown is not None:
-        near = get_close_matches(unknown, OPTIONS, 1)
-        cure = f"did you mean {near[0]}?" if near else f"the options are {', '.join(OPTIONS)}"
-        if unknown in OF_A_MODEL:
-            cure = f"give it to draftwood.load, or as lm.with_method({unknown}=...).generate"
-        raise TypeError(f"{unknown} is no option of a text; {cure}")
+        near = [f"did you mean {each}?" for each in get_close_matches(unknown, OPTIONS, 1)]
+        known = f"the options are {', '.join(OPTIONS)}; draftwood.load takes those of a model"
+        raise TypeError(f"{unknown} is no option of a text; {(near or [known])[0]}")
     if given is not None and not isinstance(given, SamplingParams):
         raise TypeError(f"params must be a SamplingParams, got {given!r:.80}")
     if given is None:
