@@ -28,6 +28,6 @@ def masked_model(lm: "LanguageModel", given: Mapping[str, int]) -> MaskedModel:
     told = {
         "mask_token": given.get(MASK_TOKEN),
         "block_length": given.get(BLOCK_LENGTH),
-        "shifted": None if SHIFTED not in given else bool(given[SHIFTED]),
+        "shifted": given.get(SHIFTED),
     }
     return MaskedModel(lm.model, require_settings(lm.name, found, told))

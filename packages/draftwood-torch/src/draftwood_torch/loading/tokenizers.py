@@ -1,6 +1,5 @@
 """Tokenizers that Transformers alone can read: vocabularies without a tokenizer.json."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ def read_tokenizer(folder: Path) -> Any:
         ValueError: for files that it does not understand, and for a class of the folder's own.
     """
     import transformers
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-    settings = folder / "tokenizer_config.json"
-    told = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+    with understood(folder):
+        told = get_tokenizer_config(folder)
     name = told.get("tokenizer_class")
     if "AutoTokenizer" in told.get("auto_map", {}) and name not in COPIES:
         raise ValueError(

@@ -13,7 +13,6 @@ from draftwood.native.threads import threads
 
 READ = 256 << 20  # bytes, more than caches hold
 ROUNDS = 5
-TILES_FROM = 4  # rows, from which a unit of their own multiplies them; see native/amx.h
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ def shares_of(
         phases: as ``measure_phases`` gives them.
     """
     weights, found = model.weights, dict[int, Shares]()
-    has_tiles = bool(library().draftwood_has_tiles())
+    head, takes_tiles = weights.lm_head.structure, library().draftwood_takes_tiles
     for nodes, seconds in phases.items():
         spent = float(seconds[:, 0].mean())
-        by_bytes = weights.products.startswith("int") and not (has_tiles and nodes >= TILES_FROM)
+        by_bytes = weights.products.startswith("int") and not takes_tiles(head, nodes)
         products = None
         if by_bytes and peaks.products_per_second:
             products = nodes * weights.multiply_adds / spent / peaks.products_per_second
