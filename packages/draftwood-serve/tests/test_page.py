@@ -410,10 +410,13 @@ def test_a_model_is_chosen_and_loaded_when_it_is_asked(
         page = visit(several.address)
         options = page.locator("#model option")
         expect(options).to_have_text(["tiny", "other (not loaded yet)"])
+        held: list[Route] = []
+        page.route("**/page.json?*", lambda route: held.append(route))
         page.locator("#model").select_option("other")
-        with page.expect_request(COMPLETIONS) as heard:
+        with page.expect_request(COMPLETIONS) as heard:  # before its facts are there
             ask(page, "abcabc", tokens=9)
         assert heard.value.post_data_json["model"] == "other"
+        held[0].continue_()
         expect(page.locator(".turn .measures")).to_contain_text("seed")
         expect(options).to_have_text(["tiny", "other"])
         assert several.metric("generation_tokens_total", "other") == 9

@@ -104,7 +104,7 @@ function wish(method, seed) {
   const speculative = { method, trace: "tree" };
   if (field("budget") !== undefined && method !== "plain") speculative.budget = field("budget");
   return {
-    model: state.facts?.model, messages: said(), temperature: field("temperature"), seed,
+    model: $("model").value || undefined, messages: said(), temperature: field("temperature"), seed,
     max_tokens: field("tokens"), speculative,
   };
 }
@@ -236,7 +236,8 @@ function chat(question) {
       addEventListener(by, leave, { passive: true, signal: over.signal });
     }
     state.live = true;
-    if (!servedModel(state.facts?.model)?.loaded) measures.textContent = "The model is being loaded …";
+    const chosen = $("model").value;  // though its facts may still be on their way
+    if (!servedModel(chosen)?.loaded) measures.textContent = "The model is being loaded …";
     let stopped = "";
     try {
       await stream(wish($("method").value, field("seed")), signal, take);
@@ -251,10 +252,10 @@ function chat(question) {
       requestAnimationFrame(() => requestAnimationFrame(sink));
       over.abort();
     }
-    const chosen = servedModel(state.facts?.model);
-    if (chosen && !chosen.loaded) {
-      chosen.loaded = true;
-      $("model").querySelector(`[value="${CSS.escape(chosen.name)}"]`).textContent = chosen.name;
+    const answered = servedModel(chosen);
+    if (answered && !answered.loaded) {
+      answered.loaded = true;
+      $("model").querySelector(`[value="${CSS.escape(chosen)}"]`).textContent = chosen;
     }
     tell(`${turn.measures}${seed === undefined ? "" : ` · seed ${seed}`}${stopped}`);
     say(`${stopped ? "Stopped. " : ""}${turn.answer}`);
@@ -386,7 +387,7 @@ function askForKey() {
     $("key").value = "";
     if (given) {
       useKey(given);
-      learn(state.facts?.model);
+      learn($("model").value);
     } else {
       complain("This server answers nobody without its API key; reload the page to give it.");
     }
@@ -402,8 +403,11 @@ function askForKey() {
 
 /** What this server can do, with its first model or the one of a name. */
 async function learn(name) {
+  const former = $("model").value;
   try {
-    state.facts = await read(name ? `page.json?model=${encodeURIComponent(name)}` : "page.json");
+    const facts = await read(name ? `page.json?model=${encodeURIComponent(name)}` : "page.json");
+    if ($("model").value !== former) return;  // another was chosen meanwhile
+    state.facts = facts;
   } catch (error) {
     if (error.status === 401) askForKey();
     else complain(error instanceof Refused ? error.message : "The server cannot be reached.");
