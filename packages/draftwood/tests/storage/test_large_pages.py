@@ -2,11 +2,14 @@
 
 import mmap
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 
+from draftwood.arrays import ALIGNMENT
+from draftwood.storage.large_pages import SLAB, LargePages
 from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")
@@ -38,6 +41,29 @@ def test_large_tensors_ask_for_large_pages() -> None:
     assert "hg" in flags_at(middle)
     large.zero_()
     assert not large.any()
+
+
+@LINUX
+def test_parts_lie_in_large_pages() -> None:
+    pages = LargePages()
+    parts = [pages.take(size) for size in (100, SLAB - 200, 0, 100, 2 * SLAB, 5)]
+    assert [len(part) for part in parts] == [100, SLAB - 200, 0, 100, 2 * SLAB, 5]
+    for number, part in enumerate(parts):
+        assert part.ctypes.data % ALIGNMENT == 0 or not len(part)
+        part[:] = number
+    for number, part in enumerate(parts):
+        assert (part == number).all()
+        assert not len(part) or "hg" in flags_at(part.ctypes.data)
+
+
+def test_a_slab_goes_with_its_last_part() -> None:
+    pages = LargePages()
+    kept = pages.take(100)
+    slab = weakref.ref(kept.base)
+    pages.take(SLAB)
+    assert slab() is not None
+    del kept
+    assert slab() is None
 
 
 def test_no_memory_is_no_obstacle() -> None:

@@ -27,12 +27,12 @@ from draftwood.heads.places import (
 from draftwood.heads.shapes import (
     BlockFormat,
     StoredType,
-    decoded,
     encoded,
     inputs_of,
     is_blocks,
     require_format,
 )
+from draftwood.heads.stored import StoredWeights, as_stored, is_finite
 from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import explain_write_errors, replace_folder
@@ -84,7 +84,7 @@ class StoredHead:
         _require_whole(path)
         arrays = map_arrays(path)
         tokens = arrays.pop(DRAFT_TOKENS).astype(np.int64)
-        weights = {name: decoded(each, self.blocks) for name, each in arrays.items()}
+        weights = StoredWeights(arrays, self.blocks)
         _require_numbers(weights, str(path))
         _require_vocabulary(tokens, self.target, str(path))
         return TrainedHead(self.config, weights, tokens, self.target)
@@ -307,8 +307,8 @@ def _require_shapes(path: Path, found: Mapping[str, tuple[int, ...]], config: He
 
 
 def _require_numbers(weights: HeadWeights, where: str) -> None:
-    for name, weight in weights.items():
-        if not np.isfinite(weight).all():
+    for name, weight in as_stored(weights).items():
+        if not is_finite(weight):
             raise ValueError(
                 f"{where} has weights that are no numbers, in {name}; copy the folder again, or"
                 " train the head anew"

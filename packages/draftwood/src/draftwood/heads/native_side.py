@@ -6,6 +6,7 @@ from typing import Any
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.packed import QUANTISED, is_sound, of_target, output_rows
+from draftwood.heads.stored import as_stored
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -30,7 +31,7 @@ def native_frames(trained: TrainedHead, target: Model) -> NativeFrames | None:
         window=config.window,
     )
     given = _beside(trained, shape, target)
-    return None if given is None else NativeFrames(shape, trained.weights, **given)
+    return None if given is None else NativeFrames(shape, as_stored(trained.weights), **given)
 
 
 def native_medusa(trained: TrainedHead, target: Model) -> NativeMedusa | None:
@@ -40,7 +41,7 @@ def native_medusa(trained: TrainedHead, target: Model) -> NativeMedusa | None:
     reads = tuple(config.tokens(level) for level in range(config.heads))
     shape = MedusaShape(**asdict(config.sizes), reads=reads)
     given = _beside(trained, shape, target)
-    return None if given is None else NativeMedusa(shape, trained.weights, **given)
+    return None if given is None else NativeMedusa(shape, as_stored(trained.weights), **given)
 
 
 def _beside(trained: TrainedHead, shape: HeadSizes, target: Model) -> dict[str, Any] | None:

@@ -4,17 +4,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import shipped_for
-from draftwood.heads.trained import HeadWeights, TrainedHead
+from draftwood.heads.stored import as_stored, is_finite
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import head as native
 from draftwood.native import library
 from draftwood.native.formats import Products
-from draftwood.native.head import HeadShape, NativeHead
+from draftwood.native.head import HeadShape, HeadWeights, NativeHead
 
 if TYPE_CHECKING:
     from draftwood.heads.lm import LmConfig
@@ -45,9 +44,10 @@ def packed(
     known = _PACKED.setdefault(trained, WeakKeyDictionary()).setdefault(target, {})
     if products not in known:
         given = of_target(trained, target, products)
-        own = trained.weights.get("lm_head.weight")
+        weights = as_stored(trained.weights)
+        own = weights.get("lm_head.weight")
         given["lm_rows"] = output_rows(trained, target) if own is None else own
-        known[products] = native_eagle(trained.config, trained.weights, **given)
+        known[products] = native_eagle(trained.config, weights, **given)
     return known[products]
 
 
@@ -142,4 +142,4 @@ def is_sound(trained: TrainedHead) -> bool:
     """False for weights with NaN or infinity, which rounding would hide and PyTorch finds with the
     first draft.
     """
-    return all(bool(np.isfinite(weight).all()) for weight in trained.weights.values())
+    return all(map(is_finite, as_stored(trained.weights).values()))

@@ -9,7 +9,9 @@ from typing import Literal
 import numpy as np
 
 from draftwood.arrays import FloatType, from_bfloat16, rounded, to_bfloat16
+from draftwood.native import matrix
 from draftwood.native.formats import HeadSizes
+from draftwood.native.matrix import Blocks
 
 BlockFormat = Literal["Q8_0", "Q4_1"]
 """Blocks of 32 weights: 8 bits with a step, or 4 bits with a step and a least value."""
@@ -102,14 +104,11 @@ def encoded(name: str, weight: np.ndarray, stored: StoredType) -> np.ndarray:
     return quantize(weight.astype(np.float32), GGMLQuantizationType[stored])
 
 
-def decoded(array: np.ndarray, blocks: BlockFormat | None) -> np.ndarray:
+def decoded(stored: Blocks | np.ndarray) -> np.ndarray:
     """A weight of a file in float32, in memory of its own."""
-    if array.dtype == np.uint8 and blocks is not None:
-        from draftwood.native.matrix import Blocks, Matrix
-
-        inputs = inputs_of(array.shape[1], blocks)
-        return Matrix.pack(Blocks(blocks, array, inputs), None, "float32").floats()
-    return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32)
+    if isinstance(stored, Blocks):
+        return matrix.decoded(stored)
+    return from_bfloat16(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
 
 
 def inputs_of(row_bytes: int, blocks: BlockFormat) -> int:

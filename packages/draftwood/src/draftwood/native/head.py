@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import ALIGNMENT, address_of, as_array, bits_of, is_bfloat16
+from draftwood.arrays import address_of, as_array, bits_of, is_bfloat16
 from draftwood.native import library, structures
 from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import MAX_RANKS, HeadSession
-from draftwood.native.matrix import FROM_FLOATS, Matrix
-from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
+from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, decoded
+from draftwood.storage.large_pages import LargePages
 
 _LAYER = {
     "query": "self_attn.q_proj",
@@ -51,7 +51,7 @@ class HeadShape(HeadSizes):
 
 
 HeadWeights = Mapping[str, Any]
-"""Weights, arrays or tensors, by the names of a network's ``state_dict()``."""
+"""Weights by the names of a network's ``state_dict()``: arrays, tensors, or blocks of a file."""
 
 
 class PackedHead:
@@ -95,9 +95,10 @@ class PackedHead:
         if reason := why_not(shape, products) or why_not(shape, lm_products):
             raise ValueError(reason)
         self.target_vocabulary = embedding.shape[0]
-        draft_tokens, lm_rows = as_array(draft_tokens), as_array(lm_rows)
+        draft_tokens, lm_rows = as_array(draft_tokens), _kept_or_floats(lm_rows, lm_products)
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
         if more_rows:
+            lm_rows = decoded(lm_rows) if isinstance(lm_rows, Blocks) else lm_rows
             lm_rows = np.concatenate([lm_rows, *(as_array(row)[None] for row in more_rows)])
         self.is_bfloat16 = isinstance(embedding, Matrix) or is_bfloat16(embedding)
         if not isinstance(embedding, Matrix):
@@ -108,9 +109,8 @@ class PackedHead:
         self.draft_tokens = np.ascontiguousarray(draft_tokens, np.int64)
         self.weight_bytes, self._encodings = 0, 0
         self._memory: list[object] = []  # what the structures point to
-        self._weights = {name: as_array(weight) for name, weight in weights.items()}
-        sizes = [_most_bytes(each, products) for each in self._weights.values() if each.ndim == 2]
-        self._pages = _LargePages(sum(sizes) + _most_bytes(lm_rows, lm_products))
+        self._weights = {name: _kept_or_floats(each, products) for name, each in weights.items()}
+        self._pages = LargePages()
         self._lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
 
     def _decoder_layer(self, place: str, inputs: int, window: int | None) -> structures.CLayer:
@@ -186,10 +186,14 @@ class PackedHead:
     def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
         return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
 
-    def _packed(self, name: str, weight: np.ndarray, products: Products) -> structures.CMatrix:
-        if not (np.isfinite(np.min(weight)) and np.isfinite(np.max(weight))):  # no array of answers
+    def _packed(
+        self, name: str, weight: np.ndarray | Blocks, products: Products
+    ) -> structures.CMatrix:
+        if not isinstance(weight, Blocks) and not (
+            np.isfinite(np.min(weight)) and np.isfinite(np.max(weight))  # no array of answers
+        ):
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
-        matrix = self._kept(self._pages.moved(Matrix.pack(weight, None, products)))
+        matrix = self._kept(Matrix.pack(weight, None, products, self._pages.take))
         self.weight_bytes += matrix.weight_bytes
         self._encodings |= matrix.structure.encoding
         return matrix.structure
@@ -198,7 +202,7 @@ class PackedHead:
         weight = self._weight(name, (self._sizes.hidden,))
         return structures.CNorm(self._address(weight.astype(np.float32)), None)
 
-    def _weight(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    def _weight(self, name: str, shape: tuple[int, ...]) -> Any:
         found = self._weights.get(f"{name}.weight")
         if found is None or tuple(found.shape) != shape:
             lies = "is missing" if found is None else f"has the shape {tuple(found.shape)}"
@@ -281,32 +285,12 @@ class NativeHead(PackedHead):
         return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
 
 
-class _LargePages:
-    """One block of memory in large pages for all matrices: a forward pass of the target evicts them
-    from the caches, and small pages slow down reading them again.
-    """
-
-    def __init__(self, size: int) -> None:
-        memory = np.empty(size + LARGE_PAGE, np.uint8)
-        prefer_large_pages(memory.ctypes.data, memory.nbytes)
-        self._bytes, self._at = memory[-memory.ctypes.data % LARGE_PAGE :], 0
-
-    def moved(self, matrix: Matrix) -> Matrix:
-        """The same matrix in this memory."""
-        own, parts = matrix.structure, list[np.ndarray]()
-        for part in matrix.memory:
-            end = self._at + part.nbytes
-            parts.append(self._bytes[self._at : end])
-            parts[-1][:] = part
-            self._at = end + -end % ALIGNMENT
-        shape = (own.outputs, own.inputs)
-        return Matrix(matrix.format, *shape, None, own.encoding, parts, own.factor)
-
-
-def _most_bytes(weight: np.ndarray, products: Products) -> int:
-    """Most bytes of a matrix when packed, the gaps behind its parts included."""
-    sizes = Matrix.sizes(FROM_FLOATS[products], *weight.shape)
-    return sum(sizes) + ALIGNMENT * len(sizes)
+def _kept_or_floats(weight: Any, products: Products) -> Any:
+    """A file's blocks where floats would be packed into the same, else a weight in floats."""
+    if not isinstance(weight, Blocks):
+        return as_array(weight)
+    keeps = products in ("int4", "int8") and weight.format in ("Q4_1", FROM_FLOATS[products])
+    return weight if keeps else decoded(weight)
 
 
 def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
@@ -321,7 +305,7 @@ def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
 
 
 def _check_vocabulary(
-    shape: HeadSizes, draft_tokens: np.ndarray, lm_rows: np.ndarray, embedding: Any
+    shape: HeadSizes, draft_tokens: np.ndarray, lm_rows: np.ndarray | Blocks, embedding: Any
 ) -> None:
     vocabulary, width = embedding.shape
     kind = "float32" if isinstance(embedding, Matrix) else str(embedding.dtype)

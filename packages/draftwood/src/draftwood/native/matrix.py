@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,9 @@ class Blocks:
         return found if self.order is None else found[self.order]
 
 
+Allocate = Callable[[int], np.ndarray]
+"""Gives so many bytes, from a multiple of ``ALIGNMENT`` on."""
+
 Weights = Any
 """Weights of a linear layer: [outputs inputs] numbers in an array, whose uint16 are the bits of
 bfloat16, or in a tensor, or ``Blocks``, or ``Adapted`` ones.
@@ -139,10 +142,8 @@ class Adapted:
 
     def floats(self) -> Float[np.ndarray, "outputs inputs"]:
         """The sum, in float32."""
-        base = self.base
-        if isinstance(base, Blocks):
-            base = Matrix.pack(base, None, "float32").floats()
-        return as_floats(base) + self.up @ self.down
+        base = decoded(self.base) if isinstance(self.base, Blocks) else as_floats(self.base)
+        return base + self.up @ self.down
 
 
 class Matrix:
@@ -152,6 +153,7 @@ class Matrix:
         memory: bytes of the weights and of the scales, as ``sizes`` tells, each beginning at a
             multiple of ``ALIGNMENT``; None takes new ones, which hold nothing yet.
         factor: what the scales of given memory must be multiplied with.
+        allocate: gives new memory by its size in bytes.
 
     Attributes:
         structure: what the library reads.
@@ -168,6 +170,7 @@ class Matrix:
         encoding: int,
         memory: Sequence[np.ndarray] | None = None,
         factor: float = 0.0,
+        allocate: Allocate = aligned,
     ) -> None:
         self.bias = None if bias is None else np.ascontiguousarray(as_array(bias), np.float32)
         self.structure = CMatrix(
@@ -179,7 +182,7 @@ class Matrix:
             bias=None if self.bias is None else address_of(self.bias),
         )
         sizes = self.sizes(format, outputs, inputs)
-        self.memory = [aligned(size) for size in sizes] if memory is None else list(memory)
+        self.memory = [allocate(size) for size in sizes] if memory is None else list(memory)
         begins = [part.ctypes.data for part in self.memory]
         if any(begin % ALIGNMENT for begin in begins):
             raise ValueError(f"matrices begin at multiples of {ALIGNMENT} bytes")
@@ -205,7 +208,9 @@ class Matrix:
         return list(formats())[self.structure.format]
 
     @classmethod
-    def pack(cls, weights: Weights, bias: Any, products: str) -> "Matrix":
+    def pack(
+        cls, weights: Weights, bias: Any, products: str, allocate: Allocate = aligned
+    ) -> "Matrix":
         """Lay weights out.
 
         Args:
@@ -213,11 +218,12 @@ class Matrix:
             bias: [outputs], or None.
             products: ``int8`` rounds rows to 8 bits, and floats likewise unless they lie on 16 even
                 steps; ``int4`` puts floats on 16 even steps; else the type of both.
+            allocate: gives the memory.
         """
         if isinstance(weights, Adapted):
             weights = weights.floats()
         if isinstance(weights, Blocks):
-            matrix, unfilled = cls.of_blocks(weights, bias, products)
+            matrix, unfilled = cls.of_blocks(weights, bias, products, allocate)
             fill(unfilled)
             return matrix
         offered, floats = library(), np.ascontiguousarray(as_floats(weights))
@@ -226,22 +232,23 @@ class Matrix:
         if format == "Q8_0" and offered.draftwood_fits_int4(address, outputs, inputs, threads()):
             format = "Q4_1"
         encoding = {"BF16": HALVES, "F32": FLOATS, "F16": FLOATS}.get(format, BYTES)
-        matrix = cls(format, outputs, inputs, bias, encoding)
+        matrix = cls(format, outputs, inputs, bias, encoding, allocate=allocate)
         offered.draftwood_pack(address, matrix.structure, threads())
         return matrix
 
     @classmethod
     def of_blocks(
-        cls, blocks: Blocks, bias: Any, products: str
+        cls, blocks: Blocks, bias: Any, products: str, allocate: Allocate = aligned
     ) -> "tuple[Matrix, list[tuple[Matrix, Blocks]]]":
         """The matrix of a file's blocks, and what ``fill`` has yet to do for it."""
         if blocks.format not in block_formats():
             kept = kept_as(blocks.format, products)
             floats = next(name for name, format in FROM_FLOATS.items() if format == kept)
-            return cls.pack(blocks.floats(), bias, floats), []
+            return cls.pack(blocks.floats(), bias, floats, allocate), []
         encoding = FLOATS if products == "float32" else BYTES
         factor = library().draftwood_block_factor(formats()[blocks.format])
-        matrix = cls(blocks.format, *blocks.shape, bias, encoding, factor=factor)
+        shape = blocks.shape
+        matrix = cls(blocks.format, *shape, bias, encoding, factor=factor, allocate=allocate)
         return matrix, [(matrix, blocks)]
 
     def multiply(self, given: Any) -> Any:
@@ -265,6 +272,11 @@ class Matrix:
     def floats(self) -> Float[np.ndarray, "outputs inputs"]:
         """All weights as they are stored, in float32."""
         return self.outputs(np.arange(self.structure.outputs))
+
+
+def decoded(blocks: Blocks) -> Float[np.ndarray, "outputs inputs"]:
+    """The numbers of blocks in float32, as the library reads them."""
+    return Matrix.pack(blocks, None, "float32").floats()
 
 
 def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:

@@ -10,6 +10,7 @@ from draftwood.native.formats import Products
 from draftwood.native.library import library
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
+from draftwood.storage.large_pages import LargePages
 
 
 def layer_bits(weights: NativeWeights) -> float:
@@ -44,7 +45,7 @@ class RoundedWeights:
         self.layers = (structures.CLayer * depth)(*own.layers[:depth])
         self.structure = type(own).from_buffer_copy(own)
         self.structure.layers = self.layers
-        self._kept: list[Matrix] = []
+        self._kept, self._pages = list[Matrix](), LargePages()
         if layers is not None:
             self._round_layers(layers)
         bias = as_array(weights.lm_head.bias)
@@ -70,7 +71,7 @@ class RoundedWeights:
         library().draftwood_read_outputs(
             matrix, address_of(outputs), len(outputs), address_of(weights), threads()
         )
-        packed = Matrix.pack(weights, bias, products)
+        packed = Matrix.pack(weights, bias, products, self._pages.take)
         if bias is None:
             packed.structure.bias = matrix.bias
         self.structure.encodings |= packed.structure.encoding

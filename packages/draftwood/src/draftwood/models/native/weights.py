@@ -11,6 +11,7 @@ from draftwood.models.families import Scales
 from draftwood.native import library, structures
 from draftwood.native.formats import HalfType, Products
 from draftwood.native.matrix import Blocks, Matrix, fill
+from draftwood.storage.large_pages import LargePages
 
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
@@ -57,6 +58,7 @@ class NativeWeights:
         self._shared: dict[Blocks, Matrix] = {}
         self._packer = packer or self._pack
         self._unfilled: list[tuple[Matrix, Blocks]] = []
+        self._pages = LargePages()
         self.norm, self.head_bias = decoder.norm, decoder.lm_head.bias
         self.lm_head = self._packed("lm_head", decoder.lm_head)
         self.embedding = self._embedding_of(decoder, half_type)
@@ -177,8 +179,8 @@ class NativeWeights:
 
     def _pack(self, place: str, part: Projection) -> Matrix:
         if type(part.weight) is not Blocks:  # others are not read as they lie in the file
-            return Matrix.pack(part.weight, part.bias, self.products)
-        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products)
+            return Matrix.pack(part.weight, part.bias, self.products, self._pages.take)
+        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products, self._pages.take)
         self._unfilled += unfilled
         return matrix
 
