@@ -70,6 +70,24 @@ def help_page(code: str, topic: str) -> str:
     return f"<html><title>Doing {topic} well</title><body>{''.join(lines)}</body></html>"
 
 
+JOKES = [
+    *({"body": f"What is {n} plus a duck? A bill.", "tags": ["animal", "puns"]} for n in range(30)),
+    {"body": "Somebody laughs at others.", "tags": ["animal", "insults"]},
+    {"body": "What the fuck is that?", "tags": ["animal"]},
+]
+
+
+def intents(verb: str) -> str:
+    """Templates of thirty intents, two each."""
+    templates = [f"({verb}|flip) the lamp[s] number {{count}} [please] now", "{name} to the room"]
+    told = {
+        "intents": {f"Intent{n}": {"data": [{"sentences": templates}]} for n in range(30)},
+        "lists": {"count": {"range": {"from": 1, "to": 1000}}, "name": {"wildcard": True}},
+        "expansion_rules": {},
+    }
+    return json.dumps(told)
+
+
 def members() -> dict[str, list[tuple[str, str]]]:
     """Members of the sources by name."""
     postgres = [(f"html/{book}-x.html", manual(book)) for book in "abcdefgh"]
@@ -84,6 +102,11 @@ def members() -> dict[str, list[tuple[str, str]]]:
         "inspirational-quotes": [
             ("package/data/data.json", json.dumps([{"text": f"Go on {n}."} for n in range(9)]))
         ],
+        "home-assistant-intents": [
+            (f"home_assistant_intents/data/{code}.json", intents(verb))
+            for code, verb in (("en", "switch on"), ("de", "schalte ein"))
+        ],
+        "one-liner-joke": [("package/jokes.json", json.dumps(JOKES))],
         "gsm8k": [
             (f"train {n}", f"Jo has {n} pens. How many are {n} times {n}?") for n in range(40)
         ],

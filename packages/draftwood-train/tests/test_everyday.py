@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,7 @@ from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.everyday import sources
 from draftwood_train.data.everyday.filling import broken, frames, with_article
 from draftwood_train.data.everyday.functions import functions
-from draftwood_train.data.everyday.material import Pool, apart, divided, load
+from draftwood_train.data.everyday.material import COMMANDS, Foreign, Pool, apart, divided, load
 from draftwood_train.data.everyday.mix import EverydayPrompts
 from draftwood_train.data.everyday.reading import html_sections, pod_sections, prose_sections
 from draftwood_train.data.everyday.wordnet import entities
@@ -58,7 +59,8 @@ def test_each_block_has_every_task_by_its_weight(material):
 
 
 def test_a_task_without_material_is_left_out():
-    few = {name: each for name, each in members().items() if "libre" not in name}
+    spoken = ("libreoffice", "home-assistant")
+    few = {name: each for name, each in members().items() if not name.startswith(spoken)}
     kinds = {task.kind for task in EverydayPrompts(load(texts(few)), 0, ()).tasks}
     assert "translation out of English" not in kinds
     assert "facts" in kinds
@@ -186,6 +188,29 @@ def test_passages_have_the_lengths_of_real_ones(prompts):
 def test_some_prompts_have_a_second_and_a_third_turn(prompts):
     turns = Counter(len(each.follow_ups) for each in prompts)
     assert turns[0] > turns[1] > turns[2] > 0
+
+
+def test_an_intent_is_held_out_in_every_language(material):
+    def intents(texts: Sequence[Foreign]) -> set[str]:
+        books = {each.book for each in texts if each.book.startswith(COMMANDS)}
+        return {book.rpartition("/")[2] for book in books}
+
+    pools = [material.foreign[speech] for speech in ("English", "German")]
+    trained, held = (
+        set().union(*(intents(pool.of(side)) for pool in pools)) for side in (False, True)
+    )
+    assert trained
+    assert held
+    assert not trained & held
+    said = material.lists["commands"]
+    assert {*said.held_out} <= {each.text for each in pools[0].held_out}
+    assert {*said.train} <= {each.text for each in pools[0].train}
+
+
+def test_jokes_are_at_nobodys_expense(material):
+    jokes = material.lists["jokes"]
+    assert len(jokes.train) + len(jokes.held_out) == 30
+    assert all("duck" in each for each in (*jokes.train, *jokes.held_out))
 
 
 def test_divisions_are_those_of_groups():

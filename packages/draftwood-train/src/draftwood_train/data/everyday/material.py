@@ -5,11 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from draftwood_train.data.barred import Known
 from draftwood_train.data.composed import parts
-from draftwood_train.data.everyday import reading, wordnet
+from draftwood_train.data.everyday import commands, reading, wordnet
 from draftwood_train.data.everyday.functions import Function, functions
 from draftwood_train.data.everyday.reading import Section
 from draftwood_train.data.everyday.sources import CODE_PACKAGES, LANGUAGES, SourceTexts
@@ -28,6 +28,13 @@ HELD_OUT_LANGUAGE = "Italian"
 SPEECHES = {"en-us": "English", **LANGUAGES}
 TALK_COUNTS = 8
 """Times that a piece of talk counts, since there are few beside those of help."""
+COMMANDS = "home-assistant-intents"
+KIND_JOKES = frozenset(
+    "animal car Christmas communication doctor food health IT kids money puns school sport time"
+    " travel work".split()
+)
+"""Labels of jokes that are taken."""
+_CRUDE = re.compile(r"fuck|shit|\bass|sex|condom|naked|bitch|damn|dick|&\w+;", re.I)
 SINCE = 1930
 """Year of the oldest speech."""
 MANUALS = {
@@ -125,7 +132,7 @@ def load(texts: SourceTexts) -> Material:
     known = {name: divided(name, found) for name, found in _entities(texts, nouns).items()}
     held = {word for pool in known.values() for word in pool.held_out}
     train, others = ([each for each in nouns if (each.name in held) == side] for side in (0, 1))
-    shelves = _shelves(_sections(texts))
+    shelves, foreign = _shelves(_sections(texts)), _foreign(texts)
     files = [text for name, text in texts.of("wordnet-base") if "/data." in name]
     return Material(
         words=_own_words() | known,
@@ -134,9 +141,9 @@ def load(texts: SourceTexts) -> Material:
         shelves=shelves,
         titles=Pool(*(_titled(shelves, side) for side in (False, True))),
         help_titles=divided("help titles", _help_titles(texts)),
-        foreign=_foreign(texts),
+        foreign=foreign,
         english=divided("sentences", wordnet.sentences(*files)),
-        lists=_lists(texts),
+        lists=_lists(texts, foreign),
         functions=_functions(texts),
     )
 
@@ -267,6 +274,12 @@ def _foreign(texts: SourceTexts) -> dict[str, Pool[Foreign]]:
         for lines in reading.talk(text) if speech in found else ():
             said = " ".join(lines[:3])
             found[speech] += [Foreign(speech, said, name)] * TALK_COUNTS
+    for name, text in texts.of("home-assistant-intents"):
+        speech = SPEECHES["de" if name.endswith("de.json") else "en-us"]
+        found[speech] += [
+            Foreign(speech, said, f"{COMMANDS}/text/{intent}")
+            for intent, said in commands.sentences(text)
+        ]
     return {
         speech: apart(
             divided("pages", items, lambda each: _page(each.book)), lambda each: each.text
@@ -289,7 +302,7 @@ def _pieces(sentences: Sequence[str]) -> Iterable[str]:
             yield text
 
 
-def _lists(texts: SourceTexts) -> dict[str, Pool[str]]:
+def _lists(texts: SourceTexts, foreign: Mapping[str, Pool[Foreign]]) -> dict[str, Pool[str]]:
     """Questions that are taken as they are."""
     found: dict[str, list[str]] = {
         name: [text for _, text in texts.of(name)]
@@ -314,7 +327,29 @@ def _lists(texts: SourceTexts) -> dict[str, Pool[str]]:
         for _, text in texts.of("interview-questions")
         for each in reading.record(text)
     ]
-    return {name: apart(divided(name, items)) for name, items in found.items() if items}
+    found["jokes"] = [
+        each["body"].strip()
+        for _, text in texts.of("one-liner-joke")
+        for each in reading.record(text)
+        if _is_kind(each)
+    ]
+    lists = {name: apart(divided(name, items)) for name, items in found.items() if items}
+    return lists | _commands(foreign)
+
+
+def _commands(foreign: Mapping[str, Pool[Foreign]]) -> dict[str, Pool[str]]:
+    """What people say to an assistant in English, divided as among translations."""
+    pool = foreign.get("English", Pool[Foreign]((), ()))
+    halves = [
+        [each.text for each in half if each.book.startswith(COMMANDS)]
+        for half in (pool.train, pool.held_out)
+    ]
+    return {"commands": Pool(*halves)} if all(halves) else {}
+
+
+def _is_kind(joke: Mapping[str, Any]) -> bool:
+    """True for a joke at nobody's expense, as its labels say, in decent words."""
+    return {*joke["tags"]} <= KIND_JOKES and not _CRUDE.search(joke["body"])
 
 
 def _as_request(title: str) -> str:

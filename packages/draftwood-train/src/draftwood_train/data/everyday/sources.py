@@ -97,6 +97,16 @@ PACKAGES = _by_name(
         "quotes, collected by Vinit Shahdeo",
     ),
     TextSource(
+        Package("pypi", "home-assistant-intents", "2026.10.27"),
+        tuple(f"home_assistant_intents/data/{code}.json" for code in ("en", "de")),
+        "Home Assistant's intents, the Home Assistant authors",
+    ),
+    TextSource(
+        Package("npm", "one-liner-joke", "1.2.2"),
+        ("package/jokes.json",),
+        "jokes, collected by Ahmad Faiyaz",
+    ),
+    TextSource(
         Package("npm", "interview-questions", "1.3.2"),
         ("package/question.json",),
         "questions of interviews on JavaScript",

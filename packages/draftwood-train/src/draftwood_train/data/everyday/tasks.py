@@ -5,7 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from draftwood_train.data.everyday.filling import Filler
-from draftwood_train.data.everyday.material import HELD_OUT_LANGUAGE, Foreign, Material, Pool
+from draftwood_train.data.everyday.material import (
+    COMMANDS,
+    HELD_OUT_LANGUAGE,
+    Foreign,
+    Material,
+    Pool,
+)
 from draftwood_train.data.everyday.reading import Section, sentences_of
 from draftwood_train.data.everyday.sources import HELP_FOLDER
 
@@ -89,6 +95,8 @@ def _lists() -> tuple[PromptTask, ...]:
     return (
         PromptTask("chat", 6, _listed("talk", "chatterbot-corpus"), "follow-ups"),
         PromptTask("chat", 4, _listed("self_instruct", "self_instruct"), "follow-ups"),
+        PromptTask("chat", 1, _listed("commands", "home-assistant-intents"), "follow-ups"),
+        PromptTask("chat", 2, _joke, "follow-ups"),
         PromptTask("code", 5, _listed("mbpp", "mbpp"), "code follow-ups"),
         PromptTask("code", 2, _listed("interviews", "interview-questions"), "code follow-ups"),
         PromptTask("code", 1, _listed("talk about code", "chatterbot-corpus"), "code follow-ups"),
@@ -151,6 +159,12 @@ def _help_title(filler: Filler, number: int) -> Drawn:
 def _meaning(filler: Filler, number: int) -> Drawn:
     gloss = filler.of(filler.material.meanings)
     return Drawn(filler.filled(filler.frame("meanings", fits=False), gloss=gloss), "wordnet-base")
+
+
+def _joke(filler: Filler, number: int) -> Drawn:
+    joke = filler.of(filler.material.lists["jokes"])
+    text = filler.filled(filler.frame("jokes", fits=False), joke=joke)
+    return Drawn(text, "one-liner-joke")
 
 
 def _saying(filler: Filler, number: int) -> Drawn:
@@ -298,4 +312,6 @@ def _out_of(filler: Filler, speech: str) -> Drawn:
 def _credit(item: Foreign) -> str:
     if item.book.startswith("chatterbot"):
         return "chatterbot-corpus"
+    if item.book.startswith(COMMANDS):
+        return COMMANDS
     return f"libreoffice-help-{item.book.removeprefix(HELP_FOLDER).split('/')[1].lower()}"
