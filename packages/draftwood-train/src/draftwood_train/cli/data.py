@@ -143,8 +143,8 @@ def _numbers(
     "--shard",
     "per_shard",
     type=click.IntRange(min=1),
-    help="Prompts per file; a stopped run goes on after the last whole file.  [default: 256; of"
-    " prompts from packages 64, or 16 for a large target]",
+    help="Prompts per file; a stopped run goes on after the last whole file.  [default: 64,"
+    " or 16 for a large target]",
 )
 @click.option(
     "--batch",
@@ -222,7 +222,7 @@ def _usual(chosen: dict) -> dict[str, object]:
     """Defaults that hang on the mix."""
     if chosen["mix"] != "collected":
         return {"states": "recomputed", "self_written": 0.15, "max_prompt": 1400}
-    return {"states": "stored", "self_written": 0.5, "max_prompt": 384, "per_shard": 256}
+    return {"states": "stored", "self_written": 0.5, "max_prompt": 384}
 
 
 def _refuse_early(chosen: dict) -> None:
