@@ -63,7 +63,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What figures are of, the first line of a record.
+    """Settings that figures are of, the first line of a record.
 
     Attributes:
         head: its name.
