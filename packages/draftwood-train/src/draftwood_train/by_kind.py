@@ -33,7 +33,7 @@ class KindFigures:
 
     Attributes:
         texts: that were judged.
-        places: of their answers.
+        places: of their greedy answers, or of all where none is greedy.
         depth_1, depth_2, depth_3: share of places at which the likeliest token of that depth is
             right; None where the head's recipe does not tell it.
         overlap: with the target's distribution at temperature 1, at depth 1.
@@ -113,22 +113,43 @@ class HeadJudge:
     ) -> KindFigures | None:
         """Figures of all texts together; None where no answer is long enough to judge by.
 
+        Greedy answers tell which tokens are right, drawn ones where there are no others. The
+        overlap is that of all.
+
         Args:
             row: places of a row that texts share.
         """
+        greedy = frozenset(number for number, told in enumerate(texts.are_greedy) if told)
+        drawn = frozenset(range(len(texts))) - greedy
+        sums = [self._sums(texts, row, only) for only in (greedy, drawn) if only]
+        known = [(places, figures) for places, figures in sums if places]
+        if not known:
+            return None
+        overlap = sum(figures.get("overlap", 0.0) for _, figures in known)
+        (places, figures), every = known[0], sum(places for places, _ in known)
+        if "overlap" in figures:
+            figures["overlap"] = overlap / every * places
+        return KindFigures.of(kind, len(texts), places, figures)
+
+    def _sums(
+        self, texts: Texts | TextsInMemory, row: int, only: frozenset[int]
+    ) -> tuple[int, dict[str, float]]:
+        """Number of places and sums of figures over them, of the texts of these numbers."""
         places, sums = 0, dict[str, float]()
-        for each in self._rows(texts, row):
+        for each in self._rows(texts, row, only):
             places += each.places
             for name, value in each.figures.items():
                 sums[name] = sums.get(name, 0.0) + value
-        return KindFigures.of(kind, len(texts), places, sums) if places else None
+        return places, sums
 
     def text(self, text: StoredText, layers: tuple[int, ...]) -> KindFigures | None:
         """Figures of one text alone; ``layers`` are those whose inputs its states are."""
         alone = TextsInMemory([text], layers)
         return self.kind(text.kind or text.source, alone, min(len(text.tokens), PLACES))
 
-    def _rows(self, texts: Texts | TextsInMemory, row: int) -> Iterator[Judged]:
+    def _rows(
+        self, texts: Texts | TextsInMemory, row: int, only: frozenset[int]
+    ) -> Iterator[Judged]:
         """Judge texts a row at a time, with the states that the head reads."""
         config, target, layers = self.trained.config, self.target, texts.layers
         # a head that reads the target's cache is judged by the layer whose input makes it
@@ -140,7 +161,7 @@ class HeadJudge:
                 f" {', '.join(map(str, layers))}; make data with --layers"
             )
         places = tuple(layers.index(layer) for layer in reads)
-        packing = RowPacking(texts, places, layers.index(target.layers), row, 1, None)
+        packing = RowPacking(texts, places, layers.index(target.layers), row, 1, None, only)
         network = self.trained.network.eval()
         for batch in packing.plan(0):
             with torch.no_grad():

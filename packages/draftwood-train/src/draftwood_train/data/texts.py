@@ -98,3 +98,8 @@ class TextsInMemory(list[StoredText]):
     def answers(self) -> list[int]:
         """Place of the first token of each answer."""
         return [text.answer for text in self]
+
+    @property
+    def are_greedy(self) -> list[bool]:
+        """Whether each answer is the likeliest, or drawn at temperature 1."""
+        return [text.is_greedy for text in self]
