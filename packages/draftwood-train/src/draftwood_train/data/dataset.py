@@ -180,7 +180,7 @@ class Texts(Sequence[StoredText]):
 
     @cached_property
     def are_greedy(self) -> list[bool]:
-        """Whether each answer is the likeliest, or drawn at temperature 1."""
+        """Flags: true for texts whose answer is the likeliest, not drawn at temperature 1."""
         return [bool(shard.array("is_greedy")[text]) for shard, text in self._places]
 
     @property

@@ -101,5 +101,5 @@ class TextsInMemory(list[StoredText]):
 
     @property
     def are_greedy(self) -> list[bool]:
-        """Whether each answer is the likeliest, or drawn at temperature 1."""
+        """Flags: true for texts whose answer is the likeliest, not drawn at temperature 1."""
         return [text.is_greedy for text in self]
