@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,12 @@ from draftwood.native.formats import HeadSizes
 from draftwood.text.language_model import LanguageModel
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.tensors import as_tensor
-from draftwood_train.by_kind import MEAN, KindFigures, write_card
+from draftwood_train.by_kind import MEAN, KindFigures
+from draftwood_train.card import TITLE, Promises, table_of
 from draftwood_train.data.states import in_bytes, states_of
 from draftwood_train.data.texts import StoredText
 from draftwood_train.doctor.differences import Drafted
-from draftwood_train.doctor.examination import Examination, examine, promised, table
+from draftwood_train.doctor.examination import Examination, examine, table
 from draftwood_train.doctor.head import neighbours, rows_of
 from draftwood_train.doctor.replay import Replay, ReplayedStep, _compare, _judge, drafts
 from draftwood_train.doctor.texts import HeldText, of_target
@@ -29,6 +29,11 @@ from draftwood_train.recipes.eagle import EagleRecipe
 
 LAYERS = (2, 3, 6)
 READS = (2, 3)
+KINDS = [
+    KindFigures("a", 1, 10, 0.4, 0.2, 0.1, 0.6, 1.0),
+    KindFigures("b", 1, 10, 0.8, 0.7, None, 0.6, 1.0),
+    KindFigures(MEAN, 2, 20, 0.6, 0.45, None, 0.6, 1.0),
+]
 PROMPTS = ("abc def", "bad cab", "feed a cab", "gag hag", "deaf", "each bead", "beg a hedge")
 
 
@@ -103,7 +108,7 @@ def case() -> Case:
 
 def examined(case: Case, **changed: object) -> Examination:
     given = {**vars(case), **changed}
-    promises = given.pop("promises", {"coverage": 1.0})
+    promises = Promises(listed={"coverage": 1.0})
     return examine(given["trained"], given["lm"], given["texts"], given["weights"], promises)
 
 
@@ -124,10 +129,12 @@ def test_a_sound_head_is_called_sound(case: Case) -> None:
     decoding, training = map(float, rows["all"]["depth 1"].split(" / "))
     assert decoding == pytest.approx(training, abs=0.06)
     assert set(rows) == {"all", "own"}
-    promises = {"guess_1": 0.5, "guess_2": 0.4}
-    *_, every, told = table(replace(found, promised=promises))
-    assert (told["kind"], told["depth 2"], told["depth 3"]) == ("promised", "0.40", "")
-    assert (every["kind"], float(every["depth 2"]) > 0) == ("every place", True)
+    listed = Promises(listed={"guess_1": 0.5, "guess_2": 0.4})
+    *rows, told = table(replace(found, promised=listed))
+    assert rows == table(found)
+    assert told["kind"] == "all, every place / card"
+    assert told["depth 2"] == f"{found.replay.every['own'].share(1):.2f} / 0.40"
+    assert told["depth 3"].endswith(" / -")
 
 
 def test_figures_of_a_card_are_compared_with_those_of_every_place() -> None:
@@ -214,9 +221,7 @@ def test_labels_of_another_place_are_named(case: Case) -> None:
 def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) -> None:
     tokens = torch.arange(case.lm.model.vocab_size - 6)
     trained = replace(case.trained, draft_tokens=tokens.numpy())
-    found = examined(
-        case, trained=trained, weights=weights_of(case.lm, tokens), promises={"coverage": 1.0}
-    )
+    found = examined(case, trained=trained, weights=weights_of(case.lm, tokens))
     if "vocabulary" not in faults(found):  # its last letters are rare: take the most frequent away
         every = torch.cat([text.stored.tokens for text in case.texts])
         counts = torch.bincount(every, minlength=case.lm.model.vocab_size)
@@ -255,16 +260,49 @@ def test_layers_that_are_tried_are_those_of_the_target() -> None:
     assert neighbours((0, 3), 4) == [(0, 3), (1, 3), (2, 3), (0, 2), (0, 4), (0, 1)]
 
 
-def test_promises_are_read_from_the_card(tmp_path: Path) -> None:
-    (tmp_path / "card.md").write_text(
-        "# A head\n\n- guess_1: 0.61\n- coverage: 0.9\n- gsm8k: MIT\n"
+def test_promises_are_read_from_the_card() -> None:
+    card = "# A head\n\n- guess_1: 0.61\n- coverage: 9e-05\n- gsm8k: MIT\n"
+    listed = Promises.of(card)
+    assert listed == Promises(listed={"guess_1": 0.61, "coverage": 9e-05})
+    assert (listed.share(MEAN, 1), listed.share(MEAN, 2), listed.share("a", 1)) == (
+        0.61,
+        None,
+        None,
     )
-    assert promised(tmp_path) == {"guess_1": 0.61, "coverage": 0.9}
-    assert promised(tmp_path / "none") == {}
-    kinds = [KindFigures(kind, 1, 10, 0.4, 0.2, None, 0.6, 2.0) for kind in ("a", MEAN)]
-    (tmp_path / "card.md").write_text("# A head\n\n- coverage: 9e-05\n")
-    write_card(tmp_path, tmp_path, kinds)
-    assert promised(tmp_path) == {"coverage": 9e-05, "guess_1": 0.4, "guess_2": 0.2}
+    assert Promises.of("") == Promises()
+    kinds = [KindFigures(kind, 1, 10, 0.4, 0.2, None, 0.6, 2.0) for kind in ("a|b", MEAN)]
+    told = Promises.of(f"{card}\n{TITLE}\n\nSo told.\n\n{table_of(kinds)}\n\n## Data\n\n| a |\n")
+    assert told.kinds == {each.kind: each for each in kinds}
+    assert (told.share(MEAN, 1), told.share("a|b", 2), told.share("a|b", 3)) == (0.4, 0.2, None)
+    assert told.listed == listed.listed
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "| kind |\n|---|\n| a |", table_of(KINDS).replace("1.0", "x")]
+)
+def test_a_broken_table_in_a_card_is_refused_with_its_cure(wrong: str) -> None:
+    with pytest.raises(ValueError, match="write it again with `draftwood train judge HEAD DATA"):
+        Promises.of(f"# A head\n\n{TITLE}\n\n{wrong}\n")
+
+
+def test_each_kind_stands_beside_its_promise() -> None:
+    """Kinds that the card does not tell are left out, also of the mean."""
+    every = {
+        "a": Drafted([10, 10], [5, 2]),
+        "b": Drafted([30, 30], [30, 9]),
+        "c": Drafted([9], [1]),
+    }
+    own = {kind: Drafted([1], [1]) for kind in every}
+    kinds = {each.kind: each for each in KINDS}
+    told = table(Examination((), Replay(own, own, every), Promises(kinds, {"guess_1": 0.9})))
+    rows = {row["kind"]: row for row in told}
+    assert list(rows)[4:] == [f"{kind}, every place / card" for kind in ("a", "b", "all")]
+    assert rows["a, every place / card"]["depth 1"] == "0.50 / 0.40"
+    assert rows["b, every place / card"]["depth 2"] == "0.30 / 0.70"
+    assert rows["all, every place / card"]["depth 1"] == "0.88 / 0.70"
+    assert rows["all, every place / card"]["depth 3"] == "- / -"
+    other = table(Examination((), Replay(own, own, {"c": every["c"]}), Promises(kinds)))
+    assert other[-1]["depth 1"] == "0.11 / 0.60"  # the card's mean
 
 
 def test_a_target_can_write_the_texts_itself(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

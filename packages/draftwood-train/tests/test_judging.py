@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from itertools import combinations, product
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from draftwood_torch.heads.eagle import EagleHead
+from draftwood_train.by_kind import HeadJudge, KindFigures
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.judging import RANKS, block_efficiency, judged_steps, ranks_of
 from draftwood_train.recipes.eagle import EagleRecipe
-from training_cases import packing, target, texts
+from training_cases import STORED, VOCAB, packing, target, texts, trained
 
 
 def by_force(ranks: list[tuple[int, ...]], nodes: int) -> float:
@@ -79,6 +82,33 @@ def test_a_head_is_judged_by_its_own_output_rows() -> None:
     other = recipe.judge(own, rows, weights).figures
     assert other["block_efficiency"] != judged["block_efficiency"]
     assert other["overlap"] != pytest.approx(judged["overlap"])
+
+
+def test_what_a_kind_tells_depends_on_no_rows_that_texts_share() -> None:
+    """Only greedy answers tell which tokens are right, though rows may hold none."""
+    recipe, weights = EagleRecipe(start_from="random"), target()
+    head = trained(recipe, next(packing(texts(9, seed=5)).batches()), 60)
+    judge = HeadJudge(SimpleNamespace(config=head.config, network=head), weights)  # type: ignore[arg-type]
+    every = TextsInMemory(texts(24, seed=6), STORED)
+
+    def figures(texts: list[StoredText], row: int) -> KindFigures:
+        found = judge.kind("a", TextsInMemory(texts, STORED), row)
+        assert found is not None
+        return found
+
+    others = [
+        text if text.is_greedy else replace(text, tokens=3 * text.tokens % VOCAB) for text in every
+    ]
+    small, large = (figures(others, row) for row in (32, 400))
+    alone = figures([text for text in every if text.is_greedy], 400)
+    wanted = (alone.places, alone.depth_1, alone.depth_2)
+    for found in (small, large):
+        assert (found.places, found.depth_1, found.depth_2) == wanted
+    assert large.texts == 24
+    drawn = figures([replace(text, is_greedy=False) for text in others], 400)
+    assert drawn.places > large.places
+    assert (drawn.depth_1 or 0.0) < (large.depth_1 or 0.0) - 0.1  # negative control
+    assert drawn.overlap == pytest.approx(large.overlap, abs=0.02)  # that of all
 
 
 def test_an_untrained_head_is_judged() -> None:

@@ -13,12 +13,12 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.formats import HeadSizes
 from draftwood.testing import tiny_llama
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.frozen_layers import has_beginning
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import PackedRows, TargetWeights
 from draftwood_train.recipes.masked import MaskedRecipe, mask_states
-from training_cases import Texts, learnt
+from training_cases import learnt
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 LAYERS, VOCAB, DIM = 2, 64, 32
@@ -51,7 +51,7 @@ def target(layers: int = LAYERS) -> TargetWeights:
 
 def some_rows(count: int = 8) -> PackedRows:
     """Texts that the tiny model continues, with its states."""
-    model, found = NativeModel(hf_model()), Texts()
+    model, found = NativeModel(hf_model()), TextsInMemory()
     for number in range(count):
         session = model.start()
         prompt = [number, 3 * number + 1, 5]

@@ -5,8 +5,9 @@ from itertools import islice
 import pytest
 import torch
 
+from draftwood_train.data.texts import TextsInMemory
 from draftwood_train.packing import TextPiece, first_fit, pieces_of
-from training_cases import Texts, packing, texts
+from training_cases import packing, texts
 
 
 def test_every_place_of_every_text_is_packed_once_an_epoch() -> None:
@@ -25,7 +26,7 @@ def test_every_place_of_every_text_is_packed_once_an_epoch() -> None:
 
 def test_pieces_without_an_answer_are_left_out() -> None:
     some = texts(1, seed=1, most=9)
-    long = Texts([some[0].__class__(**{**vars(some[0]), "answer": 6})])
+    long = TextsInMemory([some[0].__class__(**{**vars(some[0]), "answer": 6})])
     assert pieces_of(long, 4) == [TextPiece(0, 4, 8)]  # type: ignore[arg-type]
 
 
@@ -75,4 +76,4 @@ def test_seeds_and_epochs_have_orders_of_their_own() -> None:
 
 def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(ValueError, match="no answers to learn from"):
-        next(packing(Texts()).batches())
+        next(packing(TextsInMemory()).batches())

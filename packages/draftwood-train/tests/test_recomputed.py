@@ -8,11 +8,10 @@ from torch import Tensor
 
 from data_models import target
 from draftwood_train.data.states import states_of
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.flatness import flattest, stored_entropy
 from draftwood_train.packing import RowPacking
 from draftwood_train.recomputed import AT_ONCE, read, states_together
-from training_cases import Texts
 from training_cases import target as weights
 
 LAYERS = (2, 3, 6)
@@ -60,9 +59,9 @@ def model():  # type: ignore[no-untyped-def]
     return target().model
 
 
-def token_texts(model, count: int = 11) -> tuple[UnrunTexts, Texts]:  # type: ignore[no-untyped-def]
+def token_texts(model, count: int = 11) -> tuple[UnrunTexts, TextsInMemory]:  # type: ignore[no-untyped-def]
     """Texts without states, and the same as they would be stored."""
-    drawn, late, stored = torch.Generator().manual_seed(0), [], Texts()
+    drawn, late, stored = torch.Generator().manual_seed(0), [], TextsInMemory()
     for number in range(count):
         length = [7, 30, 150, 290][number % 4]
         tokens = torch.randint(model.vocab_size, (length,), generator=drawn)
@@ -97,12 +96,12 @@ def test_rows_are_the_same_as_of_stored_states(model) -> None:  # type: ignore[n
 
 
 def test_stored_states_are_read_as_they_are() -> None:
-    texts = Texts(token_texts(target().model, 2)[1])
+    texts = TextsInMemory(token_texts(target().model, 2)[1])
     assert read(texts, [1, 1])[1] is texts[1]
 
 
 def test_states_that_are_no_numbers_are_refused() -> None:
-    texts = Texts(token_texts(target().model, 2)[1])
+    texts = TextsInMemory(token_texts(target().model, 2)[1])
     texts[1].states[3, 1, 2] = float("nan")
     assert list(read(texts, [0])) == [0]
     with pytest.raises(ValueError, match=r"states of text 1 \(own\) are no finite numbers"):

@@ -5,25 +5,13 @@ from typing import Any
 import torch
 
 from draftwood.native.formats import HeadSizes
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import PackedRows, TargetWeights
 
 VOCAB, DIM, LAYERS = 40, 16, 6
 SIZES = HeadSizes(hidden=DIM, intermediate_size=24, heads=4, num_kv_heads=2, head_dim=4)
 STORED = (2, 3, 6)
-
-
-class Texts(list[StoredText]):
-    """Texts in memory, told as those of a data set."""
-
-    @property
-    def lengths(self) -> list[int]:
-        return [len(text.tokens) for text in self]
-
-    @property
-    def answers(self) -> list[int]:
-        return [text.answer for text in self]
 
 
 def target(draft_vocabulary: int = 24) -> TargetWeights:
@@ -35,10 +23,10 @@ def target(draft_vocabulary: int = 24) -> TargetWeights:
     return TargetWeights(LAYERS, SIZES, embedding, embedding[tokens], tokens, index)
 
 
-def texts(count: int, seed: int, most: int = 30) -> Texts:
+def texts(count: int, seed: int, most: int = 30) -> TextsInMemory:
     """Each token follows from the one before, and the state after the norm says which it is."""
     drawn = torch.Generator().manual_seed(seed)
-    embedding, found = target().embedding, Texts()
+    embedding, found = target().embedding, TextsInMemory()
     for number in range(count):
         length = int(torch.randint(8, most, (), generator=drawn))
         first = int(torch.randint(VOCAB, (), generator=drawn))
@@ -51,14 +39,14 @@ def texts(count: int, seed: int, most: int = 30) -> Texts:
 
 
 def packing(
-    texts: Texts,
+    texts: TextsInMemory,
     rows: int = 3,
     places: int = 24,
     seed: int | None = 0,
     reads: tuple[int, ...] = STORED[:2],
 ) -> RowPacking:
     columns = tuple(STORED.index(layer) for layer in reads)
-    return RowPacking(texts, columns, 2, places, rows, seed)  # type: ignore[arg-type]
+    return RowPacking(texts, columns, 2, places, rows, seed)
 
 
 def trained(recipe: Any, rows: PackedRows, steps: int, own: TargetWeights | None = None) -> Any:

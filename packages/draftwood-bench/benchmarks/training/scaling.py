@@ -238,7 +238,7 @@ def rows() -> list[dict[str, str]]:
                     "ten times the": f"{axis}, T = {temperature:g}",
                     "accepted": ", ".join(f"{size:.3g}: {value:.2f}" for size, value in points),
                     "adds": str(slope(figures, sizes)),
-                    "R squared": f"{explained(figures, sizes):.3f}",
+                    "R squared": f"{explained(figures, sizes):.3f}" if len(names) > 2 else "-",
                 }
             )
     return found

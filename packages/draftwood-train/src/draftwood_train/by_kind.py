@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from draftwood.heads import folder as folders
 from draftwood.heads.trained import TrainedHead
 from draftwood.loading.models import load_model
-from draftwood.storage.atomic import write_file
+from draftwood.models.model import Model
 from draftwood_train.data.dataset import Dataset, Texts
 from draftwood_train.data.jobs import OWN
 from draftwood_train.data.manifest import Manifest
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.loop import on_device
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights
@@ -24,7 +24,7 @@ from draftwood_train.target import layers_of, target_weights
 PLACES = 2048
 """Places of a row: few texts are longer, and none but those is cut."""
 MEAN = "mean over kinds"
-CARD, TITLE = "card.md", "## Held-out texts by kind"
+COUNTS, NOT_TOLD = ("texts", "places"), "-"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class KindFigures:
 
     Attributes:
         texts: that were judged.
-        places: of their answers.
+        places: of their greedy answers, or of all where none is greedy.
         depth_1, depth_2, depth_3: share of places at which the likeliest token of that depth is
             right; None where the head's recipe does not tell it.
         overlap: with the target's distribution at temperature 1, at depth 1.
@@ -64,15 +64,108 @@ class KindFigures:
         )
 
     def row(self) -> dict[str, str]:
-        """Its figures as a table shows them."""
+        """Its figures as a table shows them, to three digits."""
         values = asdict(self)
-        counts = ("kind", "texts", "places")
-        told = {name: f"{values[name]}" for name in counts}
-        shares = (name for name in values if name not in counts)
+        told = {"kind": self.kind} | {name: str(values[name]) for name in COUNTS}
+        shares = (name for name in values if name not in told)
         return told | {
-            name.replace("_", " "): "-" if values[name] is None else f"{values[name]:.3f}"
+            name.replace("_", " "): NOT_TOLD if values[name] is None else f"{values[name]:.3f}"
             for name in shares
         }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, str]) -> "KindFigures":
+        """Figures as a table shows them.
+
+        Raises:
+            ValueError: for a row of another table.
+        """
+        told: dict[str, Any] = {name.replace(" ", "_"): value for name, value in row.items()}
+        if told.keys() != {each.name for each in fields(cls)}:
+            raise ValueError(f"a row of figures by kind has no columns {', '.join(row)}")
+        for name in told.keys() - {"kind"}:
+            number = int if name in COUNTS else float
+            told[name] = None if told[name] == NOT_TOLD else number(told[name])
+        return cls(**told)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadJudge:
+    """A head beside its target, which judges texts that the target wrote."""
+
+    trained: TrainedHead
+    target: TargetWeights
+
+    @classmethod
+    def of(cls, trained: TrainedHead, model: Model, name: str) -> "HeadJudge":
+        """Judge of a head, with the target as it was loaded by its name.
+
+        Raises:
+            ValueError: for a head of another target.
+        """
+        trained.target.require_model(model, name)
+        newest = layers_of(recipe_of(trained.config))
+        weights = target_weights(model, name, trained.draft_tokens, newest)
+        return cls(trained, on_device(weights, torch.device("cpu"), torch.float32))
+
+    def kind(
+        self, kind: str, texts: Texts | TextsInMemory, row: int = PLACES
+    ) -> KindFigures | None:
+        """Figures of all texts together; None where no answer is long enough to judge by.
+
+        Greedy answers tell which tokens are right, drawn ones where there are no others. The
+        overlap is that of all.
+
+        Args:
+            row: places of a row that texts share.
+        """
+        greedy = frozenset(number for number, told in enumerate(texts.are_greedy) if told)
+        drawn = frozenset(range(len(texts))) - greedy
+        sums = [self._sums(texts, row, only) for only in (greedy, drawn) if only]
+        known = [(places, figures) for places, figures in sums if places]
+        if not known:
+            return None
+        overlap = sum(figures.get("overlap", 0.0) for _, figures in known)
+        (places, figures), every = known[0], sum(places for places, _ in known)
+        if "overlap" in figures:
+            figures["overlap"] = overlap / every * places
+        return KindFigures.of(kind, len(texts), places, figures)
+
+    def _sums(
+        self, texts: Texts | TextsInMemory, row: int, only: frozenset[int]
+    ) -> tuple[int, dict[str, float]]:
+        """Number of places and sums of figures over them, of the texts of these numbers."""
+        places, sums = 0, dict[str, float]()
+        for each in self._rows(texts, row, only):
+            places += each.places
+            for name, value in each.figures.items():
+                sums[name] = sums.get(name, 0.0) + value
+        return places, sums
+
+    def text(self, text: StoredText, layers: tuple[int, ...]) -> KindFigures | None:
+        """Figures of one text alone; ``layers`` are those whose inputs its states are."""
+        alone = TextsInMemory([text], layers)
+        return self.kind(text.kind or text.source, alone, min(len(text.tokens), PLACES))
+
+    def _rows(
+        self, texts: Texts | TextsInMemory, row: int, only: frozenset[int]
+    ) -> Iterator[Judged]:
+        """Judge texts a row at a time, with the states that the head reads."""
+        config, target, layers = self.trained.config, self.target, texts.layers
+        # a head that reads the target's cache is judged by the layer whose input makes it
+        recipe = recipe_of(config)
+        reads = tuple(config.reads or recipe.reads(target.layers))
+        if missing := {*reads, target.layers} - set(layers):
+            raise ValueError(
+                f"the head reads layer {min(missing)}, but the data hold"
+                f" {', '.join(map(str, layers))}; make data with --layers"
+            )
+        places = tuple(layers.index(layer) for layer in reads)
+        packing = RowPacking(texts, places, layers.index(target.layers), row, 1, None, only)
+        network = self.trained.network.eval()
+        for batch in packing.plan(0):
+            with torch.no_grad():
+                yield recipe.judge(network, packing.packed(batch), target)
 
 
 def judge_kinds(
@@ -92,51 +185,22 @@ def judge_kinds(
     trained, manifest = folders.load(head), Manifest.read(data)
     name = model or manifest.target.name
     target_model = load_model(name, manifest.target.products, "cpu").model
-    trained.target.require_model(target_model, name)
-    target = on_device(
-        target_weights(
-            target_model, name, trained.draft_tokens, layers_of(recipe_of(trained.config))
-        ),
-        torch.device("cpu"),
-        torch.float32,
-    )
-    held_out = Dataset.open(data, target_model).texts("held-out")
-    return judged(trained, held_out, target, most)
+    judge = HeadJudge.of(trained, target_model, name)
+    return judged(judge, Dataset.open(data, target_model).texts("held-out"), most)
 
 
-def write_card(head: Path, data: Path, kinds: Sequence[KindFigures]) -> None:
-    """Put the figures at the end of a head's card, in place of earlier ones.
+def judged(judge: HeadJudge, held_out: Texts, most: int) -> list[KindFigures]:
+    """Figures of each kind by name, and their mean.
 
     Raises:
-        FileNotFoundError: where the folder has no card.
+        ValueError: where no answer is long enough to judge by.
     """
-    card = head / CARD
-    if not card.is_file():
-        raise FileNotFoundError(f"there is no {card}; --card takes the folder of a trained head")
-    rows = [each.row() for each in kinds]
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    before = card.read_text(encoding="utf-8").partition(TITLE)[0].rstrip("\n")
-    write_file(card, f"{before}\n\n{TITLE}\n\nTexts of {data.name}.\n\n{table}\n")
-
-
-def judged(
-    trained: TrainedHead, held_out: Texts, target: TargetWeights, most: int
-) -> list[KindFigures]:
-    """Figures of each kind by name, and their mean."""
-    recipe, found = recipe_of(trained.config), list[KindFigures]()
-    for kind in sorted(set(held_out.kinds)):
-        texts = held_out.of_kind(kind)[:most]
-        places, sums = 0, dict[str, float]()
-        for each in _judged_rows(recipe, trained.network, texts, target):
-            places += each.places
-            for name, value in each.figures.items():
-                sums[name] = sums.get(name, 0.0) + value
-        if places:
-            found.append(KindFigures.of(kind, len(texts), places, sums))
-    if not found:
+    kinds = sorted(set(held_out.kinds))
+    found = [judge.kind(kind, held_out.of_kind(kind)[:most]) for kind in kinds]
+    known = [each for each in found if each is not None]
+    if not known:
         raise ValueError("the data hold no held-out texts with an answer long enough to judge by")
-    return [*found, mean_of(found)]
+    return [*known, mean_of(known)]
 
 
 def mean_of(kinds: Sequence[KindFigures]) -> KindFigures:
@@ -151,7 +215,7 @@ def mean_of(kinds: Sequence[KindFigures]) -> KindFigures:
         values = [getattr(kind, each.name) for kind in kinds]
         known = [value for value in values if value is not None]
         means[each.name] = sum(known) / len(known) if len(known) == len(values) else None
-    counts = [sum(getattr(kind, name) for kind in kinds) for name in ("texts", "places")]
+    counts = [sum(getattr(kind, name) for kind in kinds) for name in COUNTS]
     return KindFigures(MEAN, *counts, **means)  # type: ignore[arg-type]
 
 
@@ -160,23 +224,3 @@ def recipe_of(config: Any) -> DrafterRecipe:
     recipe: Any = recipe_class(config.kind)
     frames = getattr(config, "frames", None)
     return recipe() if frames is None else recipe(frames=frames)
-
-
-def _judged_rows(
-    recipe: DrafterRecipe, head: nn.Module, texts: Texts, target: TargetWeights
-) -> Iterator[Judged]:
-    """Judge texts a row at a time, with the states that the head reads."""
-    config: Any = head.config
-    # a head that reads the target's cache is judged by the layer whose input makes it
-    reads, layers = tuple(config.reads or recipe.reads(target.layers)), texts.layers
-    if missing := {*reads, target.layers} - set(layers):
-        raise ValueError(
-            f"the head reads layer {min(missing)}, but the data hold"
-            f" {', '.join(map(str, layers))}; make data with --layers"
-        )
-    places = tuple(layers.index(layer) for layer in reads)
-    packing = RowPacking(texts, places, layers.index(target.layers), PLACES, 1, None)
-    head.eval()
-    for batch in packing.plan(0):
-        with torch.no_grad():
-            yield recipe.judge(head, packing.packed(batch), target)

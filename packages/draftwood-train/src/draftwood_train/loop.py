@@ -14,6 +14,7 @@ from torch import nn
 
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
+from draftwood_train.durations import duration
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.packing import RowPacking, moved
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
@@ -309,7 +310,7 @@ class Trainer:
         left = state.seconds * (1 - progress) / max(progress, 1e-9)
         self.say(
             f"step {state.step}, {state.tokens:,} tokens, loss {figures['loss']:.3f},"
-            f" {rate:,.0f} tokens/s, {_duration(max(left, 0.0))} left"
+            f" {rate:,.0f} tokens/s, {duration(max(left, 0.0))} left"
         )
 
     def _progress(self) -> float:
@@ -377,8 +378,3 @@ def on_device(target: TargetWeights, device: torch.device, dtype: torch.dtype) -
         draft_tokens=target.draft_tokens.to(device),
         draft_index=target.draft_index.to(device),
     )
-
-
-def _duration(seconds: float) -> str:
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"

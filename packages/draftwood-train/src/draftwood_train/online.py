@@ -212,7 +212,7 @@ class HeadLearner:
         self, head: EagleHead, states: Tensor, window: Window, counts: Bool[Tensor, " rows"]
     ) -> tuple[Tensor, Tensor]:
         """Logits of the head and of the target at the places that count."""
-        rows = head.lm_head.weight if head.config.own_head else self._rows
+        rows = self._rows if head.own_rows is None else head.own_rows
         return states[counts] @ rows.T, window.final[counts] @ self._rows.T
 
     def _backward(self, head: EagleHead, window: Window, pause: Pause) -> None:

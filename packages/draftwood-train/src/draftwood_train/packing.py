@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from draftwood_train.data.dataset import Texts
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recomputed import read
 
@@ -28,7 +28,7 @@ class TextPiece:
         return self.stop - self.start
 
 
-def pieces_of(texts: Texts, places: int) -> list[TextPiece]:
+def pieces_of(texts: Texts | TextsInMemory, places: int) -> list[TextPiece]:
     """Split long texts into pieces of ``places``; leave out pieces without an answer."""
     return [
         TextPiece(number, start, min(start + places, length))
@@ -67,7 +67,7 @@ class RowPacking:
         only: numbers of the texts that are taken; None takes all.
     """
 
-    texts: Texts
+    texts: Texts | TextsInMemory
     layers: tuple[int, ...]
     final: int
     places: int = 512

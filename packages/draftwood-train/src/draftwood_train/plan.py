@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from draftwood_train.disk import require_room
+from draftwood_train.durations import duration
 from draftwood_train.loop import TrainingSettings
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
@@ -45,7 +46,7 @@ class TrainingPlan:
             f"plan: {self.data:,} tokens of data ({states}, {self.coverage:.0%} of the answers in"
             f" the draft vocabulary); about {self.tokens:,.0f} tokens,"
             f" {self.tokens / max(self.data, 1):.1f} times through, in"
-            f" {self.tokens / self.rate / 60:.0f} minutes ({self.rate:,.0f} tokens/s by a product"
+            f" {duration(self.tokens / self.rate)} ({self.rate:,.0f} tokens/s by a product"
             f" timed now); {self.bytes / 1e6:.0f} MB on disk"
         )
 

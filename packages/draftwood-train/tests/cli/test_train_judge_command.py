@@ -1,7 +1,7 @@
 """`draftwood train judge`: figures of each kind of held-out text."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,8 @@ import pytest
 from command import refused, run
 from draftwood.heads.folder import load
 from draftwood_train.by_kind import MEAN, KindFigures, mean_of
+from draftwood_train.card import Promises
+from draftwood_train.data.manifest import Manifest
 
 pytest.importorskip("accelerate", reason="an optional install")
 pytest.importorskip("tensorboard", reason="an optional install")
@@ -78,14 +80,50 @@ def test_prompts_that_the_data_do_not_tell_of_are_refused_before_training(folder
 
 def test_figures_go_into_the_card_once(folder: Path) -> None:
     card = folder / "head" / "card.md"
-    before = card.read_text()
-    for _ in range(2):
-        options = (str(folder / "head"), str(folder / "data"), "--card")
-        assert run("train", "judge", *options).exit_code == 0
-    after = card.read_text()
-    assert after.startswith(before.rstrip("\n"))
-    assert after.count("Held-out texts by kind") == after.count(f"| {MEAN} |") == 1
-    load(folder / "head")  # it is whole
+    before = card.read_text().rstrip("\n")
+    first = Promises.of(before)
+    assert not first.kinds
+    assert first.listed["coverage"] > 0
+    options = ("train", "judge", str(folder / "head"), str(folder / "data"), "--card", "--json")
+    assert run(*options, "--most", "1").exit_code == 0
+    card.write_text(f"{card.read_text()}\n## Thanks\n\nTo all.\n")
+    result = run(*options)
+    after, told = card.read_text(), json.loads(result.stdout)
+    assert after.startswith(before)
+    assert after.endswith("\n\n## Thanks\n\nTo all.\n")
+    assert after.count("Held-out texts by kind") == after.count(f"|{MEAN}|") == 1
+    promises = Promises.of(after)
+    assert promises.listed == first.listed
+    assert [asdict(each) for each in promises.kinds.values()] == [
+        {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in row.items()
+        }
+        for row in told
+    ]
+    record = json.loads((folder / "head" / "judged.json").read_text())
+    assert record["kinds"] == told
+    assert record["head"] == load(folder / "head").digest
+    assert record["data_digest"] == Manifest.read(folder / "data").digest
+    assert f"By `{record['command']}`." in after
+    card.unlink()
+    assert "--card takes the folder of a trained head" in refused(*options)
+    card.write_text(after)
+
+
+def test_the_doctor_reads_the_table_that_judging_wrote(folder: Path) -> None:
+    head, data = str(folder / "head"), str(folder / "data")
+    assert run("train", "judge", head, data, "--card").exit_code == 0
+    result = run("train", "doctor", head, "--data", data, "--texts", "4", "--json")
+    assert result.exit_code in (0, 1), result.output  # of two steps, it may draft otherwise
+    rows = {row["kind"]: row for row in json.loads(result.stdout)["acceptance"]}
+    kinds = Promises.of((folder / "head" / "card.md").read_text()).kinds
+    compared = [kind for kind in kinds if f"{kind}, every place / card" in rows]
+    assert compared
+    for kind in compared:
+        promise = rows[f"{kind}, every place / card"]["depth 1"].split(" / ")[1]
+        assert promise in ("-", f"{kinds[kind].depth_1:.2f}")
+    assert "all, every place / card" in rows
 
 
 def test_what_is_wrong_is_said_in_one_line(folder: Path, target: str) -> None:

@@ -119,13 +119,7 @@ class Workbench:
 
     def encode(self, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
         """Token ids of the turn after these answers, with all that was said before."""
-        messages = prompt.messages(answers)
-        if prompt.is_beginning:
-            return self.plain.encode(messages[-1]["content"], raw=True)[: prompt.first_tokens]
-        if self.tokenizer.chat_template is None:
-            whole = "\n\n".join(message["content"] for message in messages)
-            return self.plain.encode(whole)
-        return self.plain.encode(messages)
+        return encoded(self.plain, prompt, answers)
 
     @property
     def context_length(self) -> int | None:
@@ -260,3 +254,16 @@ def _pooled(model: Model) -> CachedModel:
             f"{type(model).__name__} keeps no caches that prompts could share; leave --thrifty out"
         )
     return model
+
+
+def encoded(lm: LanguageModel, prompt: Prompt, answers: Sequence[str] = ()) -> list[int]:
+    """Token ids of the turn after these answers, with all that was said before.
+
+    A model without a chat template is given the messages as one text.
+    """
+    messages = prompt.messages(answers)
+    if prompt.is_beginning:
+        return lm.encode(messages[-1]["content"], raw=True)[: prompt.first_tokens]
+    if lm.tokenizer.chat_template is None:
+        return lm.encode("\n\n".join(message["content"] for message in messages))
+    return lm.encode(messages)

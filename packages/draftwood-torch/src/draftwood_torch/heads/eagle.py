@@ -48,6 +48,11 @@ class EagleHead(nn.Module):
         if config.own_head:
             self.lm_head = nn.Linear(sizes.hidden, config.own_head, bias=False)
 
+    @property
+    def own_rows(self) -> Float[Tensor, "draft_vocab dim"] | None:
+        """Rows of its own output head; None where it reads with those of the target."""
+        return self.lm_head.weight if self.config.own_head else None
+
     def combine(
         self, features: Float[Tensor, "... rows reads dim"]
     ) -> Float[Tensor, "... rows dim"]:

@@ -41,8 +41,8 @@ def placed(trained: TrainedHead, target: Model) -> PlacedHead:
     network = trained.network
     if target.device.type != "cpu":
         network = deepcopy(network).to(device, dtype)
-    own = getattr(network, "lm_head", None)
-    return PlacedHead(network, dtype, _output_head(trained, target, dtype, own and own.weight))
+    own = getattr(network, "own_rows", None)
+    return PlacedHead(network, dtype, _output_head(trained, target, dtype, own))
 
 
 def _working_dtype(target: Model) -> torch.dtype:

@@ -275,6 +275,7 @@ def _per_shard(size: int) -> int:
 def _announce(maker: "Maker", tokens: int, batch: int) -> None:
     """Print what the data will take, by a short trial of the target's speed."""
     from draftwood_train.data.make import expected_bytes
+    from draftwood_train.durations import duration
 
     there = maker.manifest.tokens
     size = expected_bytes(maker.options, max(tokens, there), maker.lm.model.hidden_size)
@@ -282,7 +283,7 @@ def _announce(maker: "Maker", tokens: int, batch: int) -> None:
     rate = maker.speed(batch)
     left, kept = max(tokens - there, 0) / rate, maker.options.prompts_per_shard
     notes().print(
-        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}, about {_duration(left)}"
+        f"{tokens:,} tokens{begun}: about {_size(size)} in {maker.folder}, about {duration(left)}"
         f" at {rate:,.0f} tokens/s; kept whenever {kept} prompts are answered (--shard)",
         soft_wrap=True,
     )
@@ -349,12 +350,6 @@ def _tell(folder: Path, made: "Made", ran: int, seconds: float, as_json: bool) -
             " --answers-per-prompt or --self-written",
             soft_wrap=True,
         )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.2g} hours"
 
 
 def _size(number: float) -> str:

@@ -40,19 +40,20 @@ def doctor(head: Path, data: Path | None, model: str | None, texts: int, as_json
     """
     import draftwood
     from draftwood.heads import folder as folders
+    from draftwood_train.card import Promises
     from draftwood_train.data.manifest import Manifest
-    from draftwood_train.doctor.examination import examine, promised
+    from draftwood_train.doctor.examination import examine
     from draftwood_train.doctor.head import head_of
     from draftwood_train.target import target_weights
 
-    trained, folder = folders.load(head), folders.folder_of(str(head))
+    trained, promises = folders.load(head), Promises.of(folders.card_of(head))
     reads, name = head_of(trained).config.reads, model or trained.target.name
     products = None if data is None else Manifest.read(data).target.products
     place = None if data is None else "cpu"  # where training reads its data
     lm = draftwood.load(name, method="plain", dtype=products, device=place)
     target = target_weights(lm.model, name, trained.draft_tokens)
     held_out = _texts(data, lm, reads, texts)
-    examined = examine(trained, lm, held_out, target, promised(folder))
+    examined = examine(trained, lm, held_out, target, promises)
     (_tell_json if as_json else _tell)(examined)
     if not examined.is_sound:
         raise SystemExit(1)

@@ -21,7 +21,11 @@ from draftwood.cli.terminal import output
     show_default=True,
     help="Held-out texts of each kind.",
 )
-@click.option("--card", is_flag=True, help="Write the figures into the card of HEAD, a folder.")
+@click.option(
+    "--card",
+    is_flag=True,
+    help="Write the figures into the card of HEAD, and beside it as judged.json.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads to run with.")
 @options.as_json
 def judge(
@@ -46,13 +50,16 @@ def judge(
     """
     import torch
 
-    from draftwood_train.by_kind import judge_kinds, write_card
+    from draftwood_train.by_kind import judge_kinds
 
     if threads is not None:
         torch.set_num_threads(threads)
     found = judge_kinds(head, data, model, most)
     if card:
-        write_card(Path(head), data, found)
+        from draftwood_train.card import write
+
+        command = f"draftwood train judge {Path(head).name} {data.name} --most {most}"
+        write(head, data, found, command, model)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
         return

@@ -178,6 +178,11 @@ class Texts(Sequence[StoredText]):
         """Place of the first token of each answer, known without reading the text."""
         return [int(shard.array("answers")[text]) for shard, text in self._places]
 
+    @cached_property
+    def are_greedy(self) -> list[bool]:
+        """Flags: true for texts whose answer is the likeliest, not drawn at temperature 1."""
+        return [bool(shard.array("is_greedy")[text]) for shard, text in self._places]
+
     @property
     def tokens(self) -> int:
         """Number of tokens of all texts together."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,12 @@ class Manifest:
     @property
     def tokens(self) -> int:
         return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the list of shards, in hex, which tells these data from others."""
+        told = json.dumps([asdict(shard) for shard in self.shards])
+        return sha256(told.encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
         """Write the manifest to the folder, atomically."""

@@ -1,5 +1,6 @@
 """One text of a data set, as every recipe reads it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int
@@ -75,3 +76,30 @@ class StoredText(AnsweredText):
     log_normalizer: Float[Tensor, " places"]
     kind: str = ""
     top: TopTokens | None = None
+
+
+class TextsInMemory(list[StoredText]):
+    """Texts that are in memory, told as those of a data set.
+
+    Args:
+        layers: whose inputs their states are.
+    """
+
+    def __init__(self, texts: Iterable[StoredText] = (), layers: tuple[int, ...] = ()) -> None:
+        super().__init__(texts)
+        self.layers = layers
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text."""
+        return [len(text.tokens) for text in self]
+
+    @property
+    def answers(self) -> list[int]:
+        """Place of the first token of each answer."""
+        return [text.answer for text in self]
+
+    @property
+    def are_greedy(self) -> list[bool]:
+        """Flags: true for texts whose answer is the likeliest, not drawn at temperature 1."""
+        return [text.is_greedy for text in self]

@@ -1,13 +1,12 @@
 """Examine a head: the first difference between training and decoding, and its acceptance."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.by_kind import MEAN
+from draftwood_train.card import Promises
 from draftwood_train.doctor import head as heads
 from draftwood_train.doctor import states
 from draftwood_train.doctor.differences import Difference, Drafted
@@ -15,7 +14,8 @@ from draftwood_train.doctor.replay import Replay, drafts, replay
 from draftwood_train.doctor.texts import HeldText
 from draftwood_train.recipe import TargetWeights
 
-ALL, EVERY = "all", "every place"
+ALL, BESIDE = "all", "every place / card"
+DEPTHS = range(1, 5)
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Examination:
     Attributes:
         findings: differences, in the order in which a text meets them.
         replay: drafts in both arithmetics.
-        promised: figures of the head's card.
+        promised: by the head's card.
     """
 
     findings: tuple[Difference, ...]
     replay: Replay
-    promised: Mapping[str, float]
+    promised: Promises
 
     @property
     def is_sound(self) -> bool:
@@ -38,35 +38,19 @@ class Examination:
         return not self.findings
 
 
-def promised(folder: Path) -> dict[str, float]:
-    """Figures of a card: those it lists, such as ``- guess_1: 0.55``, else its mean over kinds."""
-    card = folder / "card.md"
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    names = next((row for row in rows if row[:1] == ["kind"]), [])
-    mean = next((row for row in rows if row[:1] == [MEAN]), [])
-    table = {
-        name.replace("depth ", "guess_"): value
-        for name, value in zip(names, mean, strict=False)
-        if name.startswith("depth") and value != "-"
-    }
-    listed = re.findall(r"^- (\w+): ([\d.]+(?:e[+-]\d+)?)$", text, re.M)
-    return {name: float(value) for name, value in {**table, **dict(listed)}.items()}
-
-
 def examine(
     trained: TrainedHead,
     lm: LanguageModel,
     texts: Sequence[HeldText],
     target: TargetWeights,
-    promises: Mapping[str, float],
+    promises: Promises,
 ) -> Examination:
     """Compare training with decoding from the prompt to the draft.
 
     Args:
         texts: held out, with states in training's arithmetic.
         target: embedding and output head, for the draft vocabulary of the head.
-        promises: figures of the card.
+        promises: of the head's card.
 
     Raises:
         ValueError: for a head of another kind than EAGLE's.
@@ -85,7 +69,7 @@ def examine(
         states.states(lm.model, texts),
         wandered(both),
         heads.layers(head, texts, lm.model, target),
-        heads.vocabulary(texts, target, promises),
+        heads.vocabulary(texts, target, promises.listed),
         heads.labels(head, texts, columns, target) if reads_them else None,
         drafts(both),
     ]
@@ -106,27 +90,54 @@ def wandered(both: Replay) -> Difference | None:
 def table(examined: Examination) -> list[dict[str, str]]:
     """Rows by task kind: the share of right drafts by depth, decoding beside training.
 
-    What the card promises stands below the same figures of these texts: of every place, each draft
-    after the true tokens.
+    Below stand, for the kinds whose figures the card promises, shares of every place of these
+    texts, each draft after the true tokens, beside the promise; for all of them beside the mean of
+    the promises, each kind weighing as much as in these texts.
     """
     both = examined.replay
     rows = [_row(kind, both.decoding[kind], both.training[kind]) for kind in sorted(both.decoding)]
     rows.append(_row(ALL, _sum(both.decoding), _sum(both.training)))
-    promises = {f"depth {n}": examined.promised.get(f"guess_{n}") for n in range(1, 5)}
-    if any(each is not None for each in promises.values()):
-        found = {f"depth {n}": both.every.share(n - 1) for n in range(1, 5)}
-        for kind, shares in ((EVERY, found), ("promised", promises)):
-            told = {name: "" if each is None else f"{each:.2f}" for name, each in shares.items()}
-            rows.append({"kind": kind, **told})
-    return rows
+    return rows + _beside_promises(both.every, examined.promised)
+
+
+def _beside_promises(every: Mapping[str, Drafted], promises: Promises) -> list[dict[str, str]]:
+    """Rows of the drafts of every place beside what the card promises, of kinds that it tells."""
+    known = [kind for kind in sorted(every) if kind in promises.kinds]
+    rows = [_told(f"{kind}, {BESIDE}", _pairs(every, {kind: kind}, promises)) for kind in known]
+    told = {kind: kind for kind in known} or dict.fromkeys(every, MEAN)
+    pairs = _pairs(every, told, promises)
+    if all(promise is None for _, promise in pairs):
+        return rows
+    return [*rows, _told(f"{ALL}, {BESIDE}", pairs)]
+
+
+def _pairs(
+    every: Mapping[str, Drafted], kinds: Mapping[str, str], promises: Promises
+) -> list[tuple[float | None, float | None]]:
+    """Shares found and promised at each depth, pooled over kinds; ``kinds`` says under which name
+    of the card each is promised.
+    """
+    pooled, found = _sum({kind: every[kind] for kind in kinds}), []
+    for depth in DEPTHS:
+        told = [promises.share(name, depth) for name in kinds.values()]
+        places = [sum(every[kind].reached[depth - 1 : depth]) for kind in kinds]
+        promise = None
+        if sum(places) and None not in told:
+            weighed = zip(places, told, strict=True)
+            promise = sum(count * (share or 0.0) for count, share in weighed) / sum(places)
+        found.append((pooled.share(depth - 1), promise))
+    return found
 
 
 def _row(kind: str, decoding: Drafted, training: Drafted) -> dict[str, str]:
+    return _told(kind, [(decoding.share(n - 1), training.share(n - 1)) for n in DEPTHS])
+
+
+def _told(kind: str, pairs: Sequence[tuple[float | None, float | None]]) -> dict[str, str]:
     row = {"kind": kind}
-    for depth in range(4):
-        pair = decoding.share(depth), training.share(depth)
-        shares = ["-" if each is None else f"{each:.2f}" for each in pair]
-        row[f"depth {depth + 1}"] = " / ".join(shares)
+    for depth, pair in zip(DEPTHS, pairs, strict=True):
+        shares = ("-" if each is None else f"{each:.2f}" for each in pair)
+        row[f"depth {depth}"] = " / ".join(shares)
     return row
 
 

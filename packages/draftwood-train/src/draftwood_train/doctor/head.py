@@ -12,7 +12,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.data.states import states_of
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.doctor.differences import Difference
 from draftwood_train.doctor.texts import HeldText
 from draftwood_train.losses import CHUNK
@@ -46,11 +46,7 @@ def head_of(trained: TrainedHead) -> EagleHead:
 
 def rows_of(text: StoredText, columns: Sequence[int], final: int) -> PackedRows:
     """A text as a row of training."""
-
-    class One(list[StoredText]):
-        lengths, answers = [len(text.tokens)], [text.answer]
-
-    packing = RowPacking(One([text]), tuple(columns), final, len(text.tokens), 1, None)  # type: ignore[arg-type]
+    packing = RowPacking(TextsInMemory([text]), tuple(columns), final, len(text.tokens), 1, None)
     return packing.packed([[TextPiece(0, 0, len(text.tokens))]])
 
 
@@ -62,7 +58,7 @@ def guesses(
 
     Each step is fed with the true tokens, as in training.
     """
-    weights = head.lm_head.weight if head.config.own_head else target.head
+    weights = target.head if head.own_rows is None else head.own_rows
     exact = replace(target, embedding=target.embedding.float())
     found = []
     for step in EagleRecipe()._unrolled(head.eval(), rows, exact, steps):

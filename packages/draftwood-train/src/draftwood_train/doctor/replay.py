@@ -41,7 +41,8 @@ class Replay:
 
     Attributes:
         decoding, training: accepted drafts by task kind and depth.
-        every: drafts of training at every place, each after the true tokens, as cards count them.
+        every: drafts of training at every place by task kind, each after the true tokens, as cards
+            count them.
         same, compared: drafts that are the same tokens, and all that were compared.
         first: text, place and depth of the first that differs.
         wandered: text and place at which decoding left a stored greedy text.
@@ -49,7 +50,7 @@ class Replay:
 
     decoding: dict[str, Drafted] = field(default_factory=dict)
     training: dict[str, Drafted] = field(default_factory=dict)
-    every: Drafted = field(default_factory=Drafted)
+    every: dict[str, Drafted] = field(default_factory=dict)
     same: int = 0
     compared: int = 0
     first: tuple[int, int, int] | None = None
@@ -88,9 +89,10 @@ def replay(
         own = read(lm, torch.tensor(tokens), stored.answer, reads, spread)
         guessed = guesses(head, rows_of(own, range(len(reads)), 0), target)
         ids = trained.draft_tokens[guessed.numpy()]
-        _judge(found.every, ids, tokens, stored.answer)
+        kind = kind_of(stored)
+        _judge(found.every.setdefault(kind, Drafted()), ids, tokens, stored.answer)
         for step in steps:
-            _compare(found, number, kind_of(stored), step, ids[:, step.place].tolist(), tokens)
+            _compare(found, number, kind, step, ids[:, step.place].tolist(), tokens)
     return found
 
 

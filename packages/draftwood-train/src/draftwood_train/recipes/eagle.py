@@ -237,8 +237,7 @@ class EagleRecipe:
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         assert isinstance(head, EagleHead)
         steps = self._unrolled(head, rows, target, JUDGED_STEPS)
-        own = head.lm_head.weight if head.config.own_head else None
-        return judged_steps([step.states for step in steps], rows, target, own)
+        return judged_steps([step.states for step in steps], rows, target, head.own_rows)
 
     def _unrolled(
         self,
