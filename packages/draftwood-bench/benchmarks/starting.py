@@ -146,12 +146,15 @@ def folder_of_floats(model: str) -> Path:
 
 
 def first(models: Sequence[str], rounds: int, threads: int, output: Path) -> None:
-    """Load each model twice in a home where nothing is packed, in turns, and record both."""
+    """Load each model twice in a home where nothing is packed, in turns, and record both.
+
+    A round before the first one leaves curves and files in the page cache behind.
+    """
     from draftwood.loading.folders import weight_bytes
 
     facts = {"threads": threads, "processor": processor(), "commit": commit()}
     folders = {model: folder_of_floats(model) for model in models}
-    for number in range(rounds):
+    for number in range(rounds + 1):
         for model, folder in folders.items():
             program = DRAFTWOOD.format(
                 model=str(folder), prompt=PROMPT, threads=threads, dtype="int8"
@@ -161,8 +164,9 @@ def first(models: Sequence[str], rounds: int, threads: int, output: Path) -> Non
                 for load in ("first", "later"):
                     found = started(Path(sys.executable), program, environment)
                     told = {"load": load, "model": model, "round": number, **vars(found)}
-                    append(output, {**told, **size, **facts})
-        print(f"round {number + 1} of {rounds}", flush=True)
+                    if number:
+                        append(output, {**told, **size, **facts})
+        print(f"round {number} of {rounds}", flush=True)
 
 
 def first_rows(output: Path) -> list[dict[str, str]]:
