@@ -149,10 +149,11 @@ def _require_name(flag: str, value: Any) -> None:
             for each in named.split(","):
                 methods.listing(each.strip())
         return
-    name = flag.replace("-", "_")
+    given: dict[str, Any] = {flag.replace("-", "_"): named}
     # whether the hub has a model is asked when it is loaded
-    if name in {each.name for each in fields(ModelNames) if each.metadata} and not is_hub_id(named):
-        ModelNames(**{name: named}).require()
+    names = {each.name for each in fields(ModelNames) if each.metadata}
+    if given.keys() <= names and not is_hub_id(named):
+        ModelNames(**given).require()
 
 
 def _typed(command: click.Command, parameter: click.Parameter, values: tuple[str, ...]) -> Any:
