@@ -12,7 +12,7 @@ ARM_CXX := aarch64-linux-gnu-g++
 WHEEL := $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist
 SDIST := from setuptools import build_meta; build_meta.build_sdist('../../dist')
 
-.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-code bench-openings bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-install bench-never-loses audit pictures wheel version clean
+.PHONY: help demo test proof test-core test-gpu test-speculators test-vllm test-container check format docs bench-overhead bench-identity bench-rsd bench-rsd-trained bench-grid bench-timed bench-code bench-openings bench-spec bench-rest bench-missing bench-shadow bench-head bench-peers bench-larger bench-cost bench-gguf bench-busy bench-cores bench-serving bench-replicas bench-self-speculation bench-vllm bench-starting bench-steps bench-install bench-never-loses audit pictures wheel version clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -207,6 +207,10 @@ bench-never-loses: $(READY)  ## auto over plain decoding with good, bad and no h
 bench-starting: $(READY)  ## first token and memory of a new process, beside llama.cpp's Python wheel (five minutes)
 	$(BIN)/draftwood fetch smollm2-135m gemma3-270m tinyllama-1.1b qwen2.5-coder-1.5b
 	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.starting run
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.starting first
+
+bench-steps: $(READY)  ## what a step takes beside its pass, learning from it and a trained head, beside their bounds (two minutes)
+	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.step_parts run
 
 bench-install: wheel  ## from nothing to the first text with the wheels of dist/
 	cd $(BENCH) && ../../$(BIN)/python -m benchmarks.installing

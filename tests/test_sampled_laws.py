@@ -198,7 +198,8 @@ def test_by_matching_every_text_of_a_real_model_is_that_of_plain_decoding(
     copies = (Datastore(store, shortest=1), NearestState(2, native.hidden_size))
     auto = MultiSource((Suffix(), NGrams(), BigramPrior.of(native), *copies), WIDE)
     int4 = [MultiSource((Int4SelfDraftSource(1e-6),), WIDE)] if "int4" in native.abilities else []
-    for drafter in (auto, *int4, *in_part(native), Stand(4, order=2, width=2)):
+    others = [] if torch is None else [*in_part(native), Stand(4, order=2, width=2)]
+    for drafter in (auto, *int4, *others):
         assert differing(native, drafter, Match(), list(OPTIONS.values())) == [], drafter.name
 
 
@@ -255,6 +256,8 @@ def test_law_of_stand() -> None:
 
 def in_part(model: Model) -> list[Drafter]:
     """Drafters that run the target itself, in part; others of them are enumerated."""
+    if torch is None:
+        pytest.skip("layers left out and exits are parts of draftwood-methods, which needs PyTorch")
     tree = Widths((2, 1))
     return [LayerSkip(frozenset({1, 2}), tree), EarlyExit(2, Exits.of(model, most=256), tree)]
 

@@ -2,19 +2,24 @@
 
     make bench-starting
     python -m benchmarks.starting run --models smollm2-135m --rounds 9
+    python -m benchmarks.starting first --models smollm2-135m,MY_FOLDER --rounds 5
     python -m benchmarks.starting show
 
 Each round starts a process of each system for each model, in turns; models are loaded once before,
 so that files lie in the page cache and ours is a later load. A process imports its library, loads
 the model, goes on with a prompt by one token and leaves; the clock runs from before it is started
-to that token. Nothing else should compute.
+to that token. `first` loads folders of floats in int8 (a built-in name means its weights in
+bfloat16, converted before) with nothing packed yet, and once more with what that load packed; what
+the first takes longer stands beside the bound, by gigabyte of weights. Nothing else should compute.
 """
 
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,10 +30,14 @@ from draftwood_bench.peers.environments import prepare
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit
 
-RECORDS = RESULTS / "starting.jsonl"
+RECORDS, FIRST_LOADS = RESULTS / "starting.jsonl", RESULTS / "first-loads.jsonl"
 MODELS = ("smollm2-135m", "gemma3-270m", "tinyllama-1.1b", "qwen2.5-coder-1.5b")
 OURS, PEER = "draftwood", "llama.cpp"
 PROMPT = "The capital of Australia is"
+FLOATS = ("smollm2-135m",)
+"""Models whose first loads are timed."""
+MORE_SECONDS = 2.0
+"""Most that a first load may take longer than later ones, by gigabyte."""
 
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
@@ -39,7 +48,7 @@ DRAFTWOOD = """
 import draftwood
 from draftwood.native.threads import set_threads
 set_threads({threads})
-draftwood.load({model!r}).generate({prompt!r}, max_new_tokens=1, raw=True)
+draftwood.load({model!r}, dtype={dtype!r}).generate({prompt!r}, max_new_tokens=1, raw=True)
 """
 LLAMA_CPP = """
 import xllamacpp
@@ -65,7 +74,7 @@ class Started:
     megabytes: float
 
 
-def started(python: Path, program: str) -> Started:
+def started(python: Path, program: str, environment: Mapping[str, str] = ENVIRONMENT) -> Started:
     """Run a program until its first token.
 
     Raises:
@@ -77,7 +86,7 @@ def started(python: Path, program: str) -> Started:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=ENVIRONMENT,
+        env=environment,
     )
     assert child.stdout
     told = next((line for line in child.stdout if line.startswith("first token")), None)
@@ -110,11 +119,70 @@ def run(models: Sequence[str], rounds: int, threads: int, output: Path) -> None:
                 (OURS, Path(sys.executable), DRAFTWOOD, model),
                 (PEER, peer, LLAMA_CPP, str(file)),
             ):
-                program = template.format(model=name, prompt=PROMPT, threads=threads)
+                program = template.format(model=name, prompt=PROMPT, threads=threads, dtype=None)
                 found = started(python, program)
                 record = {"system": system, "model": model, "round": number, **vars(found)}
                 append(output, {**record, **facts})
         print(f"round {number + 1} of {rounds}", flush=True)
+
+
+@contextmanager
+def nothing_packed() -> Iterator[dict[str, str]]:
+    """An environment with a home of its own, which has all of the usual one but packed weights."""
+    from draftwood.storage.home import home
+
+    with tempfile.TemporaryDirectory() as folder:
+        for each in home().glob("*"):
+            if each.name != "packed":
+                (Path(folder) / each.name).symlink_to(each)
+        yield {**ENVIRONMENT, "DRAFTWOOD_HOME": folder}
+
+
+def folder_of_floats(model: str) -> Path:
+    """A model's folder; a built-in one is fetched and converted where it must be."""
+    from draftwood.loading.hub import fetched
+
+    return fetched(model, "bfloat16").absolute()
+
+
+def first(models: Sequence[str], rounds: int, threads: int, output: Path) -> None:
+    """Load each model twice in a home where nothing is packed, in turns, and record both.
+
+    A round before the first one leaves curves and files in the page cache behind.
+    """
+    from draftwood.loading.folders import weight_bytes
+
+    facts = {"threads": threads, "processor": processor(), "commit": commit()}
+    folders = {model: folder_of_floats(model) for model in models}
+    for number in range(rounds + 1):
+        for model, folder in folders.items():
+            program = DRAFTWOOD.format(
+                model=str(folder), prompt=PROMPT, threads=threads, dtype="int8"
+            )
+            size = {"gigabytes": weight_bytes(folder) / 1e9}
+            with nothing_packed() as environment:
+                for load in ("first", "later"):
+                    found = started(Path(sys.executable), program, environment)
+                    told = {"load": load, "model": model, "round": number, **vars(found)}
+                    if number:
+                        append(output, {**told, **size, **facts})
+        print(f"round {number} of {rounds}", flush=True)
+
+
+def first_rows(output: Path) -> list[dict[str, str]]:
+    """Medians by model of its newest run, and what a first load takes longer by gigabyte."""
+    found = []
+    for model, records in grouped(newest(read(output), "model"), "model").items():
+        loads = grouped(records, "load")
+        seconds = {load: median(r["seconds"] for r in each) for load, each in loads.items()}
+        if {"first", "later"} <= seconds.keys():
+            gigabytes = records[-1]["gigabytes"]
+            more = (seconds["first"] - seconds["later"]) / gigabytes
+            row = {"model": model, "weights": f"{gigabytes:.2f} GB"}
+            row |= {f"{load} load": f"{seconds[load]:.2f} s" for load in ("first", "later")}
+            row |= {"more by GB": f"{more:.2f} s", "at most": f"{MORE_SECONDS:.0f} s"}
+            found.append(row)
+    return found
 
 
 def rows(output: Path) -> list[dict[str, str]]:
@@ -136,15 +204,22 @@ def rows(output: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("act", choices=("run", "show"))
-    parser.add_argument("--models", default=",".join(MODELS), metavar="A,B,C")
+    parser.add_argument("act", choices=("run", "first", "show"))
+    parser.add_argument("--models", metavar="A,B,C")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=RECORDS)
+    parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    if given.act == "run":
-        run(given.models.split(","), given.rounds, given.threads, given.output)
-    print_table(rows(given.output), "### First token of a new process")
+    measure, usual, file = (
+        (first, FLOATS, FIRST_LOADS) if given.act == "first" else (run, MODELS, RECORDS)
+    )
+    if given.act != "show":
+        models = given.models.split(",") if given.models else usual
+        measure(models, given.rounds, given.threads, given.output or file)
+    if given.act != "first":
+        print_table(rows(given.output or RECORDS), "### First token of a new process")
+    if given.act == "first" or given.output is None:
+        print_table(first_rows(given.output or FIRST_LOADS), "### First loads, with nothing packed")
 
 
 if __name__ == "__main__":

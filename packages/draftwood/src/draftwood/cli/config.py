@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import click
 
 from draftwood.cli import options, toml_text
 from draftwood.cli.configuration import (
+    SHARED,
     VARIABLE,
     KnownCommands,
     check_all,
@@ -92,6 +94,9 @@ def set_(context: click.Context, key: str, values: tuple[str, ...]) -> None:
     command, parameter = known.parameter(place)
     value = _typed(command, parameter, values)
     known.check(reduce(lambda inner, key: {key: inner}, reversed(place), value))
+    if len(place) == 1 or place[0] in SHARED:
+        for each in value if isinstance(value, list) else [value]:
+            _require_name(place[-1], each)
     _write(place, value)
 
 
@@ -118,6 +123,37 @@ def unset(key: str) -> None:
 def _place(key: str) -> tuple[str, ...]:
     *commands, option = key.removeprefix("--").split(".")
     return (*commands, flag_of(option.removeprefix("--")))
+
+
+def _require_name(flag: str, value: Any) -> None:
+    """Refuse the name of a method, model, type or device that means nothing.
+
+    Args:
+        flag: of the option.
+        value: of a server with several models, it may have the model's name and ``=`` before it.
+
+    Raises:
+        ValueError: with the names there are.
+        FileNotFoundError: for a path where nothing is.
+    """
+    from draftwood import methods
+    from draftwood.loading.names import is_hub_id
+    from draftwood.methods.answers import answers_method
+    from draftwood.model_names import ModelNames
+
+    if not isinstance(value, str) or Path(value).expanduser().exists():
+        return
+    named = value.rpartition("=")[2]
+    if flag in ("method", "methods"):
+        if answers_method(value) is None:
+            for each in named.split(","):
+                methods.listing(each.strip())
+        return
+    given: dict[str, Any] = {flag.replace("-", "_"): named}
+    # whether the hub has a model is asked when it is loaded
+    names = {each.name for each in fields(ModelNames) if each.metadata}
+    if given.keys() <= names and not is_hub_id(named):
+        ModelNames(**given).require()
 
 
 def _typed(command: click.Command, parameter: click.Parameter, values: tuple[str, ...]) -> Any:

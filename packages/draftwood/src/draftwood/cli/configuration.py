@@ -259,5 +259,8 @@ def _value(
 
 
 def _hint(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    """The nearest of the known names, or all of them where none is near."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, 1)
+    told = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f" ({told})" if known else ""

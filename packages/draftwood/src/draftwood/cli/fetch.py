@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from draftwood.cli import completers, options
+from draftwood.cli.terminal import notes
 from draftwood.loading.names import BUILTIN_NAMES
 
 
@@ -38,10 +39,15 @@ from draftwood.loading.names import BUILTIN_NAMES
 def fetch(names: tuple[str, ...], dtype: str | None, as_json: bool) -> None:
     for name in names:
         options.check_weights(name, dtype=dtype)
+    from draftwood.cli.models import readable
     from draftwood.loading.hub import fetched
+    from draftwood.loading.packages import fetched_with
 
     models = []
     for name in names:
+        if (other := fetched_with(name)) is not None:
+            said = f"{name} has the tokenizer of {other.name}, which is fetched too"
+            notes().print(f"{said} ({readable(other.size)})", markup=False, soft_wrap=True)
         models.append(_described(name, fetched(name, dtype)))
         if not as_json:
             click.echo("{name}: {folder}".format(**models[-1]))

@@ -90,7 +90,8 @@ def tune(
     Methods that choose the size of their trees find it there; without it the first load makes a
     rougher one in at most 3 s. Best measured while the machine does nothing else.
 
-    The exit code is 1 if the curve cannot be stored.
+    The exit code is 1 if the curve is not stored: where it cannot be, and where it was measured
+    beside other programs and an undisturbed one is there.
 
     \b
     Examples:
@@ -216,8 +217,15 @@ class Report:
         return {} if self.draft is None else {str(self.draft.resolve()): drafted}
 
     def store(self, command: str) -> None:
+        """Store the curve; one that was disturbed replaces no undisturbed one."""
         from draftwood.costs.calibration import known_speed_ups, store
 
+        if self.measured.busy and _is_known_well(self.key):
+            self.refusal = (
+                f"other programs kept the CPU busy, and {self.key.path} holds a curve that nothing"
+                " disturbed, which stays; measure again when they are done"
+            )
+            return
         drafters = {name: found["draft_seconds_per_run"] for name, found in self.results.items()}
         known = known_speed_ups(self.key)
         own = {folder: {**known.get(folder, {}), **new} for folder, new in self.speed_ups.items()}
@@ -249,6 +257,16 @@ class Report:
             "skipped": self.skipped,
             "stored": None if self.stored is None else str(self.stored),
         }
+
+
+def _is_known_well(key: "Key") -> bool:
+    """True if a curve is stored that was measured while nothing disturbed it."""
+    from draftwood.costs.calibration import read
+
+    try:
+        return read(key).is_good
+    except (ValueError, OSError):  # none, or a damaged one
+        return False
 
 
 def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float) -> Report:
@@ -302,7 +320,7 @@ def _print(report: Report) -> None:
             " node.",
             soft_wrap=True,
         )
-    if report.measured.busy:
+    if report.measured.busy and report.stored is not None:
         console.print(
             "\nOther programs kept the CPU busy; measure again when they are done.", style="yellow"
         )

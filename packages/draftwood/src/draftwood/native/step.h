@@ -42,6 +42,7 @@ struct Step {
     const float* broken;  // a row of logits of which no token can be drawn, else null
     double draft_seconds, target_seconds, verify_seconds;
     double drafter_seconds;  // of drafting: in the head or the draft model
+    double learn_seconds;    // of drafting: taking in what the pass said
 };
 
 // How far steps of a text may go on in a row. CStepRun of structures.py.
@@ -88,7 +89,7 @@ public:
     void draft(int32_t threads) {
         Lap lap;
         step.broken = nullptr, step.kept = 0, step.is_head_broken = 0, step.uniforms_used = 0;
-        step.drafter_seconds = 0;
+        step.drafter_seconds = step.learn_seconds = 0;
         if (step.drawn) grow_drawn(threads);
         else if (step.head) grow_alone(threads);
         else if (step.raced) grow_raced();
@@ -359,7 +360,7 @@ public:
                 if (const float* states = beside.hidden[layer])
                     hidden[layer] = states + (beside.rows + first[i]) * decoder.hidden;
             stepper.learn(own + first[i] * vocabulary, hidden.data(), each);
-            step.draft_seconds += lap();
+            step.learn_seconds = lap(), step.draft_seconds += step.learn_seconds;
         });
     }
 

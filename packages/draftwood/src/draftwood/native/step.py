@@ -82,6 +82,7 @@ class NativeStep(NamedTuple):
         undrawable: logits behind the last node of the path where they leave no token to draw, and
             so no step was made; else None.
         is_head_broken: True if the head that drafts alone said NaN, and so nothing was drafted.
+        learn_seconds: of drafting, in taking in what the pass said.
     """
 
     tokens: list[int]
@@ -96,6 +97,7 @@ class NativeStep(NamedTuple):
     drafter_seconds: float = 0.0
     undrawable: Float[np.ndarray, " vocab"] | None = None
     is_head_broken: bool = False
+    learn_seconds: float = 0.0
 
 
 class RunLimits(NamedTuple):
@@ -312,4 +314,5 @@ class StepCaller:
             step.drafter_seconds,
             undrawable,
             bool(step.is_head_broken),
+            step.learn_seconds,
         )

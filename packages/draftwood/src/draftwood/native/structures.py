@@ -238,7 +238,7 @@ class CStep(Structure):
         *((name, c_int64) for name in ("draws", "uniforms_used", "is_head_broken")),
         ("broken", c_void_p),
         *((name, c_double) for name in ("draft_seconds", "target_seconds", "verify_seconds")),
-        ("drafter_seconds", c_double),
+        *((name, c_double) for name in ("drafter_seconds", "learn_seconds")),
     )
 
 
