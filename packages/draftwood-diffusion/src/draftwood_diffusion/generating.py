@@ -105,8 +105,13 @@ def with_delimiters(method: Unmasking, lm: "LanguageModel") -> Unmasking:
     blocks = method.blocks
     if not isinstance(blocks, AdaBlock) or blocks.delimiters:
         return method
-    found = (n for n in range(lm.model.vocab_size) if "\n" in str(lm.tokenizer.decode([n])))
-    return replace(method, blocks=replace(blocks, delimiters=frozenset(found)))
+    return replace(method, blocks=replace(blocks, delimiters=tokens_with(lm, "\n")))
+
+
+def tokens_with(lm: "LanguageModel", characters: str) -> frozenset[int]:
+    """Tokens that hold one of these characters."""
+    texts = ((n, str(lm.tokenizer.decode([n]))) for n in range(lm.model.vocab_size))
+    return frozenset(n for n, text in texts if not set(characters).isdisjoint(text))
 
 
 def options_of(lm: "LanguageModel", params: SamplingParams) -> "Options":
