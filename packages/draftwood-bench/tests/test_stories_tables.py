@@ -86,6 +86,36 @@ def test_a_seed_without_a_story_is_left_out_of_pairs():
     assert "nan" not in " ".join(rows[-1].values())
 
 
+def test_texts_of_other_seeds_do_not_stand_beside_each_other():
+    new = [each | {"first_seed": 7} for each in (BASE, way("threshold", 2.41, 60))]
+    old = [way("plain", 2.3, 96, model="source"), way("entropy", 2.4, 48), BASE]
+    ((_, rows), _) = tables([*old, *new], "source")
+    assert [each["way"] for each in rows] == ["one-by-one", "threshold"]
+    ((_, rows), _) = tables(old, "source")
+    assert [each["way"] for each in rows] == ["plain", "entropy", "one-by-one"]
+
+
+def test_a_folder_keeps_stories_of_its_seeds_and_every_rule_writes(tmp_path, monkeypatch):
+    told = {"nats": 1.0, "distinct_2": 1.0}
+    load = draftwood.load
+    monkeypatch.setattr(
+        stories.draftwood, "load", lambda name, **given: load("stories-diffusion", **given)
+    )
+    monkeypatch.setattr(stories, "judged", lambda judge, text: told)
+    kept = tmp_path / "stories-8.jsonl"
+    old = {"model": "stories-diffusion", "way": "threshold+edit", "story": 0, "passes": 99}
+    json_lines.append(kept, old | told | {"tokens": 99, "text": "of another seed"})
+    made = stories.Stories(tmp_path, texts=1, longest=8)
+    for rule in stories.RULES:
+        found = made.way("stories-diffusion", rule)
+        assert found["nats"] == [1.0]
+        assert 1 <= found["passes"][0] <= 8
+    assert made.way("stories-diffusion", "learned") == found
+    assert len(json_lines.read(kept)) == 1 + len(stories.RULES)
+    with pytest.raises(ValueError, match="this one keeps finished blocks, which is exact"):
+        made.way("stories-diffusion", "threshold+prefix-cache")
+
+
 def test_what_the_page_says_of_orders_holds_in_the_record():
     records = json_lines.read(json_lines.RESULTS / "stories-diffusion.jsonl")
     ways = {each["way"]: each for each in records if each["model"] == diffusion.MODEL}
