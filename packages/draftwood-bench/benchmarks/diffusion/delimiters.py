@@ -132,7 +132,7 @@ def row(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def claimed(record: Mapping[str, Any]) -> Estimate:
-    """What adaptive blocks err more behind delimiters, less the same elsewhere, in nats a token;
+    """Nats a token that adaptive blocks err more behind delimiters, less the same elsewhere;
     below zero where the claim holds.
     """
     return difference(_more(record, "behind") - _more(record, "elsewhere"))
