@@ -1,6 +1,8 @@
 """A server writes texts of masks beside each other, and its page replays them."""
 
+import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +14,11 @@ import draftwood
 from draftwood.cli.main import main
 from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
+from draftwood.loading.names import shipped_models
 from draftwood.methods.answers import answers_method
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
-from draftwood_diffusion.rules.learned import Filter
+from draftwood_diffusion.rules.learned import FILTER, Filter
 from draftwood_serve.page import HEADERS
 from local_server import RunningServer, running
 
@@ -120,7 +123,6 @@ def test_stop_strings_and_end_tokens_end_a_text(masks: RunningServer) -> None:
         ({"repetition_penalty": 1.2}, "does not take repetition_penalty"),
         ({"speculative": {"method": "plain"}}, "it fills masks; name a rule"),
         ({"speculative": {"method": "oracle"}}, "which a server does not know"),
-        ({"speculative": {"method": "learned"}}, "reads a file, and requests name no files"),
         ({"speculative": {"method": "learned,file=/etc/hostname"}}, "requests name no files"),
         ({"speculative": {"method": "end-cut+learned,file=/etc/hostname"}}, "name no files"),
         ({"speculative": {"method": "prefix-cache"}}, "this one keeps finished blocks"),
@@ -167,11 +169,36 @@ def test_a_file_is_read_where_the_server_was_started_with_it(
         assert found.text(**body, seed=1) == found.text(**body, seed=1, speculative={"method": own})
         other = {"method": "learned,above=0.5,file=filter.npz"}
         assert "reads a file" in found.refused(PATH, 400, **body, speculative=other)["message"]
-    for wrong, told in (("learned", "name it with"), (f"{own}.old", "a filter is a .npz file")):
-        typed = ["serve", "--model", MODEL, "--method", wrong, "--inexact", "--port", "0"]
+    without = tmp_path / "without-a-filter"
+    shutil.copytree(shipped_models()[MODEL], without, ignore=shutil.ignore_patterns(FILTER))
+    manifest = json.loads((without / "draftwood.json").read_text())
+    del manifest["files"][FILTER]
+    (without / "draftwood.json").write_text(json.dumps(manifest))
+    for model, wrong, told in (
+        (str(without), "learned", "this model's folder has no filter.npz"),
+        (MODEL, f"{own}.old", "a filter is a .npz file"),
+    ):
+        typed = ["serve", "--model", model, "--method", wrong, "--inexact", "--port", "0"]
         result = CliRunner().invoke(main, typed)
         assert told in result.stderr
         assert result.stderr.count("\n") == 1
+    with running(str(without), method=None, inexact=True, served_names=()) as found:
+        message = found.refused(PATH, 400, **body, speculative={"method": "learned"})["message"]
+        assert "this model's folder has no filter.npz" in message
+        offered = found.client.get("/page.json").json()["methods"]
+        assert "learned" not in [each["name"] for each in offered]
+
+
+def test_a_request_may_ask_for_the_filter_in_the_folder_of_the_model(
+    masks: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(shipped_models()[MODEL] / FILTER, "own.npz")
+    body = {"prompt": BEGINNING, "max_tokens": 12, "temperature": 0}
+    text = masks.text(**body, speculative={"method": "learned"})
+    with running(MODEL, method="learned,file=own.npz", inexact=True, served_names=()) as found:
+        assert found.text(**body) == text
+        assert found.text(**body, speculative={"method": "learned"}) == text
 
 
 def test_the_page_of_the_replay_comes_with_the_package(masks: RunningServer) -> None:
@@ -180,8 +207,8 @@ def test_the_page_of_the_replay_comes_with_the_package(masks: RunningServer) -> 
     assert not facts["token_by_token"]
     assert facts["method"] == "one-by-one"
     offered = {each["name"] for each in facts["methods"]}
-    assert {"one-by-one", "threshold", "freedave"} <= offered
-    assert not offered & {"learned", "oracle", "prefix-cache", "dual-cache"}  # it can run none
+    assert {"one-by-one", "threshold", "freedave", "learned"} <= offered
+    assert not offered & {"oracle", "prefix-cache", "dual-cache"}  # it can run none
     for path, kind in (("/replay", "html"), ("/replay.js", "javascript"), ("/replay.css", "css")):
         answer = masks.client.get(path)
         assert kind in answer.headers["content-type"]

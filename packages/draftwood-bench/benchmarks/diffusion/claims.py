@@ -5,23 +5,29 @@
 ``near``: are moderately sure predictions right more often close to an anchor (LocalLeap,
 arXiv:2510.07081)? Looked at are all passes of texts that are written one by one at temperature 0;
 right is what the finished text holds. ``end cut``: what is spared by masks behind an end token that
-are taken away (Learn2PD, arXiv:2509.25188), with nothing else of that method.
+are taken away (Learn2PD, arXiv:2509.25188), with nothing else of that method. ``delimiters``: do
+blocks that end where lines or sentences do err less behind these ends, at equal passes (AdaBlock,
+arXiv:2509.26432)? Figures of its texts are kept.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import draftwood
+from benchmarks.common import json_lines
 from benchmarks.common.scripts import parser_of, print_table
+from benchmarks.diffusion import delimiters
 from benchmarks.diffusion.stories import FIRST_SEED, SOURCE, texts_of
 from draftwood.engine import Options, run_all
 from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import encode_text
 from draftwood_bench.records.statistics import difference
+from draftwood_bench.run.describe import commit
 from draftwood_diffusion.loop import MaskedText, written
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.opening import masked_model
@@ -30,6 +36,7 @@ from draftwood_diffusion.rules.one_by_one import ByConfidence
 from draftwood_diffusion.unmasking import Unmasking, parse
 from draftwood_diffusion.view import View
 
+RECORDS = json_lines.RESULTS / "delimiters.jsonl"
 BEGINNING = 16  # tokens of a story of the source that are given
 FAR = "far"
 NEAR = "near"
@@ -105,6 +112,21 @@ def end_cut(lm: LanguageModel, seeds: range, longest: int) -> dict[str, str]:
     }
 
 
+def behind_delimiters(
+    lm: LanguageModel, judge: LanguageModel, seeds: range, longest: int, output: Path
+) -> Iterator[dict[str, Any]]:
+    """Figures of each kind of delimiters; what the record lacks is measured and kept."""
+    asked = {"model": lm.name, "judge": judge.name, "texts": len(seeds), "longest": longest}
+    for name, marks in delimiters.DELIMITERS.items():
+        key = {**asked, "delimiters": name}
+        held = [each for each in json_lines.read(output) if key.items() <= each.items()]
+        if not held:
+            found = delimiters.compare(lm, judge, marks, seeds, longest)
+            held.append(key | found | {"commit": commit()})
+            json_lines.append(output, held[0])
+        yield held[0]
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--model", default="stories-diffusion")
@@ -113,13 +135,14 @@ def main() -> None:
         "--longest",
         type=int,
         default=64,
-        help="tokens of a text of the first claim; the second fills the context",
+        help="tokens of a text of the first claim; others fill the context",
     )
+    parser.add_argument("--output", type=Path, default=RECORDS)
     run(parser.parse_args())
 
 
 def run(given: argparse.Namespace) -> None:
-    """Test both claims and print what came of them."""
+    """Test the claims and print what came of them."""
     lm, source = (draftwood.load(each, method="plain") for each in (given.model, SOURCE))
     masked = masked_model(lm, {})
     empty, seeds = encode_text(source.tokenizer, ""), range(FIRST_SEED, FIRST_SEED + given.texts)
@@ -131,6 +154,8 @@ def run(given: argparse.Namespace) -> None:
     ends, room = frozenset(lm.end_tokens), (lm.model.context_length or 256) - len(empty)
     print_table([near_anchors(masked, prompts, ends, given.longest)], "Near anchors")
     print_table([end_cut(lm, seeds, room)], "End cut")
+    found = behind_delimiters(lm, source, seeds, room, given.output)
+    print_table([delimiters.row(each) for each in found], "Behind delimiters")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
 
 Each way writes stories from the empty prompt at temperature 1, the same seeds for all. A larger
 model of the same tokens says how likely they are. ``write`` keeps a line of JSON per way; stories
-themselves lie in FOLDER. ``learned`` needs the file of ``draftwood train filter``:
-``--rules learned,file=FILE``.
+themselves lie in FOLDER. ``learned`` reads the filter in the model's folder, or another one:
+``--rules learned,file=FILE``. ``prefix-cache`` and ``dual-cache`` are for models that see
+everything; blocks of stories-diffusion see what was before them, which is kept as it is.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.text.prompts import encode_text
 from draftwood_bench.run.describe import commit
 from draftwood_bench.run.quality import log_likelihood
-from draftwood_diffusion.generating import with_delimiters
+from draftwood_diffusion.generating import for_model
 from draftwood_diffusion.loop import MaskedText, WrittenText
 from draftwood_diffusion.opening import masked_model
 from draftwood_diffusion.unmasking import Unmasking, parse
@@ -40,7 +41,8 @@ RULES = (
     *("left-to-right", "one-by-one", "freedave", "freedave,d=8", "left-to-right+freedave"),
     *("threshold", *(f"threshold,tau={tau}" for tau in (0.95, 0.8, 0.7, 0.5))),
     *("entropy,most=0.1", "entropy", "factor", "factor,f=2", "local-leap", "ccd"),
-    *("ccd-agreement", "top-k,k=2", "longest-prefix", "threshold+adablock"),
+    *("ccd-agreement", "top-k,k=2", "longest-prefix", "threshold+adablock", "threshold+edit"),
+    "learned",
 )
 
 
@@ -66,7 +68,7 @@ def filled(rule: str) -> Callable[[LanguageModel, Sequence[int], int], list[Stor
     """Stories whose masks are filled by a method."""
 
     def write(lm: LanguageModel, seeds: Sequence[int], longest: int) -> list[Story]:
-        made = texts_of(lm, with_delimiters(parse(rule), lm), seeds, longest)
+        made = texts_of(lm, for_model(parse(rule), lm), seeds, longest)
         return [Story(_shown(lm, each.tokens), each.runs) for each in made]
 
     return write
@@ -111,7 +113,8 @@ class Stories:
 
     def way(self, model: str, rule: str) -> dict[str, Any]:
         """Figures of all stories of a way, those that are missing written first."""
-        found = [each for each in self.held if (each["model"], each["way"]) == (model, rule)]
+        asked = {"model": model, "way": rule, "first_seed": FIRST_SEED}
+        found = [each for each in self.held if asked.items() <= each.items()]
         missing = range(len(found), self.texts)
         lm = draftwood.load(model, method="plain")
         write = from_left if rule == "plain" else filled(rule)
@@ -122,7 +125,7 @@ class Stories:
                 text = str(lm.tokenizer.decode(story.tokens, skip_special_tokens=True))
                 if text not in self._judged:
                     self._judged[text] = judged(self.judge, text)
-                told = {"model": model, "way": rule, "story": number, "passes": story.passes}
+                told = {**asked, "story": number, "passes": story.passes}
                 told |= self._judged[text] | {"tokens": len(story.tokens), "text": text}
                 json_lines.append(self.path, told)
                 found.append(told)
@@ -152,7 +155,7 @@ def judged(judge: LanguageModel, text: str) -> dict[str, float | None]:
 def write(given: argparse.Namespace) -> None:
     """Write what the record lacks."""
     ways = [(SOURCE, "plain"), *((given.model, rule) for rule in given.rules)]
-    sizes = {"texts": given.texts, "longest": given.longest}
+    sizes = {"texts": given.texts, "longest": given.longest, "first_seed": FIRST_SEED}
     called = {given.model: given.called or given.model}
     keys = [{"model": called.get(name, name), "way": _told(way), **sizes} for name, way in ways]
     stories = Stories(given.folder, given.texts, given.longest)

@@ -19,7 +19,7 @@ Records = Sequence[Mapping[str, Any]]
 
 def tables(records: Records, source: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """By model: every way beside one by one and beside the source; and the rules of a family."""
-    groups = grouped(records, "model", "texts", "longest")
+    groups = grouped(of_one_draw(records), "model", "texts", "longest")
     for (model, texts, longest), own in groups.items():
         if model == source:
             continue
@@ -30,6 +30,11 @@ def tables(records: Records, source: str) -> Iterator[tuple[str, list[dict[str, 
         yield title, [row(each, base, plain) for each in shown]
         if base is not None:
             yield f"### {model}, {longest} tokens: families of rules", families(own, base)
+
+
+def of_one_draw(records: Records) -> list[Mapping[str, Any]]:
+    """Records whose texts have the seeds of the newest: those of others do not pair with them."""
+    return [each for each in records if each.get("first_seed") == records[-1].get("first_seed")]
 
 
 def row(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.common import json_lines
-from benchmarks.diffusion.tables import ONE_BY_ONE, families
+from benchmarks.diffusion.tables import ONE_BY_ONE, families, of_one_draw
 from benchmarks.pages.runs import MISSING
 from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.table import Table
@@ -16,7 +16,7 @@ def of_rules(longest: str, results: Path = json_lines.RESULTS) -> str:
     records = json_lines.read(results / "stories-diffusion.jsonl")
     own = [
         each
-        for each in records
+        for each in of_one_draw(records)
         if is_clean(each["commit"])
         and (each["model"], each["texts"], str(each["longest"])) == (MODEL, TEXTS, longest)
     ]

@@ -1,6 +1,6 @@
 """Checks of this package, which ``draftwood check`` runs."""
 
-from draftwood_diffusion import proof
+from draftwood_diffusion import model_proof, proof
 
-CHECKS = {**proof.CHECKS}
+CHECKS = {**proof.CHECKS, **model_proof.CHECKS}
 """By what each checks."""

@@ -50,7 +50,7 @@ class Writing:
 
         require_taken(self.text, params)
         masked, tokens = masked_model(lm, self.settings), lm.encode(prompt, params.raw)
-        method, behind = with_delimiters(self.method, lm), lm.text_before(tokens, params.raw)
+        method, behind = for_model(self.method, lm), lm.text_before(tokens, params.raw)
         made = list["Generation"]()
         for number in range(count):
             since = time.perf_counter()
@@ -70,7 +70,8 @@ class Writing:
         from draftwood_diffusion.served import ServedText
 
         require_taken(self.text, params, SERVED)
-        masked, method = masked_model(lm, self.settings), with_delimiters(self.method, lm)
+        masked, method = masked_model(lm, self.settings), for_model(self.method, lm)
+        method.rule.require_file()
         ends = StopStrings(lm.tokenizer, params.stops, behind=lm.text_before(tokens, params.raw))
         options = replace(options_of(lm, params), stop_rules=[ends])
         return ServedText(masked, tokens, options, method, lm.tokenizer)
@@ -79,7 +80,7 @@ class Writing:
         """Refuse what a server cannot run, as ``AnswersMethod`` asks.
 
         Raises:
-            ValueError: for a rule that is told the text, one that reads a file unless it is the
+            ValueError: for a rule that is told the text, one that names a file unless it is the
                 server's own, and a reuse that the model of the folder has no use for.
         """
         rule, found = self.method.rule, None if folder is None else settings_of(folder)
@@ -88,25 +89,33 @@ class Writing:
                 f"method {self.text!r} is told the text in advance, which a server does not know;"
                 " take it in 'draftwood generate'"
             )
-        if rule.reads_file and not is_own:
+        if rule.names_file and not is_own:
             raise ValueError(
                 f"method {self.text!r} reads a file, and requests name no files of the server;"
                 " start it with that --method, or take another one"
             )
-        rule.require_file()
+        if rule.names_file or folder is not None:
+            rule.beside(folder).require_file()
         if found is not None:
             self.method.reuse.require(found.bidirectional)
 
 
-def with_delimiters(method: Unmasking, lm: "LanguageModel") -> Unmasking:
-    """The method, told which tokens break lines where it asks."""
+def for_model(method: Unmasking, lm: "LanguageModel") -> Unmasking:
+    """The method, told which tokens of the model break lines and which files its folder has."""
     from draftwood_diffusion.blocks.adablock import AdaBlock
 
+    folder = lm.calibration.folder
+    method = replace(method, rule=method.rule.beside(None if folder is None else Path(folder)))
     blocks = method.blocks
     if not isinstance(blocks, AdaBlock) or blocks.delimiters:
         return method
-    found = (n for n in range(lm.model.vocab_size) if "\n" in str(lm.tokenizer.decode([n])))
-    return replace(method, blocks=replace(blocks, delimiters=frozenset(found)))
+    return replace(method, blocks=replace(blocks, delimiters=tokens_with(lm, "\n")))
+
+
+def tokens_with(lm: "LanguageModel", characters: str) -> frozenset[int]:
+    """Tokens that hold one of these characters."""
+    texts = ((n, str(lm.tokenizer.decode([n]))) for n in range(lm.model.vocab_size))
+    return frozenset(n for n, text in texts if not set(characters).isdisjoint(text))
 
 
 def options_of(lm: "LanguageModel", params: SamplingParams) -> "Options":

@@ -1,4 +1,4 @@
-"""Checks of masked diffusion, which need no model: texts of lists are known exactly."""
+"""Checks of masked diffusion that need no model: texts of lists are known exactly."""
 
 import math
 from collections import Counter
@@ -114,6 +114,19 @@ class Comparison:
             self.saved + other.saved,
         )
 
+    @property
+    def told(self) -> str:
+        """As a check of a lookahead tells it."""
+        return (
+            f"{self.changed} of {self.texts} texts differ, {self.saved} of {self.passes} passes"
+            " saved"
+        )
+
+    @property
+    def told_of_control(self) -> str:
+        """As a check of a wrong lookahead tells it."""
+        return f"caught in {self.changed} of {self.texts} texts" if self.changed else "not caught"
+
 
 def compared(base: str, lookahead: StepsAhead) -> Comparison:
     """Write texts of every kind of model and block length with a lookahead and without."""
@@ -135,17 +148,12 @@ def places(text: WrittenText) -> list[tuple[int, int]]:
 
 def _check_lookahead(base: str) -> CheckResult:
     found = sum((compared(base, FreeDave(d)) for d in (2, 4, 8)), Comparison())
-    told = (
-        f"{found.changed} of {found.texts} texts differ, {found.saved} of {found.passes} passes"
-        " saved"
-    )
-    return CheckResult("identity", f"freedave over {base}", not found.changed, told)
+    return CheckResult("identity", f"freedave over {base}", not found.changed, found.told)
 
 
 def _check_wrong(name: str, lookahead: StepsAhead) -> CheckResult:
     found = compared("random+edit,above=0.5", lookahead)
-    told = f"caught in {found.changed} of {found.texts} texts" if found.changed else "not caught"
-    return CheckResult("control", name, found.changed > 0, told)
+    return CheckResult("control", name, found.changed > 0, found.told_of_control)
 
 
 def order_p_value(method: str) -> float:

@@ -68,7 +68,7 @@ def require_settings(
             raise ValueError(
                 f"{name} writes from left to right and has no mask token to fill; take a"
                 " masked-diffusion model such as stories-diffusion, convert it with 'draftwood"
-                " train diffusion', or name its mask with --mask-token"
+                " train diffusion', or name its mask with 'draftwood generate --mask-token'"
             )
         found = DiffusionSettings(mask_token)
     given: Any = {name: each for name, each in told.items() if each is not None}

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from draftwood import methods
+from draftwood.cli import options
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.engine import Method, Options, Sequence, generate, generate_batch
+from draftwood.heads import packed
 from draftwood.methods.drafts import Drafts
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel, has_int8
@@ -21,7 +23,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_dflash, tiny_masked
+from draftwood.testing.heads import TINY, tiny_dflash, tiny_masked
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters import MaskedBlock, MaskedInPass
@@ -211,6 +213,23 @@ def test_what_does_not_fit_is_refused() -> None:
     assert (Drafts(head=own).method, Drafts(head=own).levels) == ("masked-block", 3)
     with pytest.raises(ValueError, match="masks"):
         tiny_masked(model, masks=0)
+
+
+def test_auto_takes_no_adapter_and_says_how_to_ask_for_it() -> None:
+    own = Drafts(head=tiny_masked(tiny()))
+    with pytest.raises(ValueError, match=r"; choose that method with --method masked-block, or"):
+        own.require_for([methods.spec("auto")])
+    own.require_for([methods.spec("masked-block")])
+    aside = options.left_aside(methods.spec("auto"), own.given, own)
+    assert aside == ["--draft-model (a head for --method masked-block)"]
+    assert options.left_aside(methods.spec("masked-block"), own.given, own) == []
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_the_library_says_of_every_head_whether_it_runs_it(name: str) -> None:
+    model = tiny()
+    head = TINY[name](model)
+    assert packed.runs_for(model, head) == (head.config.kind in packed.KINDS)
 
 
 def test_rows_below_the_accepted_node_draft_the_next_tree() -> None:

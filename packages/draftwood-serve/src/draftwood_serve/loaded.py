@@ -59,12 +59,13 @@ class LoadedTarget:
         Raises:
             ValueError: for one that writes token by token where the model does not.
         """
-        settings, other = self.settings, other_way(self.plain.calibration.folder)
+        settings, folder = self.settings, self.plain.calibration.folder
+        other = other_way(folder)
         named = settings.first_method if settings.tree else settings.method
         if other is None:
             return named or self.plain.models.default_method()
-        if named is not None and served_method(named, settings) is None:
-            require_token_by_token(settings.model, self.plain.calibration.folder)
+        if named is not None and served_method(named, settings, folder) is None:
+            require_token_by_token(settings.model, folder)
         return named or other[1]
 
     @property

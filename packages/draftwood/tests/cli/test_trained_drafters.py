@@ -76,7 +76,7 @@ def test_methods_are_compared_with_a_model_and_a_head(target: str, draft: str, c
 
 def test_chat_says_that_a_head_is_left_aside(target: str, ctc: str, drafter: str) -> None:
     given = ("chat", "--method", "auto", "--model", target, *FLOATS, "--draft-model")
-    aside = "auto does without --draft-model (a trained head)"
+    aside = "auto does without --draft-model (a head for --method ctc)"
     assert aside in run(*given, ctc, given="hi\n").stderr
     if library.available():
         assert "does without" not in run(*given, drafter, given="hi\n").stderr

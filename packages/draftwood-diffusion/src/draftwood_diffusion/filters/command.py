@@ -41,7 +41,8 @@ def train_filter(
     **given: Any,
 ) -> None:
     """Write texts with MODEL one by one, learn which of its early predictions they hold, and write
-    the network to OUTPUT, a .npz file for --method learned,file=OUTPUT.
+    the network to OUTPUT, a .npz file for --method learned,file=OUTPUT. In the model's folder, as
+    filter.npz, --method learned finds it by itself.
 
     \b
     Example:

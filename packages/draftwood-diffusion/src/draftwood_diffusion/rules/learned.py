@@ -4,7 +4,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +17,8 @@ from draftwood.storage.atomic import write_file
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.view import View
 
+FILTER = "filter.npz"
+"""File of a network in its model's folder."""
 UNREADABLE = (OSError, EOFError, LookupError, ValueError, zipfile.BadZipFile, zlib.error)
 """Errors of reading a damaged or strange file."""
 
@@ -56,9 +58,9 @@ class Filter:
         return cls(*found)
 
     def save(self, file: Path) -> None:
-        """Write an ``.npz`` file."""
+        """Write an ``.npz`` file, in float32."""
         stored = io.BytesIO()
-        np.savez(stored, **vars(self))
+        np.savez(stored, **{name: each.astype(np.float32) for name, each in vars(self).items()})
         write_file(file, lambda partial: partial.write_bytes(stored.getvalue()))
 
     def logits(
@@ -108,21 +110,32 @@ class Learned(UnmaskingRule):
 
     Args:
         above: probability from which a place is fixed.
-        file: of the network.
+        file: of the network; by default the one in the model's folder.
     """
 
     name: ClassVar[str] = "learned"
     summary: ClassVar[str] = "places whose prediction a small network expects to stay"
     source: ClassVar[str] = "Learn2PD, 2025, arXiv:2509.25188"
-    reads_file: ClassVar[bool] = True
     above: float = knob(0.96, "probability from which a place is fixed", 0, 1)
     file: str = knob("", "file of the network")
+
+    @property
+    def names_file(self) -> bool:
+        return bool(self.file)
+
+    def beside(self, folder: Path | None) -> "Learned":
+        if self.file or folder is None or not (folder / FILTER).is_file():
+            return self
+        return replace(self, file=str(folder / FILTER))
 
     @cached_property
     def network(self) -> Filter:
         """As the file holds it."""
         if not self.file:
-            raise ValueError("rule 'learned' reads a network; name it with learned,file=FILE.npz")
+            raise ValueError(
+                f"rule 'learned' reads a network, and this model's folder has no {FILTER}; make one"
+                " with 'draftwood train filter', and name it with learned,file=FILE.npz"
+            )
         return Filter.read(self.file)
 
     def require_file(self) -> None:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,12 +19,20 @@ class UnmaskingRule(Part):
     Attributes:
         is_one_by_one: True if it fixes one place a pass.
         knows_text: True if it is told the text that will be written, as a bound of other rules.
-        reads_file: True if one of its knobs names a file.
+        names_file: True if one of its knobs names a file.
     """
 
     is_one_by_one: ClassVar[bool] = False
     knows_text: ClassVar[bool] = False
-    reads_file: ClassVar[bool] = False
+
+    @property
+    def names_file(self) -> bool:
+        return False
+
+    def beside(self, folder: Path | None) -> "UnmaskingRule":
+        """The rule as it reads files of the model's folder; None for a model without one."""
+        del folder
+        return self
 
     def require_file(self) -> None:
         """Read its file.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
 
 TITLES = {
-    "identity": "Greedy text on {model} in {dtype}: the same as plain decoding",
+    "identity": "Text on {model} in {dtype}: the same as without drafts",
     "law": "Output distribution at temperature 1, beside the known one: chi-square over the engine",
     "control": "Rules known to be wrong: the chi-square must catch them",
 }
@@ -36,6 +36,11 @@ TITLES = {
 )
 @options.model_options
 @options.text_option("max_new_tokens", 24)
+@click.option(
+    "--texts",
+    type=click.IntRange(1),
+    help="Prompts of each check on a model that fills masks.  [default: 2]",
+)
 @options.as_json
 @click.pass_context
 def check(
@@ -44,6 +49,7 @@ def check(
     bisect: str | None,
     names: "ModelNames",
     max_new_tokens: int,
+    texts: int | None,
     as_json: bool,
 ) -> None:
     """Check that methods write what plain decoding writes, and that the check would notice if they
@@ -52,7 +58,8 @@ def check(
     The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the
     last token. In bfloat16 and float16 two texts may part where the two top logits are a tie within
     rounding, at most 4 spacings of the type apart. Methods that draft with a model or a trained
-    head are run on the real one only with --draft-model.
+    head are run on the real one only with --draft-model. On a model that fills masks, freedave must
+    write what one by one does.
 
     With --bisect one method (the default one unless --methods names another) answers a single
     prompt in the type in which the model is loaded anyway. Then its parts are switched off one
@@ -65,6 +72,7 @@ def check(
       draftwood check
       draftwood check --bisect "Why is the sky blue?" --max-new-tokens 100
       draftwood check --methods rsd-s,spectr --model TARGET --draft-model SMALLER
+      draftwood check --model stories-diffusion --dtype int8 --texts 40
     """
     from draftwood.methods import lossless_names
 
@@ -79,14 +87,20 @@ def check(
         context.exit(0 if same else 1)
     names = replace(names, dtype=names.dtype or "float32")
     names.require()
+    from draftwood.loading.names import other_way, require_token_by_token
     from draftwood.testing import promises as checking
 
-    others = {} if methods else checking.checks_of_packages()
+    plain = options.load(names)
+    if methods:
+        require_token_by_token(plain.name, plain.calibration.folder)
+    others = {} if methods else checking.checks_for(plain, texts or 2, max_new_tokens)
+    if texts is not None and other_way(plain.calibration.folder) is None:
+        raise ValueError("--texts is for checks on a model that fills masks; leave it out")
     label = str(names.dtype) if names.cache is None else f"{names.dtype}, cache in {names.cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
         task = bar.add_task("wrong rules", total=2 * len(asked) + checking.CONTROLS + len(others))
-        steps = _steps(asked, others, options.load(names), max_new_tokens)
+        steps = _steps(asked, others, plain, max_new_tokens)
         for following, finding in steps:
             findings.append(finding)
             bar.update(task, advance=1, description=following)
@@ -130,6 +144,7 @@ def _steps(
 ) -> Iterator[tuple[str, "CheckResult"]]:
     """Yield (name of the next check, finding), the quick checks first."""
     from draftwood import methods
+    from draftwood.loading.names import other_way
     from draftwood.testing import promises as checking
 
     for finding in checking.check_controls():
@@ -138,8 +153,12 @@ def _steps(
         yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
     for name, make in others.items():
         yield name, make()
-    runnable = []
+    runnable, by_token = [], other_way(plain.calibration.folder) is None
     for name in names:
+        if not by_token:
+            why = f"{plain.name} does not write token by token"
+            yield "greedy texts", checking.CheckResult("identity", name, None, why)
+            continue
         need = methods.lacking(name, plain.models.given)
         if need is not None:
             why = f"needs {options.option_of(need)}"
@@ -149,6 +168,8 @@ def _steps(
             runnable.append(plain.with_method(name))
         except ValueError as error:  # too few layers to skip any, or another kind of drafter
             yield "greedy texts", checking.CheckResult("identity", name, None, str(error))
+    if not by_token:
+        return
     for finding in checking.check_identity(plain, runnable, max_new_tokens):
         yield f"greedy texts, after {finding.name}", finding
 

@@ -269,10 +269,13 @@ def left_aside(method: "Spec", given: "Collection[Need]", drafts: Drafts) -> lis
         given: resources that the user gives.
         drafts: of which a head may be one for another method.
     """
-    used = methods.taken(method, given)
-    if not drafts.fits([method]):
-        used -= {"head"}
-    return [option_of(need) for need in sorted(set(given) - used)]
+    used, fits = methods.taken(method, given), drafts.fits([method])
+    aside = [option_of(need) for need in sorted(set(given) - used - {"head"})]
+    if "head" in given and not (fits and "head" in used):
+        aside.append(
+            option_of("head") if fits else f"--draft-model (a head for --method {drafts.method})"
+        )
+    return aside
 
 
 def option_of(need: "Need") -> str:

@@ -99,7 +99,8 @@ def why_not(config: "EagleConfig | LmConfig", products: Products = "int8") -> st
 def runs_for(target: Model, trained: TrainedHead) -> bool:
     """True if the library can run an EAGLE head or a draft LM for a target."""
     config: Any = trained.config
-    return isinstance(target, NativeModel) and why_not(config) is None
+    runs = isinstance(target, NativeModel) and config.kind in KINDS
+    return runs and why_not(config) is None
 
 
 def shipped(target: Model, kind: str) -> TrainedHead | None:

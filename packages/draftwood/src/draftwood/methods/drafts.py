@@ -123,7 +123,7 @@ class Drafts:
         if not self.fits(methods):
             raise ValueError(
                 f"auto drafts with EAGLE heads, and this one is for method {self.method!r}; choose"
-                " that method, or leave the head out"
+                f" that method with --method {self.method}, or leave the head out"
             )
 
     def fits(self, methods: Iterable[Spec]) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -93,15 +94,47 @@ class CheckResult:
 Check = Callable[[], CheckResult]
 """Makes a check that needs no model."""
 
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """A check on a loaded model, which a package writes in its own way.
+
+    Attributes:
+        fits: True for models that it is for.
+        make: makes it, given the model, how many texts, and tokens of each.
+    """
+
+    fits: "Callable[[LanguageModel], bool]"
+    make: "Callable[[LanguageModel, int, int], CheckResult]"
+
+
 CHECKS_OF_PACKAGES = "draftwood.checks"
-"""Entry points of packages that name checks of their own: a mapping from what each checks."""
+"""Entry points of packages that name checks of their own: a mapping from what each checks to a
+``Check`` or a ``ModelCheck``.
+"""
 
 
-def checks_of_packages() -> dict[str, Check]:
+def checks_of_packages() -> dict[str, Check | ModelCheck]:
     """Checks that installed packages bring, by name."""
-    found = dict[str, Check]()
+    found = dict[str, Check | ModelCheck]()
     for entry in entry_points(CHECKS_OF_PACKAGES):
         found |= entry.load()
+    return found
+
+
+def checks_for(lm: "LanguageModel", texts: int, max_new_tokens: int) -> dict[str, Check]:
+    """The same that a loaded model allows, those of models made of it.
+
+    Args:
+        texts: of each check on the model.
+        max_new_tokens: of a text.
+    """
+    found = dict[str, Check]()
+    for name, each in checks_of_packages().items():
+        if not isinstance(each, ModelCheck):
+            found[name] = each
+        elif each.fits(lm):
+            found[name] = partial(each.make, lm, texts, max_new_tokens)
     return found
 
 
