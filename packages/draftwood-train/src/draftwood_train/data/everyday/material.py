@@ -338,7 +338,7 @@ def _lists(texts: SourceTexts, foreign: Mapping[str, Pool[Foreign]]) -> dict[str
 
 
 def _commands(foreign: Mapping[str, Pool[Foreign]]) -> dict[str, Pool[str]]:
-    """What people say to an assistant in English, divided as among translations."""
+    """Sentences said to an assistant in English, divided as among translations."""
     pool = foreign.get("English", Pool[Foreign]((), ()))
     halves = [
         [each.text for each in half if each.book.startswith(COMMANDS)]

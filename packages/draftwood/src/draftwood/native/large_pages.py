@@ -21,7 +21,7 @@ class LargePages:
         self._slab, self._at = np.empty(0, np.uint8), 0
 
     def take(self, size: int) -> np.ndarray:
-        """So many bytes, from a multiple of ``ALIGNMENT`` on."""
+        """Hand out so many bytes, from a multiple of ``ALIGNMENT`` on."""
         if self._at + size > len(self._slab):
             self._slab, self._at = _slab(max(size, SLAB)), 0
         found = self._slab[self._at : self._at + size]
