@@ -155,7 +155,6 @@ def fields() -> dict[str, Callable[..., str]]:
         "summary": summary.lines,
         "speeds": speed.front,
         "methods": speed.methods,
-        "identity": lambda: "\n".join(summary.identity()),
         "memory-bound": trees.memory_bound,
         "over-chains": trees.trees_over_chains,
         "in-seconds": trees.in_seconds,
