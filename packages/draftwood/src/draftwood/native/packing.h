@@ -16,22 +16,42 @@ struct Corner {
 };
 
 // The line scale * nibble + offset through 32 weights, by least squares; the largest distance from
-// it.
+// it. Sums run in lanes side by side: of weights of 16 bits they are exact in any order.
 inline float fit_nibbles(const float* weights, int32_t* nibbles, float& scale, float& offset) {
-    float least = *std::min_element(weights, weights + GROUP),
-          most = *std::max_element(weights, weights + GROUP);
-    double step = (most - least) / 15.0, count = GROUP, n = 0, nn = 0, w = 0, nw = 0;
-    for (int i = 0; i < GROUP; i++) {
-        nibbles[i] = step > 0 ? (int32_t)std::lround((weights[i] - least) / step) : 0;
-        n += nibbles[i], nn += nibbles[i] * nibbles[i], w += weights[i],
-            nw += nibbles[i] * (double)weights[i];
-    }
-    double spread = count * nn - n * n;
+    constexpr int SIDE = 8;
+    float lows[SIDE], highs[SIDE];
+    std::copy(weights, weights + SIDE, lows), std::copy(weights, weights + SIDE, highs);
+    for (int i = SIDE; i < GROUP; i += SIDE)
+        for (int lane = 0; lane < SIDE; lane++) {
+            const float each = weights[i + lane];
+            lows[lane] = each < lows[lane] ? each : lows[lane];
+            highs[lane] = highs[lane] < each ? each : highs[lane];
+        }
+    const float least = *std::min_element(lows, lows + SIDE),
+                most = *std::max_element(highs, highs + SIDE);
+    const double step = (most - least) / 15.0, count = GROUP;
+    int32_t n = 0, nn = 0;
+    for (int i = 0; i < GROUP; i++)  // rounds to the nearest, as none is negative
+        nibbles[i] = step > 0 ? (int32_t)((weights[i] - least) / step + 0.5) : 0;
+    double of_weights[SIDE] = {}, of_products[SIDE] = {};
+    for (int i = 0; i < GROUP; i += SIDE)
+        for (int lane = 0; lane < SIDE; lane++) {
+            of_weights[lane] += weights[i + lane];
+            of_products[lane] += nibbles[i + lane] * (double)weights[i + lane];
+        }
+    for (int i = 0; i < GROUP; i++) n += nibbles[i], nn += nibbles[i] * nibbles[i];
+    double w = 0, nw = 0;
+    for (int lane = 0; lane < SIDE; lane++) w += of_weights[lane], nw += of_products[lane];
+    const double spread = count * nn - (double)n * n;
     scale = spread > 0 ? (float)((count * nw - n * w) / spread) : 0.0f;
-    offset = (float)((w - scale * n) / count);
-    float distance = 0;
-    for (int i = 0; i < GROUP; i++)
-        distance = std::max(distance, std::fabs(weights[i] - (scale * nibbles[i] + offset)));
+    offset = (float)((w - scale * (double)n) / count);
+    float distances[SIDE] = {}, distance = 0;
+    for (int i = 0; i < GROUP; i += SIDE)
+        for (int lane = 0; lane < SIDE; lane++) {
+            const float found = std::fabs(weights[i + lane] - (scale * nibbles[i + lane] + offset));
+            distances[lane] = distances[lane] < found ? found : distances[lane];
+        }
+    for (float each : distances) distance = std::max(distance, each);
     return distance;
 }
 
