@@ -87,6 +87,19 @@ def test_settings_are_chosen_on_other_prompts_by_their_price() -> None:
     assert found[-1]["tokens per pass, T = 0"].startswith("x 1.00")
 
 
+def test_one_question_is_measured_beside_what_its_arms_go_on_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[set[str]] = []
+    monkeypatch.setattr(family, "measure_chains", lambda folders, _: asked.append({*folders}))
+    for arm in family.arms(1000):
+        if arm.name != "lm 2":
+            arm.folder(tmp_path).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(family.FamilyArm, "is_trained", lambda arm, work: arm.folder(work).is_dir())
+    family.measure(tmp_path, 1000, "stopping")
+    assert asked == [{"told lm", "lm 1"}]
+
+
 def test_there_are_at_most_twelve_runs_and_their_hours_are_told() -> None:
     every = [*scaling.arms(True), scaling.largest()]
     assert len(every) <= 12

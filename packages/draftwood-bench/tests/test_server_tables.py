@@ -14,7 +14,7 @@ def test_sentences_follow_the_records_that_are_there() -> None:
         *(streams("draftwood", 90.0, 0, 2), streams("vllm", 100.0, 0, 2)),  # not beside plain
     ]
     further = [
-        {"figure": "one-stream", "round": turn, "ratio": ratio}
+        {"figure": "one-stream", "round": turn, "ratio": ratio, "model": "smollm2-135m"}
         for turn, ratio in enumerate((0.95, 0.97))
     ]
     assert sentences(run, further) == [
@@ -24,3 +24,13 @@ def test_sentences_follow_the_records_that_are_there() -> None:
     ]
     assert sentences([], []) == []
     assert tables([], []) == "Nothing was measured yet."
+
+
+def test_a_figure_is_told_of_its_newest_run() -> None:
+    def row(turn: int, share: float, commit: str) -> dict[str, object]:
+        told = {"figure": "one-stream", "round": turn, "ratio": share, "model": "smollm2-135m"}
+        return {**told, "commit": commit, "processor": "one"}
+
+    older, newer = [row(0, 0.5, "a"), row(1, 0.6, "a")], [row(0, 0.9, "b")]
+    assert sentences([], older + newer) == sentences([], newer)
+    assert sentences([], older + newer) != sentences([], older)

@@ -138,9 +138,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def further(arguments: argparse.Namespace) -> None:
-    """Figures of draftwood alone."""
-    path = FOLDER / "further.jsonl"
+    """Figures of draftwood alone; rounds of this commit and processor stay as they are."""
+    path, run = FOLDER / "further.jsonl", (commit(), processor())
     rows = of_model(read(path), arguments.model)
+    rows = [row for row in rows if (row.get("commit"), row.get("processor")) == run]
     done = {(row["figure"], row["round"]) for row in rows}
     figures: dict[str, Callable[..., dict[str, Any]]] = FIGURES
     names = arguments.figures.split(",") if arguments.figures else list(figures)

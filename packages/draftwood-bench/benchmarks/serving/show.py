@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.common.json_lines import newest
 from draftwood_bench.report.table import Table, number
 
 Row = dict[str, Any]
@@ -44,6 +45,7 @@ DIGITS = {"ratio": 2, "auto_ratio": 2, "share_under_80_ms": 3}
 
 def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
     """Everything that was measured, each cell a median of rounds with its lowest and highest."""
+    further = newest(further, "model", "figure")
     parts = [where(run or further)] if run or further else ["Nothing was measured yet."]
     parts += [shown(by_streams(run, *column)) for column in COLUMNS if run]
     parts += [best_peer(run)] if run else []
@@ -53,7 +55,8 @@ def tables(run: Sequence[Row], further: Sequence[Row]) -> str:
 
 
 def sentences(run: Sequence[Row], further: Sequence[Row]) -> list[str]:
-    """Sentences for the figures that the records hold."""
+    """Sentences for the figures that the records hold, each of its newest run."""
+    further = newest(further, "model", "figure")
     speeds = {
         (row["system"], row["streams"], row["round"]): row["tokens_per_second"] for row in run
     }

@@ -194,7 +194,9 @@ def measure(work: Path, tokens: int, only: str | None) -> None:
     there = [arm for arm in chosen(tokens, only) if arm.is_trained(work)]
     if heads := [arm for arm in there if arm.question in HEADS]:
         measure_heads(heads, work, RECORDS)
-    measure_chains({arm.name: arm.folder(work) for arm in there}, tokens)
+    starts = {arm.start for arm in there if arm.start}  # what they go on from stands beside them
+    beside = [arm for arm in arms(tokens) if arm.name in starts and arm.is_trained(work)]
+    measure_chains({arm.name: arm.folder(work) for arm in [*beside, *there]}, tokens)
 
 
 def tables() -> Iterator[tuple[str, list[dict[str, str]]]]:
