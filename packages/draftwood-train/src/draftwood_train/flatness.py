@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from draftwood_train.data.dataset import Texts
-from draftwood_train.data.texts import StoredText
+from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.recipe import TargetWeights
 from draftwood_train.recomputed import UnrunTexts
 
@@ -14,7 +14,9 @@ EVERY = 8
 """Places of an answer of which one is looked at."""
 
 
-def flattest(texts: Texts, final: int, target: TargetWeights, share: float) -> frozenset[int]:
+def flattest(
+    texts: Texts | TextsInMemory, final: int, target: TargetWeights, share: float
+) -> frozenset[int]:
     """Numbers of the share of texts after whose tokens the target's distributions are flattest.
 
     After arXiv:2601.18902, which keeps half of the samples; here flatness is the mean entropy over
