@@ -97,7 +97,7 @@ def test_first_come_is_first_served(slow: RunningServer) -> None:
         slow.service.settings.__dict__["max_queue"] = 3
         for number in range(3):
             pool.submit(ask, number)
-            wait_for(lambda wanted=3 + number: len(slow.service.open) == wanted)
+            wait_for(lambda wanted=1 + number: slow.metric("texts_waiting") == wanted)
         kill(blockers[0])
     kill(blockers[1])
     slow.service.settings.__dict__["max_queue"] = 1

@@ -64,8 +64,9 @@ def wrong_packing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matrices in bfloat16 give their outputs in another order."""
     right = Matrix.pack
 
-    def wrong(rows: Any, bias: Any, products: str) -> Matrix:
-        return right(np.roll(rows, 1, 0) if products == "bfloat16" else rows, bias, products)
+    def wrong(rows: Any, bias: Any, products: str, *more: Any) -> Matrix:
+        rows = np.roll(rows, 1, 0) if products == "bfloat16" else rows
+        return right(rows, bias, products, *more)
 
     monkeypatch.setattr(Matrix, "pack", wrong)
 
