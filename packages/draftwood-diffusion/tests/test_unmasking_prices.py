@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from draftwood.models.model import PromptInput, RowsInput
-from draftwood_diffusion.checks import CHECKS
 from draftwood_diffusion.lists.list_model import list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
 from draftwood_diffusion.lists.price import accuracy, distribution, divergence, price, unwritten
 from draftwood_diffusion.lists.tasks import TASKS, exercises, latin_rows
 from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.proof import (
+    CHECKS,
     LOOKED_AHEAD,
     Comparison,
     compared,

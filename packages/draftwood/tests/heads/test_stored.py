@@ -8,8 +8,7 @@ import pytest
 
 from draftwood.heads.folder import load, save
 from draftwood.heads.packed import native_eagle
-from draftwood.heads.shapes import BlockFormat
-from draftwood.heads.stored import as_stored, is_finite
+from draftwood.heads.shapes import BlockFormat, as_stored, is_finite
 from draftwood.heads.trained import TargetFingerprint, TrainedHead
 from draftwood.native import library
 from draftwood.native.formats import Products

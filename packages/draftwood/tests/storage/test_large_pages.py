@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from draftwood.arrays import ALIGNMENT
-from draftwood.native.large_pages import SLAB, LargePages
+from draftwood.native.matrix import SLAB, LargePages
 from draftwood.storage.memory import LARGE_PAGE, prefer_large_pages
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")

@@ -27,12 +27,14 @@ from draftwood.heads.places import (
 from draftwood.heads.shapes import (
     BlockFormat,
     StoredType,
+    StoredWeights,
+    as_stored,
     encoded,
     inputs_of,
     is_blocks,
+    is_finite,
     require_format,
 )
-from draftwood.heads.stored import StoredWeights, as_stored, is_finite
 from draftwood.heads.trained import HeadWeights, TargetFingerprint, TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import explain_write_errors, replace_folder

@@ -6,7 +6,7 @@ from typing import Any
 from draftwood.heads.ctc import CtcConfig
 from draftwood.heads.medusa import MedusaConfig
 from draftwood.heads.packed import QUANTISED, is_sound, of_target, output_rows
-from draftwood.heads.stored import as_stored
+from draftwood.heads.shapes import as_stored
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel

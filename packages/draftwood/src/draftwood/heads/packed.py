@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import shipped_for
-from draftwood.heads.stored import as_stored, is_finite
+from draftwood.heads.shapes import as_stored, is_finite
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel

@@ -14,8 +14,7 @@ from draftwood.arrays import address_of, as_array, bits_of, is_bfloat16
 from draftwood.native import library, structures
 from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import MAX_RANKS, HeadSession
-from draftwood.native.large_pages import LargePages
-from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, decoded
+from draftwood.native.matrix import FROM_FLOATS, Blocks, LargePages, Matrix, decoded
 
 _LAYER = {
     "query": "self_attn.q_proj",

@@ -7,9 +7,8 @@ from draftwood.arrays import address_of, as_array
 from draftwood.models.native.weights import MATRICES, NativeWeights
 from draftwood.native import structures
 from draftwood.native.formats import Products
-from draftwood.native.large_pages import LargePages
 from draftwood.native.library import library
-from draftwood.native.matrix import Matrix
+from draftwood.native.matrix import LargePages, Matrix
 from draftwood.native.threads import threads
 
 

@@ -10,8 +10,7 @@ from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, 
 from draftwood.models.families import Scales
 from draftwood.native import library, structures
 from draftwood.native.formats import HalfType, Products
-from draftwood.native.large_pages import LargePages
-from draftwood.native.matrix import Blocks, Matrix, fill
+from draftwood.native.matrix import Blocks, LargePages, Matrix, fill
 
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
