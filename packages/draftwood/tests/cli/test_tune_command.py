@@ -160,7 +160,7 @@ def test_a_disturbed_curve_replaces_no_other_and_is_replaced(target, own_home, m
     assert "busy" not in json.loads(undisturbed)
     monkeypatch.setattr(disturbance, "LEAST_SHARE", 1e9)
     result = run(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 0
     assert result.stderr.startswith("not stored: other programs kept the CPU busy, and ")
     assert len(result.stderr.splitlines()) == 1
     assert stored.read_text() == undisturbed

@@ -90,8 +90,8 @@ def tune(
     Methods that choose the size of their trees find it there; without it the first load makes a
     rougher one in at most 3 s. Best measured while the machine does nothing else.
 
-    The exit code is 1 if the curve is not stored: where it cannot be, and where it was measured
-    beside other programs and an undisturbed one is there.
+    A curve that was measured beside other programs replaces no undisturbed one. The exit code is 1
+    if none can be stored.
 
     \b
     Examples:
@@ -136,8 +136,9 @@ def tune(
         click.echo(json.dumps(report.as_json()))
     else:
         _print(report)
-    if report.stored is None:
+    if report.refusal:
         notes().print(f"not stored: {report.refusal}", markup=False, soft_wrap=True)
+    if report.stored is None:
         context.exit(NOT_STORED)
 
 
@@ -179,7 +180,8 @@ class Report:
         costs: by method, plain decoding among them.
         skipped: methods that this model cannot be used with, and why.
         draft: folder of the draft model; None without one.
-        stored: the file; None where it could not be written, for the reason in ``refusal``.
+        stored: the file with the curve in use; None where none could be written.
+        refusal: why this one is not stored; "" where it is.
     """
 
     model: str
@@ -221,6 +223,7 @@ class Report:
         from draftwood.costs.calibration import known_speed_ups, store
 
         if self.measured.busy and _is_known_well(self.key):
+            self.stored = self.key.path
             self.refusal = (
                 f"other programs kept the CPU busy, and {self.key.path} holds a curve that nothing"
                 " disturbed, which stays; measure again when they are done"
@@ -320,12 +323,12 @@ def _print(report: Report) -> None:
             " node.",
             soft_wrap=True,
         )
-    if report.measured.busy and report.stored is not None:
+    if report.measured.busy and not report.refusal:
         console.print(
             "\nOther programs kept the CPU busy; measure again when they are done.", style="yellow"
         )
     _print_methods(report)
-    if report.stored is not None:
+    if not report.refusal:
         console.print(f"\nstored in {report.stored}", style="dim", soft_wrap=True, markup=False)
 
 
