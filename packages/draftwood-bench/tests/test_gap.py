@@ -10,6 +10,7 @@ import pytest
 from benchmarks.common.json_lines import read
 from benchmarks.training import gap
 from command import run
+from data_by_command import SMALL, written
 from draftwood.heads.folder import load
 from draftwood.loading.models import load_model
 from draftwood_train.by_kind import MEAN, HeadJudge
@@ -90,20 +91,9 @@ def folder(deep: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("accelerate", reason="an optional install")
     pytest.importorskip("tensorboard", reason="an optional install")
     place = tmp_path_factory.mktemp("gap")
-    rows = [{"prompt": f"tell me about {one} or {one * 7}"} for one in range(20)]
-    (place / "tales.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("draftwood_train.data.make.measured_prompts", list)
-        held_out = "draftwood_train.data.prompts.is_held_out"
-        patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 2 == 0)
-        made = run(
-            *("train", "data", str(place / "data"), "--model", deep, "--sets", ""),
-            *("--prompts", str(place / "tales.jsonl"), "--self-written", "0", "--shard", "4"),
-            *("--tokens", "600", "--max-answer", "16", "--max-prompt", "60"),
-        )
-    assert made.exit_code == 0, made.output
-    small = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
-    head = ("train", "eagle", str(place / "data"), str(place / "head"), "--steps", "2", *small)
+    tales = [f"tell me about {one} or {one * 7}" for one in range(20)]
+    written(place, deep, {"tales": tales}, 2, "--tokens", "600")
+    head = ("train", "eagle", str(place / "data"), str(place / "head"), "--steps", "2", *SMALL)
     assert run(*head).exit_code == 0
     (place / "spec_bench").mkdir()
     turns = {"writing": ["write", "shorter"], "qa": ["who"], "rag": ["read"]}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from command import refused, run
+from data_by_command import SMALL, written
 from draftwood.heads.folder import load
 from draftwood_train.by_kind import MEAN, KindFigures, mean_of
 from draftwood_train.card import Promises
@@ -20,23 +21,12 @@ pytest.importorskip("tensorboard", reason="an optional install")
 def folder(deep: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data with two kinds of prompts, half of them held out, and a head of two steps."""
     place = tmp_path_factory.mktemp("judged")
-    for name, words in (("sums", "what is {} and {}?"), ("tales", "tell me about {} or {}")):
-        rows = [{"prompt": words.format(one, one * 7)} for one in range(20)]
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("draftwood_train.data.make.measured_prompts", list)
-        held_out = "draftwood_train.data.prompts.is_held_out"
-        patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 2 == 0)
-        made = run(
-            *("train", "data", str(place / "data"), "--model", deep, "--sets", ""),
-            *("--prompts", str(place / "sums.jsonl"), "--prompts", str(place / "tales.jsonl")),
-            *("--self-written", "0", "--shard", "4", "--batch", "4", "--states", "recomputed"),
-            *("--tokens", "900", "--max-answer", "16", "--max-prompt", "60"),
-        )
-    assert made.exit_code == 0, made.output
-    small = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
+    forms = {"sums": "what is {} and {}?", "tales": "tell me about {} or {}"}
+    asked = {name: [form.format(n, n * 7) for n in range(20)] for name, form in forms.items()}
+    options = ("--tokens", "900", "--batch", "4", "--states", "recomputed")
+    written(place, deep, asked, 2, *options)
     trained = run(
-        "train", "eagle", str(place / "data"), str(place / "head"), "--steps", "2", *small
+        "train", "eagle", str(place / "data"), str(place / "head"), "--steps", "2", *SMALL
     )
     assert trained.exit_code == 0, trained.output
     return place

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from command import refused, run
+from data_by_command import SMALL, written
 from draftwood.heads.folder import load
 from draftwood.testing import tiny_llama
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
@@ -17,25 +18,12 @@ from gguf_writing import TOKENS, write_gguf
 pytest.importorskip("accelerate", reason="an optional install")
 pytest.importorskip("tensorboard", reason="an optional install")
 
-SMALL = ("--draft-vocabulary", "30", "--rows", "2", "--places", "64", "--judge-every", "2")
-
 
 def made(folder: Path, model: str, *more: str) -> str:
     """Some texts of a target, every third held out."""
-    rows = [{"prompt": f"what is {one} and {one * 7}?"} for one in range(40)]
-    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ("--tokens", "700", "--max-answer", "16", "--max-prompt", "60")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("draftwood_train.data.make.measured_prompts", list)
-        held_out = "draftwood_train.data.prompts.is_held_out"
-        patched.setattr(held_out, lambda prompt: sum(map(ord, prompt)) % 3 == 0)
-        done = run(
-            *("train", "data", str(folder / "set"), "--model", model, "--sets", ""),
-            *("--prompts", str(folder / "prompts.jsonl")),
-            *("--self-written", "0", "--shard", "4", "--batch", "4", *options, *more),
-        )
-    assert done.exit_code == 0, done.output
-    return str(folder / "set")
+    prompts = [f"what is {one} and {one * 7}?" for one in range(40)]
+    options = ("--tokens", "700", "--batch", "4", *more)
+    return str(written(folder, model, {"prompts": prompts}, 3, *options))
 
 
 @pytest.fixture(scope="module")

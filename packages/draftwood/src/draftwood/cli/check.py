@@ -153,12 +153,13 @@ def _steps(
         yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
     for name, make in others.items():
         yield name, make()
-    runnable, by_token = [], other_way(plain.calibration.folder) is None
-    for name in names:
-        if not by_token:
-            why = f"{plain.name} does not write token by token"
+    if other_way(plain.calibration.folder) is not None:
+        why = f"{plain.name} does not write token by token"
+        for name in names:
             yield "greedy texts", checking.CheckResult("identity", name, None, why)
-            continue
+        return
+    runnable = []
+    for name in names:
         need = methods.lacking(name, plain.models.given)
         if need is not None:
             why = f"needs {options.option_of(need)}"
@@ -168,8 +169,6 @@ def _steps(
             runnable.append(plain.with_method(name))
         except ValueError as error:  # too few layers to skip any, or another kind of drafter
             yield "greedy texts", checking.CheckResult("identity", name, None, str(error))
-    if not by_token:
-        return
     for finding in checking.check_identity(plain, runnable, max_new_tokens):
         yield f"greedy texts, after {finding.name}", finding
 

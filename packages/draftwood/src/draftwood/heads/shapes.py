@@ -1,7 +1,7 @@
 """Tensors of a trained head: their shapes by its settings, and how files store them.
 
 In files they are floats, or matrices are llama.cpp's blocks of 4 or 8 bits. The library packs
-blocks as they are stored: floats of all of them, made and rounded again, took a third of the time
+blocks as they are stored: floats of all of them, made and rounded again, took a quarter of the time
 until a model of a billion weights answered.
 """
 
@@ -127,7 +127,6 @@ class StoredWeights(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], format: BlockFormat | None) -> None:
-        self._format: BlockFormat | None = format
         self._arrays: dict[str, Blocks | np.ndarray] = {}
         for name, array in arrays.items():
             if array.dtype == np.uint8 and format is not None:
