@@ -29,6 +29,7 @@ class Clock:
 def load(arguments: argparse.Namespace) -> LoadedPeer:
     torch.set_num_threads(arguments.threads)
     model = AutoModelForCausalLM.from_pretrained(arguments.weights, dtype=arguments.dtype).eval()
+    model = model.to(torch.device(arguments.device))
     ends = model.generation_config.eos_token_id
 
     def answer(request: PeerRequest) -> Reply:
@@ -36,7 +37,8 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
         lookup = (
             {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
         )
-        prompt, clock, since = torch.tensor([request.prompt_ids]), Clock(), time.perf_counter()
+        prompt = torch.tensor([request.prompt_ids], device=model.device)
+        clock, since = Clock(), time.perf_counter()
         output = model.generate(  # pyright: ignore[reportAttributeAccessIssue]
             prompt,
             attention_mask=torch.ones_like(prompt),
@@ -58,6 +60,7 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--dtype", default="bfloat16")
+    options.add_argument("--device", default="cpu")
     options.add_argument(
         "--lookup",
         type=int,

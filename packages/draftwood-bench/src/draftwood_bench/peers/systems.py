@@ -51,12 +51,14 @@ class Target:
         folder: of its weights.
         digest: that tells these weights from others.
         threads: for each.
+        device: kind of what it runs on; peers that can run there too.
     """
 
     model: str
     folder: Path
     digest: str | None
     threads: int
+    device: str = "cpu"
 
 
 def require_known(names: Sequence[str]) -> None:
@@ -75,7 +77,7 @@ def systems(names: Sequence[str], target: Target) -> list[System]:
 def _peer(name: str, target: Target) -> System:
     plain, lookup = {"plain": "plain"}, {"speculation": "prompt lookup"}
     system = {
-        "transformers": System(name, plain | lookup, lambda: _own_folder("transformers", target)),
+        "transformers": System(name, plain | lookup, lambda: _transformers(target)),
         "llama.cpp": System(
             name, plain | {"speculation": "n-gram, its default"}, lambda: _llama_cpp(target)
         ),
@@ -102,6 +104,10 @@ def _command(python: Path, adapter: str, place: Path, threads: int) -> list[str]
 
 def _own_folder(name: str, target: Target) -> list[str]:
     return _command(environments.prepare(name), name, target.folder, target.threads)
+
+
+def _transformers(target: Target) -> list[str]:
+    return [*_own_folder("transformers", target), "--device", target.device]
 
 
 def _vllm(target: Target) -> list[str]:

@@ -34,7 +34,8 @@ def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]
     own = WeightsFolder(bench.folder)
     model = order.models.model  # the others read floats
     floats = WeightsFolder.of_floats(model, torch.bfloat16) if own.is_of_blocks else own
-    return systems(order.peers, Target(model, floats.path, own.digest, info.threads))
+    device = bench.plain.model.device.type
+    return systems(order.peers, Target(model, floats.path, own.digest, info.threads, device))
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:
