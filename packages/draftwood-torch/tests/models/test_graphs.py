@@ -463,16 +463,17 @@ def test_captured_runs_equal_others(family: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_captured_runs_in_halves_equal_others_up_to_rounding(dtype: torch.dtype) -> None:
-    here, there = on_gpu("llama", dtype), on_gpu("llama", dtype)
-    there.graphs = None
-    sessions = here.start(), there.start()
+def test_captured_runs_in_halves_round_as_others_do(dtype: torch.dtype) -> None:
+    """Both are as far from float32; each rounds in its own order."""
+    models = on_gpu("llama", dtype), on_gpu("llama", dtype), on_gpu("llama")
+    models[1].graphs = None
+    sessions = [model.start() for model in models]
     for session in sessions:
         for piece in torch.tensor(some_tokens(1500)).split(500):
             session.extend(piece.tolist())
     for nodes in (1, 5, 64):
-        own, other = (session.forward(some_tree(nodes)).logits for session in sessions)
-        assert (own - other).norm() < 0.03 * other.norm()
+        own, other, truth = (session.forward(some_tree(nodes)).logits for session in sessions)
+        assert (own - truth).norm() < 1.5 * (other - truth).norm() < 0.1 * truth.norm()
 
 
 @pytest.mark.gpu
@@ -489,6 +490,7 @@ def test_greedy_texts_by_graphs_are_those_without() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_step_by_graphs_waits_for_the_device_once() -> None:
     model = on_gpu("llama")
     drafter = DraftModel(on_gpu("qwen3"), StochasticBeam(3, 3))

@@ -181,7 +181,7 @@ def test_trees_on_a_device_equal_those_on_the_cpu(family: str) -> None:
             first = some_tree(9, seed)
             session.forward(first)
             session.commit(deepest_path(first))
-            own.append(ForwardInput(session, some_tree(6 + 2 * seed, seed + 10).to(model.device)))
+            own.append(ForwardInput(session, some_tree(6 + 2 * seed, seed + 10)))
     for own, other in zip(here.forward(runs[0]), there.forward(runs[1]), strict=True):
         assert other.logits.device.type == "cuda"
         assert_close(other.logits.cpu(), own.logits)

@@ -206,6 +206,7 @@ def test_a_draft_session_is_closed_where_no_executor_can_be_chosen(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_pass_does_not_wait_for_the_device() -> None:
     model = TransformersModel(tiny_llama(0, layers=3).cuda())
     drafter = DraftModel(TransformersModel(tiny_llama(1, layers=1).cuda()), StochasticBeam(3, 3))

@@ -58,7 +58,7 @@ class LeanEmbeddingsAndHead:
         rows = as_tensor(hidden).to(self.device).float()
         rows = rows if normed else self.normed(rows)
         if tokens is None:
-            return self._bounded(self.lm_head(rows))
+            return self._bounded(self.lm_head(rows).float())
         tokens = as_tensor(tokens)
         require_part(tokens, self.vocab_size)
         head, tokens = self.decoder.lm_head, tokens.to(self.device)

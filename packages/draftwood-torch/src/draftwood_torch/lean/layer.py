@@ -15,7 +15,7 @@ from draftwood_torch.models.tensor_input import TensorInput
 
 Attend = Callable[[int, int | None, Tensor, Tensor, Tensor], Float[Tensor, "shared stacked dim"]]
 """Stores a layer's new keys and values [rows shared dim]; mixes those that queries see."""
-Rotations = Sequence[Sequence[Tensor]]  # cosines and sines [rows pairs], by the decoder's tables
+Rotations = Sequence[Sequence[Tensor]]  # cosines and sines [rows 2*pairs], by the decoder's tables
 
 
 class LlamaLayer:
@@ -44,11 +44,18 @@ class LlamaLayer:
     def attention(self, rows: Tensor, rotations: Rotations, attend: Attend) -> Tensor:
         """Let each node read the committed text, its ancestors and itself."""
         layer, sizes = self.layer, self.sizes
-        widths = [count * sizes.head_dim for count in (sizes.heads, *[sizes.num_kv_heads] * 2)]
-        query, key, value = self.query_key_value(rows).split(widths, dim=1)
-        query, key = self.heads(query, layer.query_norm), self.heads(key, layer.key_norm)
+        width = (sizes.heads + sizes.num_kv_heads) * sizes.head_dim
+        turned, value = self.query_key_value(rows).tensor_split([width], dim=1)
+        widths = [sizes.heads, sizes.num_kv_heads]
+        if layer.query_norm is None and layer.key_norm is None:
+            turned = self.heads(turned, None)
+        else:
+            query, key = turned.split([count * sizes.head_dim for count in widths], dim=1)
+            parts = self.heads(query, layer.query_norm), self.heads(key, layer.key_norm)
+            turned = torch.cat(parts, dim=1)
         if layer.rotary is not None:
-            query, key = (rotated(each, *rotations[layer.rotary]) for each in (query, key))
+            turned = rotated(turned, *rotations[layer.rotary])
+        query, key = turned.split(widths, dim=1)
         if self.scales.attention is not None:  # in the place of one by the root of head_dim
             query = query * (self.scales.attention * sizes.head_dim**0.5)
         # heads that share a key lie side by side, as if they were more rows
@@ -64,7 +71,7 @@ class LlamaLayer:
         return normed(heads, None if together else norm, self.sizes)
 
     def added(self, stream: Tensor, rows: Tensor) -> Float[Tensor, "rows hidden"]:
-        return stream + (rows if self.scales.residual == 1.0 else rows * self.scales.residual)
+        return torch.add(stream, rows, alpha=self.scales.residual)
 
 
 class GatedMLP:
@@ -75,7 +82,7 @@ class GatedMLP:
         self.down, self.activation = linear(network.down), ACTIVATIONS[activation]
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
-        gate, up = self.gate_up(rows).chunk(2, dim=-1)
+        gate, up = self.gate_up(rows).float().chunk(2, dim=-1)
         return self.down(self.activation(gate) * up)
 
 
@@ -108,13 +115,21 @@ def normed(rows: Tensor, norm: Norm | None, sizes: Sizes) -> Tensor:
     """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467), or LayerNorm; without one as is."""
     if norm is None:
         return rows
-    rows = rows - rows.mean(-1, keepdim=True) if sizes.is_layer_norm else rows
-    rows = rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + sizes.epsilon) * norm.weight
+    shape, is_shared = norm.weight.shape[-1:], norm.weight.dim() == 1
+    weight = norm.weight if is_shared else None  # else each head has its own
+    if sizes.is_layer_norm:
+        rows = functional.layer_norm(rows.float(), shape, weight, eps=sizes.epsilon)
+    else:
+        rows = functional.rms_norm(rows.float(), shape, weight, sizes.epsilon)
+    rows = rows if is_shared else rows * norm.weight
     return rows if norm.bias is None else rows + norm.bias
 
 
 def rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021, arXiv:2104.09864) in the first dimensions of each head."""
-    cosines, sines, dim = cosines[:, None], sines[:, None], cosines.shape[-1]
-    first, second, rest = heads.split([dim, dim, heads.shape[-1] - 2 * dim], dim=-1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines, rest], -1)
+    dim = cosines.shape[-1]
+    turned, rest = heads.split([dim, heads.shape[-1] - dim], dim=-1)
+    first, second = turned.chunk(2, dim=-1)
+    swapped = torch.cat([second, first], dim=-1)
+    turned = torch.addcmul(turned * cosines[:, None], swapped, sines[:, None])
+    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned

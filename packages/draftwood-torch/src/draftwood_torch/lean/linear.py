@@ -1,4 +1,4 @@
-"""Linear layers of PyTorch; rows come and go in float32."""
+"""Linear layers of PyTorch; rows come in any type, and go in that of the weights."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,7 +38,7 @@ class Linear:
         self.weight, self.bias = part.floats, bias_of(part)
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
-        return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).float()
+        return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias)
 
 
 class Prepacked:
@@ -54,7 +54,7 @@ class Prepacked:
         self.run = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, rows: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
-        return self.run(rows.to(self.dtype), self.weight, self.bias, "none", [], "").float()
+        return self.run(rows.to(self.dtype), self.weight, self.bias, "none", [], "")
 
 
 def bias_of(part: Projection) -> Float[Tensor, " outputs"] | None:

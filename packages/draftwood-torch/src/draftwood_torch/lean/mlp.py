@@ -39,7 +39,7 @@ class BoundedMLP(GatedMLP):
         self.scales = decoder.scales
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
-        gate, up = self.gate_up(rows).chunk(2, dim=-1)
+        gate, up = self.gate_up(rows).float().chunk(2, dim=-1)
         slope, limit = self.scales.gate_slope, self.scales.gate_limit
         if limit is not None:
             gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)

@@ -138,6 +138,10 @@ class LeanModel(DecoderModel[CachePool]):
 
 
 def rotations_at(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [rows pairs] of a rotary embedding at these positions [rows]."""
+    """Factors [rows 2*pairs] of a rotary embedding at these positions [rows].
+
+    The first are cosines, of a head's own halves; the second sines, of its halves swapped.
+    """
     angles = positions[:, None] * rotary.frequencies
-    return angles.cos() * rotary.scale, angles.sin() * rotary.scale
+    cosines, sines = angles.cos() * rotary.scale, angles.sin() * rotary.scale
+    return torch.cat([cosines, cosines], dim=-1), torch.cat([-sines, sines], dim=-1)
