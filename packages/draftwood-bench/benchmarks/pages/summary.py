@@ -6,7 +6,9 @@ from pathlib import Path
 from benchmarks.common.json_lines import RESULTS, read
 from benchmarks.pages import servers, trees
 from benchmarks.pages.runs import STATED, measured
+from benchmarks.pages.speed import is_peer, peer_name, summaries_at
 from benchmarks.training import growth
+from draftwood_bench.records.statistics import Summary
 from draftwood_bench.report.headlines import (
     method_sentences,
     peer_sentences,
@@ -14,18 +16,16 @@ from draftwood_bench.report.headlines import (
     speed_sentences,
 )
 from draftwood_bench.report.reading import MeasuredRun
+from draftwood_bench.report.table import number
 
 LINES = 10
-NO_GPU = (
-    "**Nothing here has run on a GPU.** The CUDA path is tested on CPUs, except for recording its"
-    " graphs."
-)
 
 
 def lines(results: Path = RESULTS) -> str:
     """Say what records of no dirty commit show; a line without its record is left out."""
-    found = [*_lines(results)][: LINES - 1]
-    return "\n".join(f"- {sentence}" for sentence in [*found, NO_GPU])
+    on_gpu = gpu(results)
+    found = [*[*_lines(results)][: LINES - len(on_gpu)], *on_gpu]
+    return "\n".join(f"- {sentence}" for sentence in found)
 
 
 def _lines(results: Path) -> Iterator[str]:
@@ -42,6 +42,26 @@ def _lines(results: Path) -> Iterator[str]:
     yield from of("quality", quality_sentences)
     yield from _data()
     yield from servers.told()
+
+
+def gpu(results: Path = RESULTS) -> list[str]:
+    """Tokens per second of whole requests on a GPU, beside the fastest peer's."""
+    found = measured("gpu", results)
+    if found is None:
+        return []
+    greedy = {each.method: each for each in summaries_at(found, 0.0)}
+    peers = [each for each in greedy.values() if is_peer(each)]
+    own, best = greedy["auto"], max(peers, key=lambda each: each.end_to_end or 0.0)
+    return [
+        f"**On an {found.run.hardware['device']}, {found.run.model} in {found.run.dtype}, greedy,"
+        f" {own.prompts} prompts:** `auto` writes {_speed(own)} tokens/s in whole requests, plain"
+        f" decoding {_speed(greedy['plain'])}, {peer_name(best)} {_speed(best)}; {own.same} of"
+        f" {own.compared} texts are plain decoding's, the others part where rounding decides."
+    ]
+
+
+def _speed(each: Summary) -> str:
+    return number(each.end_to_end, 0)
 
 
 def identity(results: Path = RESULTS) -> list[str]:
