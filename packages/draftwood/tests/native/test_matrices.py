@@ -4,10 +4,13 @@ CPU.
 
 import hashlib
 import platform
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
+from draftwood.arrays import bits_of
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.matrix import LAYOUT, Matrix
@@ -33,7 +36,7 @@ def four_bit_weights(outputs: int, inputs: int) -> torch.Tensor:
 
 
 def fits_int4(weight: torch.Tensor) -> bool:
-    return bool(library.library().draftwood_fits_int4(weight.data_ptr(), *weight.shape, 2))
+    return bool(library.library().draftwood_fits_int4(weight.data_ptr(), 0, *weight.shape, 2))
 
 
 def product(
@@ -90,6 +93,22 @@ def test_four_bit_weights_are_read_back_as_they_were(rows: int) -> None:
     exact = in_groups_of_bytes(values) @ weight.double().T
     # bfloat16 rounded them
     assert (product("int8", weight, None, values).double() - exact).norm() < 4e-3 * exact.norm()
+
+
+@pytest.mark.parametrize("products", ["float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("outputs", [5, 40, 48])
+@pytest.mark.parametrize("make", [some, four_bit_weights])
+def test_halves_are_packed_as_the_floats_that_they_are(
+    products: str, outputs: int, make: Callable[[int, int], torch.Tensor]
+) -> None:
+    halves = make(outputs, 96).bfloat16()
+    for given in (halves, bits_of(halves)):
+        own, wanted = (Matrix.pack(each, None, products) for each in (given, halves.float()))
+        assert own.format == wanted.format
+        for here, there in zip(own.memory, wanted.memory, strict=True):
+            assert np.array_equal(here, there)
+    other = Matrix.pack(halves.float() * 1.1, None, products)
+    assert not np.array_equal(other.floats(), wanted.floats())
 
 
 def test_other_weights_are_not_taken_for_four_bit_ones() -> None:

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from draftwood.arrays import ALIGNMENT, address_of, aligned, as_array, as_floats, like
+from draftwood.arrays import (
+    ALIGNMENT,
+    address_of,
+    aligned,
+    as_array,
+    as_floats,
+    bits_of,
+    is_bfloat16,
+    like,
+)
 from draftwood.native.library import integers, library
 from draftwood.native.structures import CMatrix, CStoredBlocks
 from draftwood.native.threads import threads
@@ -177,6 +186,10 @@ class Adapted:
         return base + self.up @ self.down
 
 
+PROBED = 16
+"""Outputs that are looked at first: of most weights not one lies on 16 even steps."""
+
+
 class Matrix:
     """A matrix in the library's layout, with the memory that it lies in.
 
@@ -257,15 +270,21 @@ class Matrix:
             matrix, unfilled = cls.of_blocks(weights, bias, products, allocate)
             fill(unfilled)
             return matrix
-        offered, floats = library(), np.ascontiguousarray(as_floats(weights))
-        format = FROM_FLOATS[products]
-        address, (outputs, inputs) = address_of(floats), floats.shape
-        if format == "Q8_0" and offered.draftwood_fits_int4(address, outputs, inputs, threads()):
-            format = "Q4_1"
-        encoding = {"BF16": HALVES, "F32": FLOATS, "F16": FLOATS}.get(format, BYTES)
-        matrix = cls(format, outputs, inputs, bias, encoding, allocate=allocate)
-        offered.draftwood_pack(address, matrix.structure, threads())
-        return matrix
+        offered, are_halves = library(), is_bfloat16(weights)
+        rows = np.ascontiguousarray(bits_of(weights) if are_halves else as_floats(weights))
+        given, (outputs, inputs) = (address_of(rows), are_halves), rows.shape
+
+        def packed(format: str) -> tuple[Matrix, bool]:
+            encoding = {"BF16": HALVES, "F32": FLOATS, "F16": FLOATS}.get(format, BYTES)
+            matrix = cls(format, outputs, inputs, bias, encoding, allocate=allocate)
+            return matrix, offered.draftwood_pack(*given, matrix.structure, threads())
+
+        format, some = FROM_FLOATS[products], min(outputs, PROBED)
+        if format == "Q8_0" and offered.draftwood_fits_int4(*given, some, inputs, threads()):
+            matrix, fits = packed("Q4_1")
+            if fits:
+                return matrix
+        return packed(format)[0]
 
     @classmethod
     def of_blocks(

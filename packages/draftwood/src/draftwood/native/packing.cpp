@@ -35,23 +35,32 @@ void read_output(const Matrix& matrix, int output, float* weights) {
 
 extern "C" {
 
-int32_t draftwood_fits_int4(const float* weights, int32_t outputs, int32_t inputs,
-                            int32_t threads) {
+int32_t draftwood_fits_int4(const void* weights, int32_t are_halves, int32_t outputs,
+                            int32_t inputs, int32_t threads) {
     using namespace draftwood;
     if (inputs % GROUP) return false;
+    const GivenWeights given{weights, are_halves != 0, outputs, inputs};
     std::atomic<bool> fit{true};
     for_each(outputs, threads, [&](int64_t output) {
-        if (fit.load(std::memory_order_relaxed) && !fits_int4(weights + output * inputs, inputs))
+        std::vector<float> room;
+        if (fit.load(std::memory_order_relaxed) &&
+            !fits_int4(given.rows((int)output, 1, room), inputs))
             fit = false;
     });
     return fit;
 }
 
-void draftwood_pack(const float* weights, draftwood::Matrix* matrix, int32_t threads) {
+// Returns whether 4 bits hold all weights; false in other formats than theirs.
+int32_t draftwood_pack(const void* weights, int32_t are_halves, draftwood::Matrix* matrix,
+                       int32_t threads) {
     using namespace draftwood;
-    set_factor(weights, *matrix);
-    for_each(tiles(*matrix), threads,
-             [&](int64_t tile) { pack_tile(weights, *matrix, (int)tile); });
+    const GivenWeights given{weights, are_halves != 0, matrix->outputs, matrix->inputs};
+    set_factor(given, *matrix, threads);
+    std::atomic<bool> fit{true};
+    for_each(tiles(*matrix), threads, [&](int64_t tile) {
+        if (!pack_tile(given, *matrix, (int)tile)) fit = false;
+    });
+    return fit;
 }
 
 // Matrices from a GGUF file's blocks.

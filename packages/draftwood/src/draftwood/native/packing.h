@@ -2,16 +2,44 @@
 #pragma once
 
 #include "matrices.h"
+#include "workshop.h"
 
 namespace draftwood {
 
-// Sixteen rows of a matrix [outputs inputs], with zeros outside it.
+// Weights [outputs inputs] that are to be laid out: floats, or bfloat16 where `are_halves`.
+struct GivenWeights {
+    const void* weights;
+    bool are_halves;
+    int outputs, inputs;
+
+    // Rows from this output on, in floats; halves are widened into `room`.
+    const float* rows(int output, int count, std::vector<float>& room) const {
+        const size_t begin = (size_t)output * inputs, size = (size_t)count * inputs;
+        if (!are_halves) return (const float*)weights + begin;
+        const bfloat16* from = (const bfloat16*)weights + begin;
+        room.resize(size);
+        for (size_t i = 0; i < size; i++) room[i] = to_float(from[i]);
+        return room.data();
+    }
+
+    int rows_of(int tile) const { return std::min(LANES, outputs - tile * LANES); }
+};
+
+// Rows of a matrix [outputs inputs], with zeros outside it.
 struct Corner {
     const float* weights;
     int outputs, inputs;
 
     float operator()(int output, int input) const {
         return output < outputs && input < inputs ? weights[(size_t)output * inputs + input] : 0.0f;
+    }
+
+    // A group's weights of an output.
+    void read(int output, int group, float* into) const {
+        const int input = group * GROUP;
+        const int count = output < outputs ? std::min(GROUP, inputs - input) : 0;
+        std::copy_n(weights + (size_t)output * inputs + input, count, into);
+        std::fill(into + count, into + GROUP, 0.0f);
     }
 };
 
@@ -55,27 +83,38 @@ inline float fit_nibbles(const float* weights, int32_t* nibbles, float& scale, f
     return distance;
 }
 
+// The largest absolute value; NaN counts for nothing. Lanes side by side, as above.
 inline float largest(const float* weights, size_t count) {
-    float most = 0;
-    for (size_t i = 0; i < count; i++) most = std::max(most, std::fabs(weights[i]));
-    return most;
+    float lanes[LANES] = {};
+    const auto put = [&](size_t i, int lane) {
+        const float each = std::fabs(weights[i]);
+        lanes[lane] = lanes[lane] < each ? each : lanes[lane];
+    };
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) put(i + lane, lane);
+    for (; i < count; i++) put(i, 0);
+    return *std::max_element(lanes, lanes + LANES);
 }
 
-// Whether every group of 32 weights of an output lies on 16 evenly spaced values, up to what
-// rounding to bfloat16 leaves of them. There are whole groups.
+// Whether 32 weights lie on 16 evenly spaced values, at most so far from them, up to what rounding
+// to bfloat16 leaves.
+inline bool is_even(const float* group, float distance) {
+    return distance <= largest(group, GROUP) / 128;
+}
+
+// Whether every group of 32 weights of an output does. There are whole groups.
 inline bool fits_int4(const float* weights, int inputs) {
     for (const float* group = weights; group < weights + inputs; group += GROUP) {
         int32_t nibbles[GROUP];
         float scale, offset;
-        if (!(fit_nibbles(group, nibbles, scale, offset) <= largest(group, GROUP) / 128))
-            return false;
+        if (!is_even(group, fit_nibbles(group, nibbles, scale, offset))) return false;
     }
     return true;
 }
 
 // Scales are stored as 16-bit floats in units that put the largest of them at about 1024.
-inline float unit_of_scales(const float* weights, int outputs, int inputs, int32_t format) {
-    float most = largest(weights, (size_t)outputs * inputs);
+inline float unit_of_scales(float most, int32_t format) {
     if (format == Q8_0) most /= 127;
     return most > 0 ? std::exp2(std::ceil(std::log2(most)) - 10) : 1.0f;
 }
@@ -98,19 +137,22 @@ inline void put_codes(Matrix& matrix, int tile, int group, const uint8_t (*codes
     pack_codes(info.low, info.high, vectors, to);
 }
 
-// Sixteen rows of floats as 8-bit or 4-bit codes, with scales made here.
-inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group) {
+// A tile's rows of floats as 8-bit or 4-bit codes, with scales made here. Returns whether 4 bits
+// hold all of what is there.
+inline bool pack_group(const Corner& corner, Matrix& matrix, int tile, int group) {
+    bool fits = matrix.format == Q4_1;
     uint8_t codes[LANES][GROUP];
     float16* scales_of_group =
         (float16*)(scales(matrix, tile) +
                    (size_t)group * scale_bytes(info_of(matrix.format).scales));
     for (int lane = 0; lane < LANES; lane++) {
         float weights[GROUP];
-        for (int i = 0; i < GROUP; i++) weights[i] = corner(tile * LANES + lane, group * GROUP + i);
+        corner.read(lane, group, weights);
         if (matrix.format == Q4_1) {
             int32_t nibbles[GROUP];
             float scale, offset;
-            fit_nibbles(weights, nibbles, scale, offset);
+            const float distance = fit_nibbles(weights, nibbles, scale, offset);
+            fits = fits && is_even(weights, distance);
             scales_of_group[lane] = (float16)(scale / matrix.factor);
             scales_of_group[LANES + lane] = (float16)(offset / matrix.factor);
             for (int i = 0; i < GROUP; i++) codes[lane][i] = (uint8_t)nibbles[i];
@@ -125,27 +167,38 @@ inline void pack_group(const Corner& corner, Matrix& matrix, int tile, int group
         }
     }
     put_codes(matrix, tile, group, codes);
+    return fits;
 }
 
-inline void set_factor(const float* weights, Matrix& matrix) {
+inline void set_factor(const GivenWeights& given, Matrix& matrix, int threads) {
     matrix.factor = 1;
-    if (is_quantised(matrix.format))
-        matrix.factor = unit_of_scales(weights, matrix.outputs, matrix.inputs, matrix.format);
+    if (!is_quantised(matrix.format)) return;
+    std::vector<float> found(tiles(matrix));
+    for_each(tiles(matrix), threads, [&](int64_t tile) {
+        std::vector<float> room;
+        const int count = given.rows_of((int)tile);
+        const float* rows = given.rows((int)tile * LANES, count, room);
+        found[tile] = largest(rows, (size_t)count * given.inputs);
+    });
+    matrix.factor = unit_of_scales(*std::max_element(found.begin(), found.end()), matrix.format);
 }
 
-// Fill a tile of the memory that `matrix` points to with weights [outputs inputs], as floats, Q8_0
-// or Q4_1.
-inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
-    Corner corner{weights, matrix.outputs, matrix.inputs};
+// Fill a tile of the memory that `matrix` points to with given weights, as floats, Q8_0 or Q4_1.
+// Returns whether 4 bits hold all of them; false in other formats.
+inline bool pack_tile(const GivenWeights& given, Matrix& matrix, int tile) {
+    std::vector<float> room;
+    const int count = given.rows_of(tile);
+    const Corner corner{given.rows(tile * LANES, count, room), count, matrix.inputs};
     const size_t width = (size_t)groups(matrix) * GROUP;
+    bool fits = matrix.format == Q4_1;
     for (int group = 0; group < groups(matrix); group++) {
         if (is_quantised(matrix.format)) {
-            pack_group(corner, matrix, tile, group);
+            fits &= pack_group(corner, matrix, tile, group);
             continue;
         }
         for (int lane = 0; lane < LANES; lane++)
             for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
-                const float weight = corner(tile * LANES + lane, input);
+                const float weight = corner(lane, input);
                 const size_t place = ((size_t)tile * width + input) * LANES + lane;
                 if (matrix.format == FLOAT32) ((float*)matrix.weights)[place] = weight;
                 else if (matrix.format == FLOAT16)
@@ -155,6 +208,7 @@ inline void pack_tile(const float* weights, Matrix& matrix, int tile) {
                         to_bfloat16(weight);
             }
     }
+    return fits;
 }
 
 }  // namespace draftwood
