@@ -111,6 +111,15 @@ def test_halves_are_packed_as_the_floats_that_they_are(
     assert not np.array_equal(other.floats(), wanted.floats())
 
 
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_outputs_are_read_in_any_order(products: str) -> None:
+    matrix = Matrix.pack(some(50, 70), None, products)
+    chosen = np.array([49, 3, 3, 17, 0, 48, 16, 2])
+    assert np.array_equal(matrix.outputs(chosen), matrix.floats()[chosen])
+    alone = [matrix.outputs(np.array([each]))[0] for each in range(50)]
+    assert np.array_equal(matrix.floats(), np.stack(alone))
+
+
 def test_other_weights_are_not_taken_for_four_bit_ones() -> None:
     assert not fits_int4(some(48, 96, seed=1))
     spoilt = four_bit_weights(48, 96)

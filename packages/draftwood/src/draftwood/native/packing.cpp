@@ -7,28 +7,51 @@
 
 namespace draftwood {
 
-void read_output(const Matrix& matrix, int output, float* weights) {
-    const int tile = output / LANES, lane = output % LANES;
-    const size_t width = (size_t)groups(matrix) * GROUP;
+namespace {
+
+// An output that is read, and where its weights go.
+struct WantedOutput {
+    int output;
+    float* weights;
+};
+
+// Outputs of one tile, whose groups are decoded once for all of them.
+void read_outputs_of_tile(const Matrix& matrix, const WantedOutput* first,
+                          const WantedOutput* last) {
+    const int tile = first->output / LANES;
     if (is_quantised(matrix.format)) {
         TileReader reader(matrix, tile);
         for (int group = 0; group < groups(matrix); group++) {
             Floats floats[GROUP];
             reader.next(floats);
-            for (int i = 0; i < GROUP && group * GROUP + i < matrix.inputs; i++)
-                weights[group * GROUP + i] = floats[i][lane];
+            const int begin = group * GROUP, count = std::min(GROUP, matrix.inputs - begin);
+            for (const WantedOutput* each = first; each < last; each++)
+                for (int i = 0; i < count; i++)
+                    each->weights[begin + i] = floats[i][each->output % LANES];
         }
         return;
     }
-    for (int input = 0; input < matrix.inputs; input++) {
-        const size_t place = ((size_t)tile * width + input) * LANES + lane;
-        if (matrix.format == FLOAT32) weights[input] = ((const float*)matrix.weights)[place];
-        else if (matrix.format == FLOAT16)
-            weights[input] = (float)((const float16*)matrix.weights)[place];
-        else
-            weights[input] = to_float(
-                ((const bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)]);
+    const size_t width = (size_t)groups(matrix) * GROUP;
+    for (const WantedOutput* each = first; each < last; each++) {
+        const int lane = each->output % LANES;
+        for (int input = 0; input < matrix.inputs; input++) {
+            const size_t place = ((size_t)tile * width + input) * LANES + lane;
+            float& weight = each->weights[input];
+            if (matrix.format == FLOAT32) weight = ((const float*)matrix.weights)[place];
+            else if (matrix.format == FLOAT16)
+                weight = (float)((const float16*)matrix.weights)[place];
+            else
+                weight = to_float(
+                    ((const bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)]);
+        }
     }
+}
+
+}  // namespace
+
+void read_output(const Matrix& matrix, int output, float* weights) {
+    const WantedOutput wanted{output, weights};
+    read_outputs_of_tile(matrix, &wanted, &wanted + 1);
 }
 
 }  // namespace draftwood
@@ -98,8 +121,19 @@ int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block
 void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outputs, int64_t count,
                             float* weights, int32_t threads) {
     using namespace draftwood;
-    for_each(count, threads, [&](int64_t i) {
-        read_output(*matrix, (int)outputs[i], weights + (size_t)i * matrix->inputs);
+    std::vector<WantedOutput> wanted(count);
+    for (int64_t i = 0; i < count; i++)
+        wanted[i] = {(int)outputs[i], weights + (size_t)i * matrix->inputs};
+    std::sort(wanted.begin(), wanted.end(), [](const WantedOutput& a, const WantedOutput& b) {
+        return a.output < b.output;
+    });
+    std::vector<int64_t> begins;  // of those of a tile
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || wanted[i].output / LANES != wanted[i - 1].output / LANES)
+            begins.push_back(i);
+    begins.push_back(count);
+    for_each((int64_t)begins.size() - 1, threads, [&](int64_t i) {
+        read_outputs_of_tile(*matrix, &wanted[begins[i]], wanted.data() + begins[i + 1]);
     });
 }
 
