@@ -1,13 +1,25 @@
 """The crossing from PyTorch to NumPy: rows of models become arrays here, and nowhere else.
 
-PyTorch is never imported: where a tensor is given, it is there.
+PyTorch is never imported: where a tensor is given, it is there. Neither is jaxtyping, which takes
+as long as NumPy: its names say shapes where something that checks them has imported it before.
 """
 
 import sys
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float, UInt8, UInt16, UInt32
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    from jaxtyping import Bool, Float, Float32, Float64, Int, Shaped, UInt8, UInt16, UInt32
+else:
+
+    class Shaped:
+        """An array of any type and shape."""
+
+        def __class_getitem__(cls, shape: Any) -> type:
+            return cls
+
+    Bool = Float = Float32 = Float64 = Int = UInt8 = UInt16 = UInt32 = Shaped
 
 FloatType = Literal["float32", "bfloat16", "float16"]
 """Types of weights and states, by the names that PyTorch and safetensors share."""

@@ -21,8 +21,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from draftwood.arrays import Float, Int
 from draftwood.native.rows import (
     exponential_noise,
     gumbel_argmax,

@@ -6,9 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Bool, Float, Int, as_array
 from draftwood.native.rows import in_cpp, softmax, topk
 from draftwood.rng import Rng
 from draftwood.sampling_params import OPTIONS, DrawingOptions, SamplingParams

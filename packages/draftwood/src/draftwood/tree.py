@@ -8,9 +8,8 @@ from operator import ge
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Bool, Float, Int, as_array
 
 Draw = Literal["chosen", "coupled", "distinct", "independent", "greedy-plus-one", "named"]
 """Rule by which the children of a node were chosen or drawn, in their order.

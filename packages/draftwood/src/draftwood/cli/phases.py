@@ -11,8 +11,8 @@ from draftwood.cli.terminal import output, progress, ruled_table
 
 if TYPE_CHECKING:
     import numpy as np
-    from jaxtyping import Float
 
+    from draftwood.arrays import Float
     from draftwood.costs.peaks import Peaks, Shares
     from draftwood.text.language_model import LanguageModel
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of
+from draftwood.arrays import Float, address_of
 from draftwood.models.native import NativeModel
 from draftwood.native.library import instructions, library
 from draftwood.native.threads import threads

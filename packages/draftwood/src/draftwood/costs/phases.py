@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of
+from draftwood.arrays import Float, address_of
 from draftwood.costs.curve import LENGTH, tree_parents
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel

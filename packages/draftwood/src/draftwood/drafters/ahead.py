@@ -4,8 +4,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.drafters.drafter import DraftSession
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree

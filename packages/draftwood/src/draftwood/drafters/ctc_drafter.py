@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.drafters.draft_vocabulary import DraftVocabulary, TrainedDrafter
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Reads, VerifiedTree
 from draftwood.drafters.resources import Resources, needed

@@ -9,9 +9,8 @@ from typing import ClassVar
 from weakref import ref
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, as_array
 from draftwood.drafters.ahead import BranchingSession, always
 from draftwood.drafters.drafter import (
     Drafter,

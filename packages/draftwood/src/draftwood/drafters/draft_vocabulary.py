@@ -6,9 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, as_array
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer, without_forbidden
 from draftwood.drafters.drafter import Drafter, Need
 from draftwood.drafters.resources import Resources, needed

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import (
     DraftRequest,

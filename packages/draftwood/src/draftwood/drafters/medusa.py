@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.drafters.draft_vocabulary import HeadDrafter
 from draftwood.drafters.drafter import (
     DraftRequest,

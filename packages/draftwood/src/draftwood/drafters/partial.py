@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.drafters.draft_model import DraftDistributions, ProbsBuffer
 from draftwood.drafters.drafter import DraftRequest, DraftSession, VerifiedTree
 from draftwood.models.model import ForwardInput, Layers, ModelOutput

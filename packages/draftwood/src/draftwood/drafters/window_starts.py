@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+
+from draftwood.arrays import Float
 
 Row = Float[np.ndarray, " vocab"]
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool
+
+from draftwood.arrays import Bool
 
 
 @runtime_checkable

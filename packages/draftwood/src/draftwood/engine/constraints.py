@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Bool, Float, as_array
 from draftwood.engine.constraint import Constraint, ConstraintState
 from draftwood.engine.options import Options
 from draftwood.models.model import Model

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, as_array
 from draftwood.models.model import ModelOutput, PromptInput
 from draftwood.native.rows import topk
 from draftwood.stats import TokenLogprob

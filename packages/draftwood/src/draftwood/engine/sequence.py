@@ -4,9 +4,8 @@ from collections import abc
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.drafters.drafter import Drafter, DraftSession
 from draftwood.engine.executors.executor import Executor
 from draftwood.engine.executors.starting import start_executor

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 import numpy as np
-from jaxtyping import Bool
+
+from draftwood.arrays import Bool
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

@@ -12,8 +12,8 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
+from draftwood.arrays import Int
 from draftwood.heads.kinds import HeadConfig, config_of, require_parts
 from draftwood.heads.places import (
     CARD,

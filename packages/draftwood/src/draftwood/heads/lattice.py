@@ -20,9 +20,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, as_array
 
 FrameRows = Any
 """Rows of symbols that frames say [frames symbols], as arrays of the host or as tensors."""

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of, as_array
+from draftwood.arrays import Float, address_of, as_array
 from draftwood.heads.eagle import NEWEST
 from draftwood.models.model import CHUNK
 from draftwood.native.head import NativeHead

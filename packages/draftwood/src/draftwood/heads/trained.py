@@ -10,9 +10,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Int, as_array
 from draftwood.models.fingerprint import adapter_of, probe_text
 from draftwood.models.model import Model
 from draftwood.optional import backend

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.heads import packed
 from draftwood.heads.trained import HeadWeights
 from draftwood.learning.texts import WatchedText

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt16
 
-from draftwood.arrays import from_bfloat16
+from draftwood.arrays import Bool, Float, Int, UInt16, from_bfloat16
 
 
 @dataclass(frozen=True, eq=False)

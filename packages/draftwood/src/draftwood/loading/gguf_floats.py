@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import FloatType, to_bfloat16
+from draftwood.arrays import Float, FloatType, to_bfloat16
 from draftwood.loading.gguf_reader import Content, floats, placed
 
 Numbers = Float[np.ndarray, "..."]

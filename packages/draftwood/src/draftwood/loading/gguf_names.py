@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from draftwood.arrays import Float, Int
 from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.models.configuration import ModelConfiguration
 

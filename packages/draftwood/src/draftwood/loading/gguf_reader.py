@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import gguf
 import numpy as np
 from gguf import ReaderTensor
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.loading.gguf_metadata import FACTORS, read_metadata
 from draftwood.loading.gguf_names import Layout
 from draftwood.loading.gguf_settings import configuration

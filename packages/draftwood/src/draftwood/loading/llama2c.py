@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.loading.gguf_names import halves
 from draftwood.storage.safetensors import write_arrays
 from draftwood.storage.weights import save_settings

@@ -1,8 +1,8 @@
 """From a name to a model that is ready to run, on the fastest path that can run it."""
 
+import functools
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +27,8 @@ SLOWER = 4
 """Whole requests of 32 tokens in PyTorch took 4.1 to 4.6 times as long as in C++: smollm2-135m as
 it is loaded, on one core.
 """
+Meanwhile = Callable[[], object]
+"""What is to be done while the library lays weights out."""
 CACHE_MARK = "-cache"
 """Behind the type of a cache in ``LoadedModel.dtype``."""
 
@@ -156,7 +158,7 @@ def _in_floats(
     """A model that runs natively, as floats."""
     from draftwood.loading.native_folders import read_folder
 
-    def run() -> NativeModel:
+    def run(_: Meanwhile) -> NativeModel:
         return NativeModel(read_folder(folder, floats, adapter).model, cache=cache)
 
     loaded = _opened(name, folder, folder, "", run)
@@ -240,8 +242,9 @@ def _in_place(
         return None
     label, halves = ("float32", None) if is_float else ("int8", "bfloat16")
 
-    def run() -> NativeModel:
-        model = NativeModel(open_blocks(folder, label, adapter), label, halves, cache=cache)
+    def run(meanwhile: Meanwhile) -> NativeModel:
+        blocks = open_blocks(folder, label, adapter)
+        model = NativeModel(blocks, label, halves, cache=cache, meanwhile=meanwhile)
         require_unchanged(folder)
         return model
 
@@ -278,17 +281,25 @@ def _packed(
         return LoadedModel(model, tokenizer, folder, label)
     mark = "" if adapter is None else adapter.mark
     kept = packed.packed_folder(folder, products, load, mark)
-    return _opened(name, folder, kept, label, lambda: packed.open_packed(kept, cache))
+    return _opened(name, folder, kept, label, lambda _: packed.open_packed(kept, cache))
 
 
 def _opened(
-    name: str, folder: Path, described: Path, dtype: str, run: Callable[[], Model]
+    name: str,
+    folder: Path,
+    described: Path,
+    dtype: str,
+    run: Callable[[Meanwhile], Model],
 ) -> LoadedModel:
-    """A model of a folder that is run from what another describes, which has the tokenizer."""
-    with progress(f"loading {name}"), ThreadPoolExecutor(1) as pool:
-        # a large vocabulary takes as long as packing the matrices
-        tokenizer = pool.submit(open_tokenizer, described)
-        return LoadedModel(run(), tokenizer.result(), folder, dtype)
+    """A model of a folder that is run from what another describes, which has the tokenizer.
+
+    Args:
+        run: makes the model, and may open the tokenizer while the library lays weights out: a large
+            vocabulary takes as long, and holds the interpreter all the while.
+    """
+    opened = functools.cache(functools.partial(open_tokenizer, described))
+    with progress(f"loading {name}"):
+        return LoadedModel(run(opened), opened(), folder, dtype)
 
 
 def model_for(

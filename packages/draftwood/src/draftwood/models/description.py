@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
-from draftwood.arrays import FloatType, as_floats, rounded
+from draftwood.arrays import FloatType, Int, as_floats, rounded
 from draftwood.models.configuration import ModelConfiguration, rotary_parameters
 from draftwood.models.decoder import (
     Decoder,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, as_array
 from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.native.int4 import layer_bits

@@ -15,9 +15,8 @@ from typing import (
 )
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, as_array
 from draftwood.optional import backend
 from draftwood.tree import DraftTree
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Float64
 
+from draftwood.arrays import Float32, Float64
 from draftwood.models.decoder import Rotary
 
 Array = Float32[np.ndarray, " pairs"]

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Int
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Bool, Int, as_array
 from draftwood.models.cache.places import CacheSlice
 from draftwood.models.model import RowsInput
 from draftwood.models.parts import PackedInput

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.models.model import Model, ModelOutput, ModelSession
 from draftwood.native import library
 from draftwood.rng import Rng

@@ -21,9 +21,8 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import address_of, as_array
+from draftwood.arrays import Float, Int, address_of, as_array
 from draftwood.native import library
 from draftwood.native.threads import threads
 

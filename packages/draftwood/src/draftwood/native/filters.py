@@ -5,9 +5,8 @@ from ctypes import addressof
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of
+from draftwood.arrays import Float, address_of
 from draftwood.native import library
 from draftwood.native.structures import CFilters
 

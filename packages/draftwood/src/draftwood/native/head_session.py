@@ -5,9 +5,8 @@ from ctypes import byref, c_float, c_int64
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of, as_array
+from draftwood.arrays import Float, address_of, as_array
 from draftwood.native import library, structures
 from draftwood.native.threads import threads
 

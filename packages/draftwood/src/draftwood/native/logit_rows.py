@@ -12,9 +12,8 @@ from math import exp
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import address_of
+from draftwood.arrays import Float, Int, address_of
 from draftwood.native import library
 from draftwood.native.rows import softmax
 from draftwood.native.threads import threads

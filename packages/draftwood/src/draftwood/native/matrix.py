@@ -4,14 +4,16 @@ import ctypes
 import functools
 import mmap
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from draftwood.arrays import (
     ALIGNMENT,
+    Float,
+    Int,
     address_of,
     aligned,
     as_array,
@@ -329,8 +331,14 @@ def decoded(blocks: Blocks) -> Float[np.ndarray, "outputs inputs"]:
     return Matrix.pack(blocks, None, "float32").floats()
 
 
-def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
-    """Lay blocks out in their matrices, all in one call that releases the GIL."""
+def fill(
+    matrices: Sequence[tuple[Matrix, Blocks]], meanwhile: Callable[[], object] | None = None
+) -> None:
+    """Lay blocks out in their matrices, all in one call that releases the GIL.
+
+    Args:
+        meanwhile: called beside it.
+    """
     kept, stored = list[object](), (CStoredBlocks * len(matrices))()
     for place, (matrix, blocks) in enumerate(matrices):
         rows = blocks.read()
@@ -339,7 +347,14 @@ def fill(matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
         kept += rows, order, grid, signs
         addresses = (rows.ctypes.data, address_of(order), grid.ctypes.data, signs.ctypes.data)
         stored[place] = CStoredBlocks(*addresses, ctypes.pointer(matrix.structure))
-    library().draftwood_pack_blocks(stored, len(matrices), threads())
+    pack = functools.partial(library().draftwood_pack_blocks, stored, len(matrices), threads())
+    if meanwhile is None:
+        pack()
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            packed = pool.submit(pack)
+            meanwhile()
+            packed.result()
     for _, blocks in matrices:
         blocks.let_go()
 

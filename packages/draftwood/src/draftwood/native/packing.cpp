@@ -86,12 +86,16 @@ int32_t draftwood_pack(const void* weights, int32_t are_halves, draftwood::Matri
     return fit;
 }
 
-// Matrices from a GGUF file's blocks.
+// Matrices from a GGUF file's blocks. The threads meet once, behind the last of all tiles.
 void draftwood_pack_blocks(const draftwood::StoredBlocks* stored, int64_t count, int32_t threads) {
     using namespace draftwood;
-    for (const StoredBlocks* each = stored; each < stored + count; each++)
-        for_each(tiles(*each->matrix), threads,
-                 [&](int64_t tile) { pack_blocks(*each, (int)tile); });
+    std::vector<int64_t> ends(count);
+    for (int64_t i = 0, tiles_before = 0; i < count; i++)
+        ends[i] = tiles_before += tiles(*stored[i].matrix);
+    for_each(count ? ends.back() : 0, threads, [&](int64_t tile) {
+        const size_t i = std::upper_bound(ends.begin(), ends.end(), tile) - ends.begin();
+        pack_blocks(stored[i], (int)(tile - (i ? ends[i - 1] : 0)));
+    });
 }
 
 // What the scales of a matrix in a format of blocks are multiplied with.

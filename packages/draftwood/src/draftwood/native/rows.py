@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from ctypes import c_float
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from draftwood.arrays import address_of
+from draftwood.arrays import Float, Int, address_of
 from draftwood.native import library, rows_numpy
 from draftwood.native.threads import threads
 

@@ -4,7 +4,8 @@ Shapes and results are those of the functions of the same names in ``rows``.
 """
 
 import numpy as np
-from jaxtyping import Float, Int
+
+from draftwood.arrays import Float, Int
 
 _BLOCK = 256
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of, as_array
+from draftwood.arrays import Float, address_of, as_array
 from draftwood.native.logit_rows import Children, LogitRow, LogitRows, children_of
 from draftwood.native.rows import topk
 from draftwood.rng import Rng

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
+from draftwood.arrays import Int
 from draftwood.rng import Rng
 from draftwood.shapes.base import (
     ExpandLogits,

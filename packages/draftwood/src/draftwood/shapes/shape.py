@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.rng import Rng
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 

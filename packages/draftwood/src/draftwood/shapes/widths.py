@@ -5,8 +5,8 @@ from math import prod
 from typing import ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from draftwood.arrays import Float, Int
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.rows import topk
 from draftwood.rng import Rng

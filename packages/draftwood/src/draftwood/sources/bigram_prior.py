@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from draftwood.arrays import address_of, as_array
+from draftwood.arrays import Float, Int, address_of, as_array
 from draftwood.models.model import Model, ModelSession, extend_in_chunks
 from draftwood.models.verified import DraftRequest
 from draftwood.native.rows import topk_probs

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.models.model import ForwardInput, Layers, Model
 from draftwood.models.verified import DraftRequest
 from draftwood.sources.source import (

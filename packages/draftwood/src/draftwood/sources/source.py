@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from draftwood.arrays import Float, Int
 from draftwood.models.model import Model
 from draftwood.models.verified import DraftRequest, VerifiedTree
 from draftwood.native.rows import topk_probs

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from draftwood import methods
+from draftwood.arrays import Float
 from draftwood.drafters import MultiSource
 from draftwood.engine.method import Method
 from draftwood.models.cached import CachedModel

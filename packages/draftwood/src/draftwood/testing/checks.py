@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.rng import Rng
 from draftwood.testing.laws import Grow, Walk, at_nodes, distance, law_of, plain_tree, target_law
 from draftwood.testing.outcomes import outcomes

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool
+
+from draftwood.arrays import Bool
 
 
 @dataclass(frozen=True, eq=False)

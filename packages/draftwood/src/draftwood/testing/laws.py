@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.models.model import Model
 from draftwood.native.rows import topk
 from draftwood.rng import Rng

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from draftwood.arrays import Float, Int
 from draftwood.native.logit_rows import Children, LogitRows
 from draftwood.native.rows import softmax
 from draftwood.rng import Rng

@@ -9,8 +9,8 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.drafters import DraftModel
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import generate

@@ -5,9 +5,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, Int, Shaped, as_array
 
 Amounts = Mapping[Any, float] | Shaped[np.ndarray, " outcomes"]
 """One number per outcome; in an array or a tensor, outcomes are numbered."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.models.model import CHUNK, Model, ModelSession, PromptInput
 from draftwood.models.requirements import require_ability
 from draftwood.text.prompts import encode_text, require_characters, token_ids

@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.models.model import Model
 from draftwood.models.verified import PredictedText
 from draftwood.tokenizer.protocol import AnyTokenizer

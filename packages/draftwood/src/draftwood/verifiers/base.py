@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
 from draftwood.tree import UNBOUNDED, DraftTree

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from draftwood.arrays import Float, Int
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.native.rows import overlap
 from draftwood.native.step import Rule
 from draftwood.rng import Rng

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.native.logit_rows import LogitRow, Remainder
 from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.native.step import Rule
 from draftwood.rng import Rng
 from draftwood.tree import DraftTree, Draw

@@ -7,9 +7,8 @@ from itertools import count
 from math import log
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import as_array
+from draftwood.arrays import Float, as_array
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.native.rows import softmax, topk
 from draftwood.rng import Rng

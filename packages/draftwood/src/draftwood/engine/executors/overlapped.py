@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
+from draftwood.arrays import Float
 from draftwood.drafters.ahead import BranchingSession
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.drafters.overlap import Overlap

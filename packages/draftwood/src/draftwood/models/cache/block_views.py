@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import from_bfloat16, to_bfloat16
+from draftwood.arrays import Float, from_bfloat16, to_bfloat16
 from draftwood.models.cache.places import PLACES
 from draftwood.native import structures
 from draftwood.native.formats import CacheNumbers

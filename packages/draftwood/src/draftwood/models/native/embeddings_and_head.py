@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import FloatType, address_of, as_array, as_floats, like, rounded
+from draftwood.arrays import Float, FloatType, address_of, as_array, as_floats, like, rounded
 from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.native.weights import NativeWeights
 from draftwood.models.requirements import require_part

@@ -1,9 +1,8 @@
 """A native model's weights once more, rounded further and in part, to draft with."""
 
 import numpy as np
-from jaxtyping import Int
 
-from draftwood.arrays import address_of, as_array
+from draftwood.arrays import Int, address_of, as_array
 from draftwood.models.native.weights import MATRICES, NativeWeights
 from draftwood.native import structures
 from draftwood.native.formats import Products

@@ -6,9 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
-from draftwood.arrays import FloatType, address_of, as_array, as_floats, rounded
+from draftwood.arrays import FloatType, Int, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, RowAdapter
@@ -65,6 +64,7 @@ class NativeModel(DecoderModel[BlockPool]):
             them in ``dtype``.
         packer: where the matrices come from; None packs the model's weights. Of a model whose
             matrices were packed before only the shapes of weights are looked at.
+        meanwhile: called while a file's blocks are laid out; never, where there are none.
 
     Attributes:
         weights: what the library reads.
@@ -86,6 +86,7 @@ class NativeModel(DecoderModel[BlockPool]):
         dtype: FloatType | None = None,
         packer: Packer | None = None,
         cache: CacheType | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         if hf_model.device.type != "cpu":
             raise ValueError(
@@ -103,7 +104,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self.library = library.library()
         self.clock: Callable[[structures.CForwardInput, int], int] | None = None
         self.weights = NativeWeights(
-            decoder, self.vocab_size, self.products, half_type, cache == "int8", packer
+            decoder, self.vocab_size, self.products, half_type, cache == "int8", packer, meanwhile
         )
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._head = model.head

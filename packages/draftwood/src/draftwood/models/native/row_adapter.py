@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from draftwood.arrays import address_of, as_array, bits_of
+from draftwood.arrays import Float, address_of, as_array, bits_of
 from draftwood.models.model import Model
 from draftwood.models.parts import PackedInput
 from draftwood.native import structures

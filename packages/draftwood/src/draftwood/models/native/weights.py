@@ -30,6 +30,7 @@ class NativeWeights:
         half_type: of the embedding where it has floats; bfloat16 or float32.
         has_byte_cache: whether keys and values are kept in 8 bits.
         packer: where the matrices come from; None packs the decoder's own.
+        meanwhile: called while a file's blocks are laid out; never, where there are none.
 
     Attributes:
         structure: what the library runs.
@@ -48,6 +49,7 @@ class NativeWeights:
         half_type: HalfType,
         has_byte_cache: bool = False,
         packer: Packer | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         self.products: Products = products
         self.depth, self.weight_bytes = len(decoder.layers), 0
@@ -64,7 +66,8 @@ class NativeWeights:
         self.embedding_scale = decoder.scales.embedding
         self.is_tied = _is_tied(decoder)
         self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
-        fill(self._unfilled)
+        if self._unfilled:
+            fill(self._unfilled, meanwhile)
         self._unfilled.clear()
         self._shared.clear()  # blocks keep their file mapped
         self._packer = self._pack
