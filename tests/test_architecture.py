@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tokenizer": {"lazy", "optional", "storage"},
     "tree": {"arrays"},
     "native": {"arrays", "storage"},
-    "rng": {"tree", "native"},
+    "rng": {"tree", "native", "arrays"},
     "rules": {"optional", "validation", "sampling_params"},  # the last for its types alone
     "sampling_params": {"validation", "rules", "engine"},
     "sampling": {"validation", "sampling_params", "arrays", "tree", "native", "rng"},

@@ -3,6 +3,7 @@
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -28,8 +29,9 @@ class Clock:
 
 def load(arguments: argparse.Namespace) -> LoadedPeer:
     torch.set_num_threads(arguments.threads)
-    model = AutoModelForCausalLM.from_pretrained(arguments.weights, dtype=arguments.dtype).eval()
-    model = model.to(torch.device(arguments.device))
+    device = torch.device(arguments.device)
+    model: Any = AutoModelForCausalLM.from_pretrained(arguments.weights, dtype=arguments.dtype)
+    model = model.eval().to(device)
     ends = model.generation_config.eos_token_id
 
     def answer(request: PeerRequest) -> Reply:
@@ -37,9 +39,9 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
         lookup = (
             {"prompt_lookup_num_tokens": arguments.lookup} if request.mode == "speculation" else {}
         )
-        prompt = torch.tensor([request.prompt_ids], device=model.device)
+        prompt = torch.tensor([request.prompt_ids], device=device)
         clock, since = Clock(), time.perf_counter()
-        output = model.generate(  # pyright: ignore[reportAttributeAccessIssue]
+        output = model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             do_sample=False,

@@ -10,8 +10,8 @@ from torch.nn import functional
 from draftwood.models.decoder import Decoder, Projection
 from draftwood.models.model import EmbeddingsAndHeadWeights
 from draftwood.models.requirements import require_part
-from draftwood_torch.lean.layer import normed
 from draftwood_torch.lean.linear import ToLinear, bias_of
+from draftwood_torch.lean.rows import normed
 from draftwood_torch.tensors import as_tensor
 
 

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.models.decoder import Decoder, Expert, Norm, Sizes
+from draftwood.models.decoder import Decoder, Expert, Norm
 from draftwood.models.model import Layers
 from draftwood_torch.lean.linear import ACTIVATIONS, Network, ToLinear, joined
+from draftwood_torch.lean.rows import normed, rotated
 from draftwood_torch.models.pool import CachePool
 from draftwood_torch.models.tensor_input import TensorInput
 
@@ -109,27 +110,3 @@ class TreeAttention:
         for place, rows in zip(self.new[index], new, strict=True):
             place.copy_(rows)
         return [part.transpose(0, 1) for part in self.all[index]]
-
-
-def normed(rows: Tensor, norm: Norm | None, sizes: Sizes) -> Tensor:
-    """RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467), or LayerNorm; without one as is."""
-    if norm is None:
-        return rows
-    shape, is_shared = norm.weight.shape[-1:], norm.weight.dim() == 1
-    weight = norm.weight if is_shared else None  # else each head has its own
-    if sizes.is_layer_norm:
-        rows = functional.layer_norm(rows.float(), shape, weight, eps=sizes.epsilon)
-    else:
-        rows = functional.rms_norm(rows.float(), shape, weight, sizes.epsilon)
-    rows = rows if is_shared else rows * norm.weight
-    return rows if norm.bias is None else rows + norm.bias
-
-
-def rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021, arXiv:2104.09864) in the first dimensions of each head."""
-    dim = cosines.shape[-1]
-    turned, rest = heads.split([dim, heads.shape[-1] - dim], dim=-1)
-    first, second = turned.chunk(2, dim=-1)
-    swapped = torch.cat([second, first], dim=-1)
-    turned = torch.addcmul(turned * cosines[:, None], swapped, sines[:, None])
-    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned

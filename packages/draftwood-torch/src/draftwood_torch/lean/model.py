@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from draftwood.models.decoder import Rotary
 from draftwood.models.decoder_model import DecoderModel, outputs
 from draftwood.models.model import Layers, ModelOutput
 from draftwood.models.parts import PackedInput
@@ -17,6 +16,7 @@ from draftwood_torch.lean.graphs import MOST_ROWS, CudaRecord, Decoded, Graphs
 from draftwood_torch.lean.layer import Attend, LlamaLayer
 from draftwood_torch.lean.linear import LEAST_ROWS, can_prepack, to_linear
 from draftwood_torch.lean.mlp import mlp_of
+from draftwood_torch.lean.rows import rotations_at
 from draftwood_torch.models.pool import CachePool, LayerShape
 from draftwood_torch.models.reading import described
 from draftwood_torch.models.tensor_input import TensorInput
@@ -135,13 +135,3 @@ class LeanModel(DecoderModel[CachePool]):
         if self.layers in hidden:  # as Transformers has it: the last hidden state is after the norm
             states[self.layers] = rows.to(self.dtype)
         return rows, states
-
-
-def rotations_at(rotary: Rotary, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors [rows 2*pairs] of a rotary embedding at these positions [rows].
-
-    The first are cosines, of a head's own halves; the second sines, of its halves swapped.
-    """
-    angles = positions[:, None] * rotary.frequencies
-    cosines, sines = angles.cos() * rotary.scale, angles.sin() * rotary.scale
-    return torch.cat([cosines, cosines], dim=-1), torch.cat([-sines, sines], dim=-1)
