@@ -28,7 +28,7 @@ SLOWER = 4
 it is loaded, on one core.
 """
 Meanwhile = Callable[[], object]
-"""What is to be done while the library lays weights out."""
+"""Work to be done while the library lays weights out."""
 CACHE_MARK = "-cache"
 """Behind the type of a cache in ``LoadedModel.dtype``."""
 
