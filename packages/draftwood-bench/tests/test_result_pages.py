@@ -193,4 +193,10 @@ def test_a_summary_has_ten_lines_at_most(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for part in (summary.trees, summary.servers):
         name = "summary_line" if part is summary.trees else "told"
         monkeypatch.setattr(part, name, list)
-    assert summary.lines(tmp_path) == f"- {summary.NO_GPU}"
+    assert summary.lines(tmp_path) == ""
+
+
+def test_a_run_on_a_gpu_is_told_with_its_peer() -> None:
+    (told,) = summary.gpu()
+    assert "H100" in told
+    assert "transformers plain" in told

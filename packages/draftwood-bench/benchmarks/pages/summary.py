@@ -51,6 +51,8 @@ def gpu(results: Path = RESULTS) -> list[str]:
         return []
     greedy = {each.method: each for each in summaries_at(found, 0.0)}
     peers = [each for each in greedy.values() if is_peer(each)]
+    if not peers or not {"auto", "plain"} <= greedy.keys():
+        return []
     own, best = greedy["auto"], max(peers, key=lambda each: each.end_to_end or 0.0)
     return [
         f"**On an {found.run.hardware['device']}, {found.run.model} in {found.run.dtype}, greedy,"
