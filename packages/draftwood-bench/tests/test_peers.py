@@ -211,6 +211,12 @@ def test_vllm_is_absent_without_a_gpu(tmp_path: Path) -> None:
     assert "vLLM runs on a GPU" in peers.known["vllm"]["absent"]
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_transformers_runs_where_the_model_does(tmp_path: Path, device: str) -> None:
+    (peer,) = systems(["transformers"], Target("x", tmp_path, None, 1, device))
+    assert peer.command()[-2:] == ["--device", device]
+
+
 @pytest.mark.parametrize("name", ["llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8"])
 def test_a_peer_that_would_run_other_weights_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

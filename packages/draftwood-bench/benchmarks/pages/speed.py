@@ -62,8 +62,7 @@ def _front_row(found: MeasuredRun, temperature: float) -> tuple[str, ...] | None
         return None
     run = found.run
     model = f"{run.model}, {run.dtype}" + (" + head" if run.drafter else "")
-    peers = [each for each in summaries_at(found, temperature) if is_peer(each)]
-    best = max(peers, key=lambda each: each.end_to_end or 0.0, default=None)
+    best = fastest_peer(summaries_at(found, temperature))
     theirs = best.end_to_end if best else None
     text = f"T = {temperature:g}" if temperature else "greedy"
     return (
@@ -135,6 +134,12 @@ def summaries_at(found: MeasuredRun, temperature: float) -> list[Summary]:
 
 def is_peer(each: Summary) -> bool:
     return each.method.startswith("peer:")
+
+
+def fastest_peer(found: Sequence[Summary]) -> Summary | None:
+    """The peer, in the mode of its, that answers whole requests fastest; None without peers."""
+    peers = [each for each in found if is_peer(each)]
+    return max(peers, key=lambda each: each.end_to_end or 0.0, default=None)
 
 
 def _peers_last(each: Summary) -> float:

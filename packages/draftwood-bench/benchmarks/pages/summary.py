@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.common.json_lines import RESULTS, read
 from benchmarks.pages import servers, trees
 from benchmarks.pages.runs import STATED, measured
-from benchmarks.pages.speed import is_peer, peer_name, summaries_at
+from benchmarks.pages.speed import fastest_peer, peer_name, summaries_at
 from benchmarks.training import growth
 from draftwood_bench.records.statistics import Summary
 from draftwood_bench.report.headlines import (
@@ -49,16 +49,16 @@ def gpu(results: Path = RESULTS) -> list[str]:
     found = measured("gpu", results)
     if found is None:
         return []
-    greedy = {each.method: each for each in summaries_at(found, 0.0)}
-    peers = [each for each in greedy.values() if is_peer(each)]
-    if not peers or not {"auto", "plain"} <= greedy.keys():
+    greedy = summaries_at(found, 0.0)
+    known, best = {each.method: each for each in greedy}, fastest_peer(greedy)
+    if best is None or not {"auto", "plain"} <= known.keys():
         return []
-    own, best = greedy["auto"], max(peers, key=lambda each: each.end_to_end or 0.0)
+    own, plain = known["auto"], known["plain"]
     return [
         f"**On an {found.run.hardware['device']}, {found.run.model} in {found.run.dtype}, greedy,"
         f" {own.prompts} prompts:** `auto` writes {_speed(own)} tokens/s in whole requests, plain"
-        f" decoding {_speed(greedy['plain'])}, {peer_name(best)} {_speed(best)}; {own.same} of"
-        f" {own.compared} texts are plain decoding's, the others part where rounding decides."
+        f" decoding {_speed(plain)}, {peer_name(best)} {_speed(best)}; {own.same} of"
+        f" {own.compared} texts are plain decoding's."
     ]
 
 

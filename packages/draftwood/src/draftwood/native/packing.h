@@ -30,10 +30,6 @@ struct Corner {
     const float* weights;
     int outputs, inputs;
 
-    float operator()(int output, int input) const {
-        return output < outputs && input < inputs ? weights[(size_t)output * inputs + input] : 0.0f;
-    }
-
     // A group's weights of an output.
     void read(int output, int group, float* into) const {
         const int input = group * GROUP;
@@ -196,9 +192,12 @@ inline bool pack_tile(const GivenWeights& given, Matrix& matrix, int tile) {
             fits &= pack_group(corner, matrix, tile, group);
             continue;
         }
-        for (int lane = 0; lane < LANES; lane++)
-            for (int input = group * GROUP; input < (group + 1) * GROUP; input++) {
-                const float weight = corner(lane, input);
+        for (int lane = 0; lane < LANES; lane++) {
+            float weights[GROUP];
+            corner.read(lane, group, weights);
+            for (int i = 0; i < GROUP; i++) {
+                const int input = group * GROUP + i;
+                const float weight = weights[i];
                 const size_t place = ((size_t)tile * width + input) * LANES + lane;
                 if (matrix.format == FLOAT32) ((float*)matrix.weights)[place] = weight;
                 else if (matrix.format == FLOAT16)
@@ -207,6 +206,7 @@ inline bool pack_tile(const GivenWeights& given, Matrix& matrix, int tile) {
                     ((bfloat16*)matrix.weights)[place_of_pair(matrix, tile, input, lane)] =
                         to_bfloat16(weight);
             }
+        }
     }
     return fits;
 }
