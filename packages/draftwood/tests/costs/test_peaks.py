@@ -1,15 +1,35 @@
 """Peaks of a machine, and shares of them."""
 
+import platform
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from draftwood.costs.peaks import Peaks, measure_peaks, shares_of
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.native.compiler import SOURCES, compiler, processor
 from draftwood.testing import tiny_llama
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 PEAKS = Peaks(1e9, 1e10, "some")
+READER = """
+#include "peaks.cpp"
+namespace draftwood {
+TeamTurn::TeamTurn(int64_t count, int threads)
+    : count(count), threads(threads), workshop(nullptr) {}
+TeamTurn::~TeamTurn() {}
+void TeamTurn::run(Job& job) const {
+    for (int task = 0; task < job.tasks(0); task++) job.perform(0, task);
+}
+}
+int main() {
+    alignas(64) static char data[CHUNK + 64];
+    return !(draftwood_read_peak(data + 8, CHUNK, 1) > 0);
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +65,15 @@ def test_peaks_are_above_what_anything_reaches() -> None:
     assert found.bytes_per_second > 5e8
     if library.instructions(True):
         assert found.products_per_second > 1e9
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or " avx2 " not in processor(), reason="this CPU lacks avx2"
+)
+def test_memory_is_read_from_any_address(tmp_path: Path) -> None:
+    """Where vectors of 32 bytes are read, whose aligned loads end the process elsewhere."""
+    source, program = tmp_path / "read.cpp", tmp_path / "read"
+    source.write_text(READER)
+    flags = ["-std=c++17", "-O1", "-w", "-march=x86-64-v3", f"-I{SOURCES}"]
+    subprocess.run([str(compiler()), *flags, str(source), "-o", str(program)], check=True)
+    assert subprocess.run([str(program)], check=False).returncode == 0

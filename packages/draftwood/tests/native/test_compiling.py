@@ -22,13 +22,14 @@ import pytest
 
 from checkout import ROOT
 from draftwood.native import compiler, library, prebuilt
-from draftwood.native.compiler import CompilerError, compile_library
+from draftwood.native.compiler import WHOLE_COPIES, CompilerError, compile_library
 from draftwood.storage.atomic import MANIFEST, is_intact, write_manifest
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 
 STAND_IN = """#!/bin/sh
-# $LOG has a line for each begin and end; the part $WRONG fails
+# $LOG has a line for each begin and end; the part $WRONG fails, and so does the flag $REFUSED
+case " $* " in *" $REFUSED "*) exit 1;; *" -fsyntax-only "*) exit 0;; esac
 out=; part=; for word; do
     case "$before" in -o) out="$word";; -c) part="$word";; esac; before="$word"
 done
@@ -65,6 +66,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LIBRARY", real)
     monkeypatch.setenv("SECONDS_OF_PART", "0")
     monkeypatch.setenv("WRONG", "none")
+    monkeypatch.setenv("REFUSED", "none")
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
     return log
 
@@ -117,6 +119,20 @@ FURTHER = {
     "another manifest": lambda folder: (folder / MANIFEST).write_text('{"files": []}'),
     "no files": lambda folder: (folder / MANIFEST).write_text("[]"),
 }
+
+
+def test_flags_for_whole_copies_go_to_compilers_that_know_them(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(os.environ["CXX"])
+    script.write_text(STAND_IN.replace('echo "begin', 'echo "$*" >> "$LOG.words"; echo "begin'))
+    words = Path(f"{stand_in}.words")
+    compile_library(tmp_path / "made.so", [])
+    assert all(WHOLE_COPIES[0] in line for line in words.read_text().splitlines())
+    words.unlink()
+    monkeypatch.setenv("REFUSED", WHOLE_COPIES[0])
+    compile_library(tmp_path / "made.so", [])
+    assert not any(flag in words.read_text() for flag in WHOLE_COPIES)
 
 
 @pytest.mark.proof

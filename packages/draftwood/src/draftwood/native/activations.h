@@ -20,19 +20,19 @@ inline Floats hyperbolic_tangent(Floats x) {
     Floats small = exponential(-2.0f * size);
     Floats far = (1.0f - small) / (1.0f + small);
     far = (Floats)((Words)far | ((Words)x & 0x80000000u));
-    far = x == x ? far : x;
-    return size < 0.625f ? near : far;
+    far = chosen(are_numbers(x), far, x);
+    return chosen(below(size, all(0.625f)), near, far);
 }
 
 // Values that stay within the cap; 0 is no cap.
 inline Floats capped(Floats values, float cap) {
-    return cap == 0 ? values : hyperbolic_tangent(values / cap) * cap;
+    return cap == 0 ? values : hyperbolic_tangent(values / all(cap)) * all(cap);
 }
 
 inline Floats silu(Floats x) {
     // e^-|x|; for negative x its inverse is wanted
     Floats small = exponential(-absolute(x));
-    return x / (1.0f + (x < 0.0f ? 1.0f / small : small));
+    return x / (1.0f + chosen(below(x, Floats{}), 1.0f / small, small));
 }
 
 // x times the normal distribution's probability below x, nearly (Hendrycks and Gimpel 2016,
@@ -50,17 +50,17 @@ struct Gating {
     float slope, limit, shift;  // limit 0 for none
 
     Floats gate(Floats values) const {
-        if (limit != 0) values = values > limit ? all(limit) : values;
+        if (limit != 0) values = chosen(below(all(limit), values), all(limit), values);
         if (activation == GELU_TANH) return gelu_tanh(values);
-        return slope == 1 ? silu(values) : silu(values * slope) / slope;
+        return slope == 1 ? silu(values) : silu(values * all(slope)) / all(slope);
     }
 
     Floats gated(Floats values) const {
         if (limit != 0) {
-            values = values > limit ? all(limit) : values;
-            values = values < -limit ? all(-limit) : values;
+            values = chosen(below(all(limit), values), all(limit), values);
+            values = chosen(below(values, all(-limit)), all(-limit), values);
         }
-        return values + shift;
+        return values + all(shift);
     }
 };
 

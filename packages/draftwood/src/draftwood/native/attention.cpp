@@ -25,19 +25,22 @@ inline void weigh(float* scores, const Stretch& seen, const Average& average) {
     const int end = (int)(seen.last + LANES - 1) / LANES * LANES;
     Ints lanes{};
     for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
+    const auto seen_of = [&](int i) {
+        const Ints places = lanes + i;
+        return ~below(places, Ints{} + (int)seen.first) & below(places, Ints{} + (int)seen.last);
+    };
     Floats most = all(-INFINITY), total{};
     for (int i = 0; i < end; i += LANES) {
-        Ints hidden = (lanes + i < (int)seen.first) | (lanes + i >= (int)seen.last);
-        Floats score = hidden ? all(-INFINITY) : load(scores + i);
+        const Floats score = chosen(seen_of(i), load(scores + i), all(-INFINITY));
         store(scores + i, score);
         most = larger(most, score);
     }
     average.most() = maximum(most);
+    const Floats top = all(average.most());
     for (int i = 0; i < end; i += LANES) {
         Floats score = load(scores + i);
-        Floats weights = attention_weight<Number>(exponential(score - average.most()));
-        Ints hidden = (lanes + i < (int)seen.first) | (lanes + i >= (int)seen.last);
-        weights = hidden ? Floats{} : weights;
+        Floats weights = attention_weight<Number>(exponential(score - top));
+        weights = chosen(seen_of(i), weights, Floats{});
         store(scores + i, weights);
         total += weights;
     }

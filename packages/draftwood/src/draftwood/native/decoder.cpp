@@ -24,7 +24,7 @@ namespace {
 
 // What the output head's products come to as logits.
 Floats bounded(const Decoder& decoder, Floats products) {
-    return capped(products * decoder.logit_scale, decoder.logit_cap);
+    return capped(products * all(decoder.logit_scale), decoder.logit_cap);
 }
 
 void rotate(float* head, int dim, const float* cosines, const float* sines) {
@@ -519,7 +519,7 @@ private:
                      values = scratch.marks.added(index, which, row, tile, values);
                      if (aside) return put_tile(branch(row), tile, decoder.hidden, values);
                      float* to = stream(row);
-                     values = values * decoder.residual_scale;
+                     values = values * all(decoder.residual_scale);
                      if ((tile + 1) * LANES <= decoder.hidden)
                          return store(to + tile * LANES, load(to + tile * LANES) + values);
                      for (int i = tile * LANES; i < decoder.hidden; i++)

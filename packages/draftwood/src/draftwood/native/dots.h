@@ -81,31 +81,48 @@ DRAFTWOOD_INLINE Register dot_part(Register sums, Register weights, Register inp
 }
 #endif
 
-// Sixteen sums of products of `count` vectors of four bytes of weights, less a zero point of 0 or
-// 128, with as many words of four signed bytes, which lie `distance` words apart. `correction` is
-// minus the zero point times the sum of the inputs. Weights without a zero point are below 128, and
-// no input is -128.
-DRAFTWOOD_INLINE Ints dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* inputs,
-                                int distance, int count, int32_t correction) {
+// Rows whose dot products should grow side by side: with some instructions each step of a sum waits
+// for the one before, and registers hold the sums of several rows.
+#if defined(__AVX512VNNI__)
+constexpr int DOTS_TOGETHER = 8;
+#else
+constexpr int DOTS_TOGETHER = 1;
+#endif
+
+// For R rows sixteen sums of products of `count` vectors of four bytes of weights, less a zero point
+// of 0 or 128, with as many words of four signed bytes, which lie `distance` words apart, those of
+// the rows side by side. `corrections` are minus the zero point times the sum of a row's inputs.
+// Weights without a zero point are below 128, and no input is -128.
+template <int R>
+DRAFTWOOD_INLINE void dot_bytes(const Ints* weights, bool has_zero_point, const uint32_t* inputs,
+                                int distance, int count, const int32_t* corrections, Ints* dots) {
 #if defined(DRAFTWOOD_BYTE_DOTS)
     constexpr int PARTS = sizeof(Ints) / sizeof(Register);
-    Ints sums;
     for (int part = 0; part < PARTS; part++) {
-        Register products = all_words(SUBTRACTS || !has_zero_point ? 0 : (uint32_t)correction);
+        Register sums[R];
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++)
+            sums[r] = all_words(SUBTRACTS || !has_zero_point ? 0 : (uint32_t)corrections[r]);
+#pragma GCC unroll 8
         for (int i = 0; i < count; i++)
-            products = dot_part(products, ((const Register*)(weights + i))[part],
-                                all_words(inputs[i* distance]), has_zero_point);
-        ((Register*)&sums)[part] = products;
+#pragma GCC unroll 8
+            for (int r = 0; r < R; r++)
+                sums[r] = dot_part(sums[r], ((const Register*)(weights + i))[part],
+                                   all_words(inputs[i * distance + r]), has_zero_point);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) ((Register*)(dots + r))[part] = sums[r];
     }
 #else
-    Ints sums = Ints{} + (has_zero_point ? correction : 0);
-    for (int i = 0; i < count; i++)
-        for (int byte = 0; byte < 4; byte++) {
-            const int32_t input = (int8_t)(inputs[i * distance] >> (8 * byte));
-            sums += (Ints)(((Words)weights[i] >> (8 * byte)) & 0xffu) * input;
-        }
+    for (int r = 0; r < R; r++) {
+        Ints sums = Ints{} + (has_zero_point ? corrections[r] : 0);
+        for (int i = 0; i < count; i++)
+            for (int byte = 0; byte < 4; byte++) {
+                const int32_t input = (int8_t)(inputs[i * distance + r] >> (8 * byte));
+                sums += (Ints)(((Words)weights[i] >> (8 * byte)) & 0xffu) * input;
+            }
+        dots[r] = sums;
+    }
 #endif
-    return sums;
 }
 
 // Adds to each of 16 sums two products of bfloat16 numbers.

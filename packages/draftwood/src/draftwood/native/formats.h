@@ -264,7 +264,7 @@ private:
         std::memcpy(&bytes, exponents, sizeof bytes);
         const Words wide = __builtin_convertvector(bytes, Words);
         const Words small = (Words{} + 0x00200000u) << wide, usual = (wide - 1) << 23;
-        return (Floats)(wide < 2 ? small : usual);
+        return chosen(below((Ints)wide, Ints{} + 2), (Floats)small, (Floats)usual);
     }
 };
 

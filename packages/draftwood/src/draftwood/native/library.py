@@ -19,6 +19,7 @@ from pathlib import Path
 from draftwood.native.compiler import (
     FLAGS,
     LIBRARY,
+    WHOLE_COPIES,
     CompilerError,
     compile_library,
     compiler,
@@ -182,6 +183,7 @@ def key() -> str:
     sources = [path.read_text(encoding="utf-8") for path in source_files()]
     identity = [
         *FLAGS,
+        *WHOLE_COPIES,
         TARGET,
         *own_flags(),
         *sources,

@@ -19,7 +19,7 @@ inline Floats two_to_the(Floats x) {
     for (float c : {1.339887440266574e-3f, 9.618437357674640e-3f, 5.550332471162809e-2f,
                     2.402264791363012e-1f, 6.931472028550421e-1f, 1.0f})
         power = fma(power, rest, all(c));
-    return x > LOWEST_POWER ? scaled(power, whole) : Floats{};
+    return chosen(below(all(LOWEST_POWER), x), scaled(power, whole), Floats{});
 }
 
 // A row's distribution. The weight of a value is e^((value - most) * inverse).

@@ -130,7 +130,7 @@ private:
         float inverse = most > 0 ? 127 / most : 0, scale = most / 127;
         int32_t totals[3]{};
         for (int half = 0; half < 2; half++) {
-            Ints rounded = nearest(parts[half] * inverse);
+            Ints rounded = nearest(parts[half] * all(inverse));
             typedef int8_t Bytes __attribute__((vector_size(LANES)));
             Bytes narrow = __builtin_convertvector(rounded, Bytes);
             std::memcpy(bytes + half * LANES, &narrow, sizeof narrow);

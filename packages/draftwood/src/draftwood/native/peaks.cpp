@@ -30,11 +30,15 @@ double draftwood_read_peak(const char* data, int64_t bytes, int32_t threads) {
     const int64_t chunks = bytes / CHUNK;
     draftwood::Lap lap;
     draftwood::for_each(chunks, threads, [&](int64_t chunk) {
-        const Words* own = (const Words*)(data + chunk * CHUNK);
+        const char* own = data + chunk * CHUNK;
         constexpr int LANES = 4, PLACES = CHUNK / sizeof(Words);
         Words found[LANES] = {};
         for (int place = 0; place < PLACES; place += LANES)
-            for (int lane = 0; lane < LANES; lane++) found[lane] ^= own[place + lane];
+            for (int lane = 0; lane < LANES; lane++) {
+                Words read;  // from any address
+                std::memcpy(&read, own + (place + lane) * sizeof read, sizeof read);
+                found[lane] ^= read;
+            }
         leave(found[0] ^ found[1] ^ found[2] ^ found[3]);
     });
     return (double)(chunks * CHUNK) / lap();

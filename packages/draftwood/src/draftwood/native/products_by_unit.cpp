@@ -152,7 +152,7 @@ void unit_products_of_tile(const Matrix& matrix, const Unit& unit, const Rows& r
             }
         }
     }
-    for (int i = 0; i < to - from; i++) results[i] = results[i] * matrix.factor;
+    for (int i = 0; i < to - from; i++) results[i] = results[i] * all(matrix.factor);
 }
 
 void unit_products(const Matrix& matrix, const Unit& unit, const Rows& rows, int from,

@@ -5,60 +5,70 @@ namespace draftwood {
 
 namespace {
 
+// What a group of weights says: its bytes, and scales and offsets of its first and second 16 inputs,
+// or in the first place those of all.
+struct GroupOfWeights {
+    Ints bytes[WORDS];
+    Floats scale[2], offset[2];
+};
+
+// Adds to the sums of R rows of a block their products with a group.
+template <bool OFFSET, bool HALVES, int R>
+DRAFTWOOD_INLINE void add_group(const GroupOfWeights& group, const uint32_t* words,
+                                const GroupFacts& facts, Floats* sums) {
+    constexpr bool ZERO_POINT = !OFFSET;  // no format has both
+    constexpr int TOGETHER = std::min(R, DOTS_TOGETHER), PARTS = HALVES ? 2 : 1,
+                  COUNT = WORDS / PARTS;
+    static_assert(R % TOGETHER == 0);
+#pragma GCC unroll 8
+    for (int first = 0; first < R; first += TOGETHER)
+#pragma GCC unroll 2
+        for (int part = 0; part < PARTS; part++) {
+            const int which = HALVES ? 1 + part : 0;
+            Ints dots[TOGETHER];
+            dot_bytes<TOGETHER>(group.bytes + part * COUNT, ZERO_POINT,
+                                words + part * COUNT * MOST_ROWS + first, MOST_ROWS, COUNT,
+                                facts.corrections[which] + first, dots);
+#pragma GCC unroll 8
+            for (int i = 0; i < TOGETHER; i++) {
+                const int row = first + i;
+                sums[row] = fma(__builtin_convertvector(dots[i], Floats),
+                                group.scale[part] * all(facts.scales[row]), sums[row]);
+                if constexpr (OFFSET)
+                    sums[row] = fma(group.offset[part], all(facts.sums[which][row]), sums[row]);
+            }
+        }
+}
+
 // Products of R rows, of a block and the next, with one tile of codes; HALVES of a group may have
 // scales of their own.
 template <int LOW, int HIGH, bool OFFSET, bool HALVES, int R>
-void product(const Matrix& matrix, const Rows& rows, int block,
-                                                int tile, Floats* results) {
-    constexpr int BITS = LOW + HIGH;
+void product(const Matrix& matrix, const Rows& rows, int block, int tile, Floats* results) {
+    constexpr int BITS = LOW + HIGH, FIRST = std::min(R, MOST_ROWS), MORE = R - FIRST;
     const FormatInfo& info = info_of(matrix.format);
     const Unpacker<LOW, HIGH> unpack(matrix.format);
-    constexpr bool ZERO_POINT = !OFFSET;  // no format has both
     const Ints* weights = planes(matrix, tile);
     ScaleReader<kinds_of_codes(LOW, HIGH, OFFSET, HALVES)> reader(info.scales, scales(matrix, tile));
     const uint32_t *words = rows.words_of(BYTES, block), *more_words = words;
     const GroupFacts *facts = rows.facts_of(block), *more_facts = facts;
-    if constexpr (R > MOST_ROWS)
+    if constexpr (MORE > 0)
         more_words = rows.words_of(BYTES, block + 1), more_facts = rows.facts_of(block + 1);
     Floats sums[R];
     for (int r = 0; r < R; r++) sums[r] = Floats{};
-    for (int group = 0, count = groups(matrix); group < count; group++) {
-        Ints bytes[WORDS];
-        unpack(weights, bytes);
+    for (int number = 0, count = groups(matrix); number < count; number++) {
+        GroupOfWeights group;
+        unpack(weights, group.bytes);
         for (int i = 0; i < BITS; i++) __builtin_prefetch(weights + AHEAD * BITS + i);
         reader.prefetch(AHEAD);
-        Floats scale[2], offset[2];
-        reader.next(scale, offset);
-#pragma GCC unroll 16
-        for (int row = 0; row < R; row++) {
-            const bool is_more = R > MOST_ROWS && row >= MOST_ROWS;
-            const uint32_t* inputs = is_more ? more_words : words;
-            const GroupFacts& own = is_more ? *more_facts : *facts;
-            const int r = is_more ? row - MOST_ROWS : row;
-            const Floats row_scale = all(own.scales[r]);
-            if constexpr (HALVES) {
-                for (int half = 0; half < 2; half++) {
-                    constexpr int COUNT = WORDS / 2;
-                    const Ints products = dot_bytes(bytes + half * COUNT, ZERO_POINT,
-                                                    inputs + half * COUNT * MOST_ROWS + r,
-                                                    MOST_ROWS, COUNT, own.corrections[1 + half][r]);
-                    sums[row] = fma(__builtin_convertvector(products, Floats),
-                                    scale[half] * row_scale, sums[row]);
-                    if constexpr (OFFSET)
-                        sums[row] = fma(offset[half], all(own.sums[1 + half][r]), sums[row]);
-                }
-            } else {
-                const Ints products = dot_bytes(bytes, ZERO_POINT, inputs + r, MOST_ROWS, WORDS,
-                                                own.corrections[0][r]);
-                sums[row] = fma(__builtin_convertvector(products, Floats), scale[0] * row_scale,
-                                sums[row]);
-                if constexpr (OFFSET) sums[row] = fma(offset[0], all(own.sums[0][r]), sums[row]);
-            }
-        }
+        reader.next(group.scale, group.offset);
+        add_group<OFFSET, HALVES, FIRST>(group, words, *facts, sums);
         weights += BITS, words += WORDS * MOST_ROWS, facts++;
-        if constexpr (R > MOST_ROWS) more_words += WORDS * MOST_ROWS, more_facts++;
+        if constexpr (MORE > 0) {
+            add_group<OFFSET, HALVES, MORE>(group, more_words, *more_facts, sums + FIRST);
+            more_words += WORDS * MOST_ROWS, more_facts++;
+        }
     }
-    for (int r = 0; r < R; r++) results[r] = sums[r] * matrix.factor;
+    for (int r = 0; r < R; r++) results[r] = sums[r] * all(matrix.factor);
 }
 
 template <int LOW, int HIGH, bool OFFSET, bool HALVES>

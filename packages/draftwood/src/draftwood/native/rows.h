@@ -12,7 +12,7 @@ inline bool any_above(Floats values, float bar) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask((__m512)values, _mm512_set1_ps(bar), _CMP_GT_OQ);
 #else
-    return maximum(values) > bar;
+    return any(below(all(bar), values));
 #endif
 }
 
@@ -20,7 +20,7 @@ inline bool any_not_below(Floats values, float bar) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask((__m512)values, _mm512_set1_ps(bar), _CMP_NLE_UQ);
 #else
-    return sum(Ints(values <= bar)) != -LANES;
+    return any(below(all(bar), values) | ~are_numbers(values));
 #endif
 }
 
@@ -64,8 +64,8 @@ inline float largest_value(const float* row, int64_t size) {
 
 // Weights of logits, of which `most` is the largest. One of minus infinity is never drawn.
 inline Floats scaled_exp(Floats logits, float most, float inverse_temperature) {
-    Floats score = (logits - most) * inverse_temperature;
-    return score > -87.0f ? exponential(score) : Floats{};
+    const Floats score = (logits - all(most)) * all(inverse_temperature);
+    return chosen(below(all(-87.0f), score), exponential(score), Floats{});
 }
 
 // Probabilities from logits: e^(value / temperature), divided by the sum over the row; no numbers

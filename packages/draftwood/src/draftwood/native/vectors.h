@@ -35,7 +35,18 @@ typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
 
-inline Floats all(float value) { return value - Floats{}; }
+// Compilers that split vectors write a number to memory lane by lane where they are left to it.
+DRAFTWOOD_INLINE Floats all(float value) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_set1_ps(value);
+#elif defined(__AVX__)
+    Floats values;
+    for (int part = 0; part < 2; part++) ((__m256*)&values)[part] = _mm256_set1_ps(value);
+    return values;
+#else
+    return value - Floats{};
+#endif
+}
 
 inline Floats load(const float* from) {
     Floats values;
@@ -44,9 +55,18 @@ inline Floats load(const float* from) {
 }
 
 inline Floats load(const bfloat16* from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    Floats values;
+    for (int part = 0; part < 2; part++) {
+        const __m128i halves = _mm_loadu_si128((const __m128i*)from + part);
+        ((__m256i*)&values)[part] = _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+    }
+    return values;
+#else
     Halves halves;
     std::memcpy(&halves, from, sizeof halves);
     return (Floats)(__builtin_convertvector(halves, Words) << 16);
+#endif
 }
 
 inline Floats load(const float16* from) {
@@ -109,6 +129,48 @@ inline Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
+// GCC compares vectors that it splits lane by lane, so these are told how.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define DRAFTWOOD_BY_HALVES(Result, result, half) \
+    Result result;                                \
+    for (int part = 0; part < 2; part++) half;    \
+    return result
+
+// Where a < b, all bits.
+DRAFTWOOD_INLINE Ints below(Floats a, Floats b) {
+    DRAFTWOOD_BY_HALVES(Ints, mask, ((__m256*)&mask)[part] = _mm256_cmp_ps(
+        ((__m256*)&a)[part], ((__m256*)&b)[part], _CMP_LT_OQ));
+}
+DRAFTWOOD_INLINE Ints below(Ints a, Ints b) {
+    DRAFTWOOD_BY_HALVES(Ints, mask, ((__m256i*)&mask)[part] = _mm256_cmpgt_epi32(
+        ((__m256i*)&b)[part], ((__m256i*)&a)[part]));
+}
+DRAFTWOOD_INLINE Ints are_numbers(Floats a) {
+    DRAFTWOOD_BY_HALVES(Ints, mask, ((__m256*)&mask)[part] = _mm256_cmp_ps(
+        ((__m256*)&a)[part], ((__m256*)&a)[part], _CMP_ORD_Q));
+}
+DRAFTWOOD_INLINE Floats chosen(Ints mask, Floats yes, Floats no) {
+    DRAFTWOOD_BY_HALVES(Floats, values, ((__m256*)&values)[part] = _mm256_blendv_ps(
+        ((__m256*)&no)[part], ((__m256*)&yes)[part], ((__m256*)&mask)[part]));
+}
+DRAFTWOOD_INLINE Floats larger(Floats a, Floats b) {
+    DRAFTWOOD_BY_HALVES(Floats, values, ((__m256*)&values)[part] = _mm256_max_ps(
+        ((__m256*)&a)[part], ((__m256*)&b)[part]));
+}
+DRAFTWOOD_INLINE Floats smaller(Floats a, Floats b) {
+    DRAFTWOOD_BY_HALVES(Floats, values, ((__m256*)&values)[part] = _mm256_min_ps(
+        ((__m256*)&a)[part], ((__m256*)&b)[part]));
+}
+#undef DRAFTWOOD_BY_HALVES
+inline bool any(Ints mask) {
+    const __m256i both = ((__m256i*)&mask)[0] | ((__m256i*)&mask)[1];
+    return !_mm256_testz_si256(both, both);
+}
+#else
+inline Ints below(Floats a, Floats b) { return a < b; }
+inline Ints below(Ints a, Ints b) { return a < b; }
+inline Ints are_numbers(Floats a) { return a == a; }
+inline Floats chosen(Ints mask, Floats yes, Floats no) { return mask ? yes : no; }
 inline Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
@@ -117,6 +179,12 @@ inline Floats larger(Floats a, Floats b) {
 #endif
 }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+inline bool any(Ints mask) {
+    int32_t found = 0;
+    for (int lane = 0; lane < LANES; lane++) found |= mask[lane];
+    return found;
+}
+#endif
 inline Floats absolute(Floats a) { return (Floats)((Words)a & 0x7fffffffu); }
 
 // Rounds to nearest; for less than 2^22.
@@ -142,6 +210,11 @@ inline Floats scaled(Floats a, Floats exponent) {
 inline float sum(Floats values) {
 #if defined(__AVX512F__)
     return _mm512_reduce_add_ps((__m512)values);
+#elif defined(__AVX2__)
+    const __m256 eight = _mm256_add_ps(((__m256*)&values)[0], ((__m256*)&values)[1]);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)),
+                 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 #else
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int lane = 0; lane < width; lane++) values[lane] += values[lane + width];
@@ -152,6 +225,11 @@ inline float sum(Floats values) {
 inline float maximum(Floats values) {
 #if defined(__AVX512F__)
     return _mm512_reduce_max_ps((__m512)values);
+#elif defined(__AVX2__)
+    const __m256 eight = _mm256_max_ps(((__m256*)&values)[0], ((__m256*)&values)[1]);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)),
+                 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 #else
     for (int lane = 1; lane < LANES; lane++) values[0] = std::max(values[0], values[lane]);
     return values[0];
