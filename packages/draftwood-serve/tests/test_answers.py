@@ -38,7 +38,9 @@ def test_a_completion_is_the_text_of_the_library(server: RunningServer, lm: Lang
         assert found["choices"][0]["text"] == wanted.text
         assert found["choices"][0]["finish_reason"] == "length"
         usage = {"prompt_tokens": 5, "completion_tokens": 24, "total_tokens": 29}
-        assert found["usage"] == {**usage, "prompt_tokens_details": {"cached_tokens": 0}}
+        cached = found["usage"].pop("prompt_tokens_details")["cached_tokens"]
+        assert cached in (0, 4)  # all but the last, once the prompt was asked before
+        assert found["usage"] == usage
         assert found["metrics"]["speculative_decoding"]["num_spec_steps"] <= 23
 
 
@@ -95,6 +97,8 @@ def test_a_stream_says_what_the_whole_answer_says(server: RunningServer) -> None
         assert usage["metrics"]["seed"] == 9
         if extra:
             assert usage["choices"] == []
+            assert usage["usage"].pop("prompt_tokens_details")["cached_tokens"] > 0
+            whole["usage"].pop("prompt_tokens_details")
             assert usage["usage"] == whole["usage"]
             assert all(chunk["usage"] is None for chunk in told[:-1])
             told.pop()

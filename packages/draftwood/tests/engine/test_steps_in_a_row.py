@@ -11,7 +11,7 @@ import pytest
 from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing
-from draftwood.engine import Limits, Options
+from draftwood.engine import Options
 from draftwood.engine.executors import native, starting
 from draftwood.engine.scheduler import Scheduler
 from draftwood.models.native import NativeModel
@@ -306,51 +306,6 @@ def test_news_end_a_row_with_the_step_under_way(calls: Calls) -> None:
     finally:
         stop.set()
         thread.join()
-
-
-def joined_by_another(
-    model: NativeModel, verifier: Verifier, drafter: Callable[[], Drafter], limits: Limits
-) -> tuple[list[int], int, int]:
-    """Tokens of a text, and nodes of its trees in the pass where another begins and in the next."""
-    options = Options(Sampling(1.0), 60, seed=4)
-    texts = [engine.Sequence(model, drafter(), verifier, PROMPT, options) for _ in range(2)]
-    scheduler: Scheduler[Step] = Scheduler(limits)
-    first, found, sizes = scheduler.add(texts[0]), list[int](), list[int]()
-    while len(scheduler):
-        if texts[0].emitted > 20 and not texts[1].emitted and len(scheduler) == 1:
-            scheduler.add(texts[1])
-            sizes.clear()
-        for event in scheduler.step():
-            assert event.error is None
-            if event.number == first and event.progress is not None:
-                found += event.progress.tokens
-                sizes.append(len(event.progress.tree or [0]))
-    return found, sizes[0], sizes[1]
-
-
-PACED = Limits().paced(lambda rows: 0.001 * rows, 1.0)
-
-
-def test_the_first_pass_of_a_text_is_not_longer_by_the_drafts_of_others(
-    model: NativeModel,
-) -> None:
-    """Where passes are paced; the drafts begin again with the next pass, the texts stay."""
-    paced, joins, later = joined_by_another(model, MATCH, fixed_budget, PACED)
-    assert joins == 1 < later
-    tokens, joins, _ = joined_by_another(model, MATCH, fixed_budget, Limits())
-    assert joins > 1
-    assert tokens == paced
-
-
-def test_texts_that_depend_on_their_trees_draft_beside_the_first_pass_of_another(
-    model: NativeModel,
-) -> None:
-    def drafter() -> Drafter:
-        return DraftModel(NativeModel(tiny_llama(1)), Widths((2, 1)))
-
-    paced, joins, _ = joined_by_another(model, Rejection(), drafter, PACED)
-    assert joins == 5
-    assert paced == joined_by_another(model, Rejection(), drafter, Limits())[0]
 
 
 def test_a_cache_that_is_nearly_full_is_enough_for_single_steps(calls: Calls) -> None:

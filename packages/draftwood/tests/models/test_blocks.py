@@ -70,7 +70,7 @@ def test_keys_values_and_logits_are_the_same_cached_or_not(name: str, chunk: int
     prefixes.remember(first, prompt)
     first.close()
     cached, reused = prefixes.start(other)
-    assert reused == 200 // PLACES * PLACES
+    assert reused == 200
     assert torch.equal(extend(cached, other[reused:], chunk), wanted)
     assert same(stored(cached), stored(plain))
     assert torch.equal(cached.forward(TREE).logits, plain.forward(TREE).logits)
@@ -93,10 +93,10 @@ def test_the_last_token_of_a_prompt_always_runs() -> None:
     prefixes, session, prompt = Prefixes(model), model.start(), some(2 * PLACES)
     session.extend(prompt)
     prefixes.remember(session, prompt)
-    assert prefixes.start(prompt)[1] == PLACES
+    assert prefixes.start(prompt)[1] == 2 * PLACES - 1
     assert prefixes.start([*prompt, 1])[1] == 2 * PLACES
-    assert prefixes.start(prompt[: PLACES - 1])[1] == 0
-    assert prefixes.start([*prompt[: PLACES - 1], 49, 1, 1])[1] in (0, PLACES * (prompt[31] == 49))
+    assert prefixes.start(prompt[: PLACES - 1])[1] == PLACES - 2
+    assert prefixes.start(prompt[:1])[1] == 0
 
 
 def test_salts_keep_texts_apart() -> None:
@@ -106,9 +106,57 @@ def test_salts_keep_texts_apart() -> None:
     prefixes.remember(session, prompt, "one")
     assert prefixes.start(prompt, "other")[1] == 0
     assert prefixes.start(prompt)[1] == 0
-    assert prefixes.start(prompt, "one")[1] == 96
+    assert prefixes.start(prompt, "one")[1] == 99
     with pytest.raises(ValueError, match="at least 101 tokens"):
         prefixes.remember(session, [*prompt, 1])
+
+
+def test_what_is_kept_of_a_block_stays_when_its_text_goes_on() -> None:
+    """Several texts go on from one that ends within a block, the first of them among them."""
+    model, text = new_model(), some(PLACES + 13)
+    prefixes, origin = Prefixes(model), model.start()
+    origin.extend(text)
+    prefixes.remember(origin, text)
+    origin.extend(some(9, seed=1))
+    sessions = [prefixes.start([*text, 7]) for _ in range(2)]
+    for seed, (session, reused) in enumerate(sessions, start=2):
+        assert reused == len(text)
+        session.extend(some(9, seed))
+    for seed, session in enumerate([origin, *(each for each, _ in sessions)], start=1):
+        alone = model.start()
+        alone.extend([*text, *some(9, seed)])
+        assert same(stored(session), stored(alone))
+        assert torch.equal(session.forward(TREE).logits, alone.forward(TREE).logits)
+
+
+def test_the_longer_of_two_ends_stays() -> None:
+    model, text = new_model(), some(PLACES + 20)
+    prefixes, session = Prefixes(model), model.start()
+    for length in (PLACES + 5, PLACES + 12, PLACES + 5, PLACES + 20):
+        if length > session.length:
+            session.extend(text[session.length : length])
+        prefixes.remember(session, text[:length])
+    assert prefixes.start([*text, 1])[1] == len(text)
+    session.close()
+    assert len(prefixes) == len(model.pool._refs) == 2
+    prefixes.clear()
+    assert not model.pool._refs
+
+
+def test_an_end_is_not_copied_where_that_would_take_the_last_block() -> None:
+    model, text = new_model(), some(2 * PLACES + 9)
+    prefixes, session = Prefixes(model), model.start()
+    session.extend(text)
+    prefixes.remember(session, text)
+    session.close()
+    found = []
+    for limit in (3, 4):
+        model.pool.limit = limit * model.pool.block_bytes
+        again, reused = prefixes.start([*text, 1, 2])
+        found.append(reused)
+        again.extend([*text, 1, 2][reused:])
+        again.close()
+    assert found == [2 * PLACES, len(text)]
 
 
 def test_what_was_not_asked_for_longest_goes_first() -> None:

@@ -78,7 +78,6 @@ class Scheduler(Generic[Progress]):
         The events are in the order of the tasks' numbers.
         """
         try:
-            begun = len(self._running)
             while self._waiting and len(self._running) < self.limits.requests:
                 number = next(iter(self._waiting))
                 self._running[number] = self._waiting.pop(number)
@@ -86,8 +85,7 @@ class Scheduler(Generic[Progress]):
             known = preempt_youngest(self._running)
             trees = [number for number, each in known.items() if not each.prompt_left]
             prompts = [number for number, each in known.items() if each.prompt_left]
-            drafts = self.limits.pace is None or len(self._running) == begun
-            events = [*self._plan_texts(trees, known, drafts), *self._plan_prompts(prompts, known)]
+            events = [*self._plan_texts(trees, known), *self._plan_prompts(prompts, known)]
             for numbers in self._by_runner():
                 events += self._run(numbers)
             return sorted(events, key=lambda event: event.number)
@@ -96,7 +94,7 @@ class Scheduler(Generic[Progress]):
             raise
 
     def _plan_texts(
-        self, numbers: abc.Sequence[int], known: Mapping[int, SequenceStatus], drafts: bool
+        self, numbers: abc.Sequence[int], known: Mapping[int, SequenceStatus]
     ) -> list[Event[Progress]]:
         """Let each text say what to run next, knowing what the others do."""
         rows, tokens = (
@@ -113,7 +111,7 @@ class Scheduler(Generic[Progress]):
                 shared = tokens - known[number].expected_tokens
                 beside = SharedPass(rows - before[number], shared)
                 last = self._last_passes.get(number, ())
-                budgets[number] = StepBudget(shared=beside, last_passes=last, drafts=drafts)
+                budgets[number] = StepBudget(shared=beside, last_passes=last)
             failed += self._plan(budgets)
             rows += sum(self._rows.get(number, 0) - before[number] for number in group)
         return failed

@@ -129,15 +129,11 @@ class StepBudget:
         shared: what the other tasks do in the same pass.
         last_passes: how long the last pass of this task took, others' trees included, or each of
             its last steps in a row; nothing where that is not known, or more than trees was run.
-        drafts: False in the first pass of another task where passes are paced: its first token may
-            come of it and should not wait for drafts. Texts that depend on their trees draft all
-            the same.
     """
 
     prompt_rows: int = CHUNK
     shared: SharedPass = NOTHING_SHARED
     last_passes: tuple[PassTime, ...] = ()
-    drafts: bool = True
 
 
 ALONE = StepBudget()

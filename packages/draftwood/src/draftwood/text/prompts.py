@@ -130,6 +130,8 @@ def _of_rows(rows: Any) -> list[int]:
                 " them"
             )
         rows = list(rows[0])
+    if all(type(token) is int for token in rows):  # as tokenizers give them, thousands of them
+        return list(rows)
     for token in rows:
         require_whole("each token of the prompt", token, f"a whole number ({KINDS})")
     return [int(token) for token in rows]

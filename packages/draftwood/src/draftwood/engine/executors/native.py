@@ -1,7 +1,6 @@
 """Whole steps in one call of the library, or several in a row."""
 
 from collections import abc
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
@@ -56,8 +55,6 @@ class NativeSteps(TextHolder):
         draft = text.draft.native(context)
         if draft is None:
             return self.in_turn.plan(budget)
-        if draft.drafting is not None and not budget.drafts:  # the text is the same either way
-            draft = replace(draft, costs=None)
         limits = self._limits(draft, budget)
         place, uniforms = text.rng.next_draw[1], text.rng.coming(limits.steps * draft.uniforms)
         self.caller.prepare(draft, text.root, place, context.max_draft_len, uniforms, limits)

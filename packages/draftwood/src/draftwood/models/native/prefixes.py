@@ -12,7 +12,7 @@ from draftwood.models.native import NativeModel
 from draftwood.models.session import PooledSession
 
 Key = tuple[int, tuple[int, ...]]
-"""Number of the block before, or of the salt, and the tokens of a block."""
+"""Number of the block before, or of the salt, and the tokens of a block, fewer at a text's end."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,11 @@ class Prefixes:
     arXiv:2309.06180).
 
     A block is known by its own tokens and by the block before it, which are compared themselves and
-    not their hashes alone. Texts with different salts never share a block, so that nobody learns
-    from the time that a prompt takes what others have asked. Where the pool needs blocks, those go
-    first that were not asked for longest.
+    not their hashes alone. A prompt that goes on otherwise within a block, or ends there, begins
+    with the tokens that are alike, and its session gets a copy of the block before it writes there.
+    Texts with different salts never share a block, so that nobody learns from the time that a
+    prompt takes what others have asked. Where the pool needs blocks, those go first that were not
+    asked for longest.
 
     Several threads may use it.
 
@@ -51,6 +53,8 @@ class Prefixes:
         self.model = model
         self.pool: BlockPool = model.pool
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()  # a block comes before the one above it
+        # blocks by the number of the one before and their first token
+        self._behind: dict[tuple[int, int], set[Key]] = {}
         self._salts: dict[str, int] = {}
         self._numbers = 0
         if self.pool.holder is not None:
@@ -73,13 +77,20 @@ class Prefixes:
         """
         session = self.model.start()
         with self.pool.lock:
-            keys = self._known(prompt[: len(prompt) - 1], salt)
-            session.begin([self._kept[key].block for key in keys], PLACES * len(keys))
+            known = prompt[: len(prompt) - 1]
+            keys = self._known(known, salt)
+            length = PLACES * len(keys)
+            last, alike = self._most_alike(keys, known[length:], salt)
+            if last is not None and self._has_room([*keys, last], len(prompt)):
+                keys.append(last)
+            else:
+                alike = 0
+            session.begin([self._kept[key].block for key in keys], length + alike)
             self._touch(keys)
-        return session, PLACES * len(keys)
+        return session, length + alike
 
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
-        """Keep the whole blocks of a session's first tokens, which are these.
+        """Keep the blocks of a session's first tokens, which are these.
 
         Raises:
             ValueError: for more tokens than the session has, or a session of another model or in
@@ -96,13 +107,18 @@ class Prefixes:
         with self.pool.lock:
             keys = self._known(tokens, salt)
             number = self._kept[keys[-1]].number if keys else self._number_of(salt)
-            for index in range(len(keys), len(tokens) // PLACES):
-                block = self.pool.hold(session.slot, index)
-                if block is None:
-                    break
-                keys.append((number, _block(tokens, index)))
-                number = self._next_number()
-                self._kept[keys[-1]] = _Kept(number, block)
+            for index in range(len(keys), self.pool.blocks_for(len(tokens))):
+                key = (number, _block(tokens, index))
+                longer, alike = self._most_alike(keys, key[1], salt)
+                if longer is not None and alike == len(key[1]):
+                    key = longer  # which holds what the end of this text does
+                else:
+                    block = self.pool.hold(session.slot, index)
+                    if block is None:
+                        break
+                    self._keep(key, block)
+                keys.append(key)
+                number = self._kept[key].number
             self._touch(keys)
 
     def clear(self) -> None:
@@ -111,6 +127,7 @@ class Prefixes:
             for kept in self._kept.values():
                 self.pool.release_block(kept.block)
             self._kept.clear()
+            self._behind.clear()
             self._salts.clear()
 
     def _known(self, tokens: Sequence[int], salt: str) -> list[Key]:
@@ -125,6 +142,45 @@ class Prefixes:
             keys.append(key)
             number = kept.number
         return keys
+
+    def _most_alike(
+        self, keys: Sequence[Key], tokens: Sequence[int], salt: str
+    ) -> tuple[Key | None, int]:
+        """Find the block behind these that begins with most of the tokens, and how many these are;
+        None where none begins so.
+        """
+        number = self._kept[keys[-1]].number if keys else self._number_of(salt)
+        best, most = None, 0
+        for key in self._behind.get((number, tokens[0]), ()) if tokens else ():
+            alike = _alike(key[1], tokens)
+            if alike > most:
+                best, most = key, alike
+        return best, most
+
+    def _has_room(self, keys: Sequence[Key], length: int) -> bool:
+        """True if the pool can copy the last of these blocks and go on to so many tokens."""
+        free = self.pool.free_blocks
+        spare = sum(self.pool.is_spare(self._kept[key].block) for key in keys)
+        wanted = self.pool.blocks_for(length + 1) - (len(keys) - 1)
+        return free is None or free - spare >= wanted
+
+    def _keep(self, key: Key, block: int) -> None:
+        """Keep a block in the place of those that hold less of the same text."""
+        before, tokens = key
+        siblings = self._behind.get((before, tokens[0]), ())
+        for other in [each for each in siblings if each[1] == tokens[: len(each[1])]]:
+            self._forget(other)
+        self._behind.setdefault((before, tokens[0]), set()).add(key)
+        self._kept[key] = _Kept(self._next_number(), block)
+
+    def _forget(self, key: Key) -> None:
+        """Give a block back."""
+        self.pool.release_block(self._kept.pop(key).block)
+        number, tokens = key
+        siblings = self._behind[number, tokens[0]]
+        siblings.remove(key)
+        if not siblings:
+            del self._behind[number, tokens[0]]
 
     def _number_of(self, salt: str) -> int:
         if salt not in self._salts:
@@ -150,9 +206,14 @@ class Prefixes:
             if count <= 0:
                 return
             if self.pool.is_spare(kept.block):
-                del self._kept[key]
-                self.pool.release_block(kept.block)
+                self._forget(key)
                 count -= 1
+
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """Count the first tokens that are the same."""
+    both = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in both if a != b), min(len(one), len(other)))
 
 
 def _block(tokens: Sequence[int], index: int) -> tuple[int, ...]:
