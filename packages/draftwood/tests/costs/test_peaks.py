@@ -71,7 +71,7 @@ def test_peaks_are_above_what_anything_reaches() -> None:
     platform.machine() != "x86_64" or " avx2 " not in processor(), reason="this CPU lacks avx2"
 )
 def test_memory_is_read_from_any_address(tmp_path: Path) -> None:
-    """Where vectors of 32 bytes are read, whose aligned loads end the process elsewhere."""
+    """Aligned loads of 32 bytes, which AVX2 has, would end the process."""
     source, program = tmp_path / "read.cpp", tmp_path / "read"
     source.write_text(READER)
     flags = ["-std=c++17", "-O1", "-w", "-march=x86-64-v3", f"-I{SOURCES}"]
