@@ -81,13 +81,7 @@ def is_there(package: str) -> bool:
 
 def entry_points(group: str) -> "list[EntryPoint]":
     """Entry points of installed packages, by name."""
-    return list(_sorted(group))
-
-
-@cache
-def _sorted(group: str) -> "tuple[EntryPoint, ...]":
-    found = installed().select(group=group)
-    return tuple(sorted(found, key=lambda entry: (entry.name, entry.value)))
+    return sorted(installed().select(group=group), key=lambda entry: (entry.name, entry.value))
 
 
 @cache

@@ -35,14 +35,42 @@ typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
 
-// Compilers that split vectors write a number to memory lane by lane where they are left to it.
+// The parts of a vector that one instruction takes, where the compiler would split it.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define DRAFTWOOD_PARTS
+typedef __m256 Part;
+DRAFTWOOD_INLINE Part all_of_part(float value) { return _mm256_set1_ps(value); }
+DRAFTWOOD_INLINE Part below_part(Part a, Part b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+DRAFTWOOD_INLINE Part below_part_of_ints(Part a, Part b) {
+    return (Part)_mm256_cmpgt_epi32((__m256i)b, (__m256i)a);
+}
+DRAFTWOOD_INLINE Part numbers_of_part(Part a) { return _mm256_cmp_ps(a, a, _CMP_ORD_Q); }
+DRAFTWOOD_INLINE Part chosen_part(Part mask, Part yes, Part no) {
+    return _mm256_blendv_ps(no, yes, mask);
+}
+DRAFTWOOD_INLINE int32_t any_of_part(Part mask) { return _mm256_movemask_ps(mask); }
+DRAFTWOOD_INLINE Part floats_of_part(const bfloat16* from) {
+    const __m128i halves = _mm_loadu_si128((const __m128i*)from);
+    return (Part)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+}
+
+constexpr int PARTS_OF_VECTOR = sizeof(Floats) / sizeof(Part);
+
+template <class Result, class Act, class... Given>
+DRAFTWOOD_INLINE Result in_parts(Act act, Given... given) {
+    Result result;
+    for (int part = 0; part < PARTS_OF_VECTOR; part++)
+        ((Part*)&result)[part] = act(((const Part*)&given)[part]...);
+    return result;
+}
+#endif
+
 DRAFTWOOD_INLINE Floats all(float value) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_set1_ps(value);
-#elif defined(__AVX__)
-    Floats values;
-    for (int part = 0; part < 2; part++) ((__m256*)&values)[part] = _mm256_set1_ps(value);
-    return values;
+#elif defined(DRAFTWOOD_PARTS)
+    const Part part = all_of_part(value);
+    return in_parts<Floats>([&](Part) { return part; }, Floats{});
 #else
     return value - Floats{};
 #endif
@@ -55,12 +83,10 @@ inline Floats load(const float* from) {
 }
 
 inline Floats load(const bfloat16* from) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(DRAFTWOOD_PARTS)
     Floats values;
-    for (int part = 0; part < 2; part++) {
-        const __m128i halves = _mm_loadu_si128((const __m128i*)from + part);
-        ((__m256i*)&values)[part] = _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
-    }
+    for (int part = 0; part < PARTS_OF_VECTOR; part++)
+        ((Part*)&values)[part] = floats_of_part(from + part * (LANES / PARTS_OF_VECTOR));
     return values;
 #else
     Halves halves;
@@ -129,62 +155,48 @@ inline Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
-// GCC compares vectors that it splits lane by lane, so these are told how.
-#if defined(__AVX2__) && !defined(__AVX512F__)
-#define DRAFTWOOD_BY_HALVES(Result, result, half) \
-    Result result;                                \
-    for (int part = 0; part < 2; part++) half;    \
-    return result
-
-// Where a < b, all bits.
+// Where a < b and where a is a number, all bits; then lane by lane one of two. GCC does these number
+// by number where it splits vectors, so it is told how.
+#if defined(DRAFTWOOD_PARTS)
 DRAFTWOOD_INLINE Ints below(Floats a, Floats b) {
-    DRAFTWOOD_BY_HALVES(Ints, mask, ((__m256*)&mask)[part] = _mm256_cmp_ps(
-        ((__m256*)&a)[part], ((__m256*)&b)[part], _CMP_LT_OQ));
+    return in_parts<Ints>([](Part a, Part b) { return below_part(a, b); }, a, b);
 }
 DRAFTWOOD_INLINE Ints below(Ints a, Ints b) {
-    DRAFTWOOD_BY_HALVES(Ints, mask, ((__m256i*)&mask)[part] = _mm256_cmpgt_epi32(
-        ((__m256i*)&b)[part], ((__m256i*)&a)[part]));
+    return in_parts<Ints>([](Part a, Part b) { return below_part_of_ints(a, b); }, a, b);
 }
 DRAFTWOOD_INLINE Ints are_numbers(Floats a) {
-    DRAFTWOOD_BY_HALVES(Ints, mask, ((__m256*)&mask)[part] = _mm256_cmp_ps(
-        ((__m256*)&a)[part], ((__m256*)&a)[part], _CMP_ORD_Q));
+    return in_parts<Ints>([](Part a) { return numbers_of_part(a); }, a);
 }
 DRAFTWOOD_INLINE Floats chosen(Ints mask, Floats yes, Floats no) {
-    DRAFTWOOD_BY_HALVES(Floats, values, ((__m256*)&values)[part] = _mm256_blendv_ps(
-        ((__m256*)&no)[part], ((__m256*)&yes)[part], ((__m256*)&mask)[part]));
-}
-DRAFTWOOD_INLINE Floats larger(Floats a, Floats b) {
-    DRAFTWOOD_BY_HALVES(Floats, values, ((__m256*)&values)[part] = _mm256_max_ps(
-        ((__m256*)&a)[part], ((__m256*)&b)[part]));
-}
-DRAFTWOOD_INLINE Floats smaller(Floats a, Floats b) {
-    DRAFTWOOD_BY_HALVES(Floats, values, ((__m256*)&values)[part] = _mm256_min_ps(
-        ((__m256*)&a)[part], ((__m256*)&b)[part]));
-}
-#undef DRAFTWOOD_BY_HALVES
-inline bool any(Ints mask) {
-    const __m256i both = ((__m256i*)&mask)[0] | ((__m256i*)&mask)[1];
-    return !_mm256_testz_si256(both, both);
+    return in_parts<Floats>([](Part m, Part yes, Part no) { return chosen_part(m, yes, no); }, mask,
+                            yes, no);
 }
 #else
 inline Ints below(Floats a, Floats b) { return a < b; }
 inline Ints below(Ints a, Ints b) { return a < b; }
 inline Ints are_numbers(Floats a) { return a == a; }
 inline Floats chosen(Ints mask, Floats yes, Floats no) { return mask ? yes : no; }
+#endif
+
+// Whether a mask has bits.
+inline bool any(Ints mask) {
+    int32_t found = 0;
+#if defined(DRAFTWOOD_PARTS)
+    for (int part = 0; part < PARTS_OF_VECTOR; part++) found |= any_of_part(((Part*)&mask)[part]);
+#else
+    for (int lane = 0; lane < LANES; lane++) found |= mask[lane];
+#endif
+    return found;
+}
+
 inline Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
 #else
-    return a > b ? a : b;
+    return chosen(below(b, a), a, b);
 #endif
 }
-inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
-inline bool any(Ints mask) {
-    int32_t found = 0;
-    for (int lane = 0; lane < LANES; lane++) found |= mask[lane];
-    return found;
-}
-#endif
+inline Floats smaller(Floats a, Floats b) { return chosen(below(a, b), a, b); }
 inline Floats absolute(Floats a) { return (Floats)((Words)a & 0x7fffffffu); }
 
 // Rounds to nearest; for less than 2^22.
