@@ -97,6 +97,8 @@ def test_the_last_token_of_a_prompt_always_runs() -> None:
     assert prefixes.start([*prompt, 1])[1] == 2 * PLACES
     assert prefixes.start(prompt[: PLACES - 1])[1] == PLACES - 2
     assert prefixes.start(prompt[:1])[1] == 0
+    other = 49 if prompt[PLACES - 1] != 49 else 48
+    assert prefixes.start([*prompt[: PLACES - 1], other, 1, 1])[1] == PLACES - 1
 
 
 def test_salts_keep_texts_apart() -> None:

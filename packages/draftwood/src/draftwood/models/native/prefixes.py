@@ -80,7 +80,7 @@ class Prefixes:
             known = prompt[: len(prompt) - 1]
             keys = self._known(known, salt)
             length = PLACES * len(keys)
-            last, alike = self._most_alike(keys, known[length:], salt)
+            last, alike = self._most_alike(self._number_behind(keys, salt), known[length:])
             if last is not None and self._has_room([*keys, last], len(prompt)):
                 keys.append(last)
             else:
@@ -106,10 +106,10 @@ class Prefixes:
             )
         with self.pool.lock:
             keys = self._known(tokens, salt)
-            number = self._kept[keys[-1]].number if keys else self._number_of(salt)
+            number = self._number_behind(keys, salt)
             for index in range(len(keys), self.pool.blocks_for(len(tokens))):
                 key = (number, _block(tokens, index))
-                longer, alike = self._most_alike(keys, key[1], salt)
+                longer, alike = self._most_alike(*key)
                 if longer is not None and alike == len(key[1]):
                     key = longer  # which holds what the end of this text does
                 else:
@@ -143,13 +143,14 @@ class Prefixes:
             number = kept.number
         return keys
 
-    def _most_alike(
-        self, keys: Sequence[Key], tokens: Sequence[int], salt: str
-    ) -> tuple[Key | None, int]:
-        """Find the block behind these that begins with most of the tokens, and how many these are;
-        None where none begins so.
+    def _number_behind(self, keys: Sequence[Key], salt: str) -> int:
+        """Number by which the block behind these is known."""
+        return self._kept[keys[-1]].number if keys else self._number_of(salt)
+
+    def _most_alike(self, number: int, tokens: Sequence[int]) -> tuple[Key | None, int]:
+        """Find the block behind this one that begins with most of the tokens, and how many these
+        are; None where none begins so.
         """
-        number = self._kept[keys[-1]].number if keys else self._number_of(salt)
         best, most = None, 0
         for key in self._behind.get((number, tokens[0]), ()) if tokens else ():
             alike = _alike(key[1], tokens)
