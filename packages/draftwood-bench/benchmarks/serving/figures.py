@@ -95,11 +95,24 @@ def sixteen_streams(bench: Bench, turn: int) -> dict[str, Any]:
 
     T(16) is measured behind 256 tokens, about where the texts are.
     """
-    curve = measure(bench.lm.model, CURVE_SIZES, CURVE_LENGTH, seconds=6.0)
+    return _sixteen(bench, turn, [], CURVE_LENGTH)
+
+
+def sixteen_sharing(bench: Bench, turn: int) -> dict[str, Any]:
+    """The same where all texts begin with the same 1,000 tokens."""
+    shared = bench.passage(4000 + turn, CACHED)
+    return _sixteen(bench, turn, shared, CURVE_LENGTH + CACHED)
+
+
+def _sixteen(bench: Bench, turn: int, shared: Messages, behind: int) -> dict[str, Any]:
+    curve = measure(bench.lm.model, CURVE_SIZES, behind, seconds=6.0)
     most, found = BATCH / curve(BATCH), {}
+    shared = [{**each, "role": "system"} for each in shared]
     for place, (name, more) in enumerate((("auto", {}), ("plain", {"speculative": False}))):
         asked = bench.own_prompts(turn, ONE_BY_ONE + place * BATCH, BATCH)
-        bodies = [endless(messages, MANY_TOKENS, **more) for messages in asked]
+        bodies = [endless([*shared, *messages], MANY_TOKENS, **more) for messages in asked]
+        if shared:
+            bench.ask(bodies[0]["messages"], 1)  # what is known is not read sixteen times
         with bench.server.awake() as address:
             answers = at_once(address, bodies)
         begin, end = max(each.chunks[0][0] for each in answers), min(each.end for each in answers)
@@ -170,6 +183,7 @@ def beside_long_prompt(bench: Bench, turn: int) -> dict[str, Any]:
 FIGURES: dict[str, Callable[[Bench, int], dict[str, Any]]] = {
     "one-stream": one_stream,
     "sixteen-streams": sixteen_streams,
+    "sixteen-sharing": sixteen_sharing,
     "cached-prompt": cached_prompt,
     "cached-beside-streams": cached_beside_streams,
     "beside-long-prompt": beside_long_prompt,

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 from draftwood.models.model import ForwardInput
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.native.formats import CacheType
 from draftwood.tree import DraftTree
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
@@ -154,6 +155,37 @@ def test_sequences_of_all_lengths_in_one_pass_give_the_bits_of_their_own(
         [ForwardInput(session, tree) for session, tree in zip(sessions, trees, strict=True)]
     )
     assert all(torch.equal(one, out.logits) for one, out in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("window", [None, 300])
+@pytest.mark.parametrize(
+    ("dtype", "cache"), [(torch.float32, None), (torch.bfloat16, None), (torch.bfloat16, "int8")]
+)
+def test_texts_that_begin_with_the_same_blocks_give_the_bits_of_their_own(
+    dtype: torch.dtype,
+    cache: CacheType | None,
+    window: int | None,
+    threads: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_threads(monkeypatch, threads)
+    model = NativeModel(hf_model(64, window).to(dtype), cache=cache)
+    origins = [model.start(), model.start()]
+    for seed, (origin, length) in enumerate(zip(origins, (3 * BLOCK + 7, BLOCK), strict=True)):
+        origin.extend(some(length, seed), keep="last")
+    sessions, alone = [], []
+    # of both origins in turns; trees of more rows than one item takes are among them
+    for number, own in enumerate((1, 0, 30, BLOCK, 3, 600, 80, 0, 17)):
+        session, tail = origins[number % 2].fork(), some(own, number)
+        if tail:
+            session.extend(tail, keep="last")
+        tree = (TREE, DraftTree.chain([number]), DraftTree.chain(some(40, number)))[number % 3]
+        sessions.append(ForwardInput(session, tree))
+        alone.append(session.forward(tree).logits)
+    together = model.forward(sessions)
+    assert all(torch.equal(one, out.logits) for one, out in zip(alone, together, strict=True))
+    assert not torch.equal(alone[1], alone[7])  # negative control
 
 
 @pytest.mark.parametrize("heads", [2, 8, 14])

@@ -218,6 +218,19 @@ def test_forks_write_to_copies() -> None:
         assert torch.equal(session.forward(TREE).logits, alone.forward(TREE).logits)
 
 
+def test_texts_that_begin_with_the_same_blocks_are_neighbours() -> None:
+    model = new_model()
+    origins = [model.start() for _ in range(2)]
+    for seed, origin in enumerate(origins):
+        origin.extend(some(2 * PLACES, seed))
+    forks = [origins[number % 2].fork() for number in range(6)]
+    for number, fork in enumerate(forks):
+        fork.extend(some(3, number))
+    order = model.pool.beginning_alike([fork.slot for fork in forks])
+    assert sorted(order) == list(range(6))
+    assert [number % 2 for number in order] in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+
+
 def test_a_path_that_moves_within_shared_blocks_leaves_the_other() -> None:
     model = new_model()
     origin = model.start()

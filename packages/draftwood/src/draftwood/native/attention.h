@@ -69,11 +69,12 @@ struct Together {
     const RowGroup& group;
     int block, heads;
     int64_t window;
-    float* averages;      // [rows heads][Average::size(dim)]
+    float* averages;      // [rows][stride][Average::size(dim)], of which each row has `heads`
+    int stride;
     float score_cap = 0;  // 0 for none
 
     Average average(int row, int head, int dim) const {
-        const size_t place = (size_t)(row - group.first) * heads + head;
+        const size_t place = (size_t)(row - group.first) * stride + head;
         return {averages + place * Average::size(dim), dim};
     }
 

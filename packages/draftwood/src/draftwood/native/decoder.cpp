@@ -55,8 +55,7 @@ struct Scratch {
     std::vector<uint32_t> encoded_queries;  // [rows][heads][query_words]
     Marks marks;
     Visibility visibility;
-    std::vector<Floats> averages;        // [blocks][heads] of blocks that threads share
-    size_t averages_size = 0;            // floats of each
+    std::vector<Floats> averages;        // [rows of single blocks][heads], until they are joined
     std::vector<Blocks> blocks;          // by row: where its key and value go
     std::vector<int64_t> places;
     std::vector<int> wanted;             // rows whose logits are wanted
@@ -116,12 +115,10 @@ struct Scratch {
         }
         visibility.build(run.sequences, run.num_sequences - run.only_keys, run.sees, windows,
                          decoder.num_kv_heads, heads_per_key, threads);
-        if (!visibility.is_split) return;
-        averages_size = visibility.most_rows() * ceil_div(heads_per_key, visibility.pieces) *
-                        Average::size(decoder.head_dim);
-        const size_t parts = (size_t)visibility.most_blocks() * decoder.num_kv_heads *
-                             visibility.pieces * averages_size / LANES;
-        if (averages.size() < parts) averages.resize(parts);
+        const size_t kept = (size_t)visibility.most_kept() * visibility.per_item *
+                            ceil_div(heads_per_key, visibility.pieces) *
+                            Average::size(decoder.head_dim) / LANES;
+        if (averages.size() < kept) averages.resize(kept);
     }
 
     void reserve_experts(const Experts& experts, int hidden, int rows) {
@@ -603,56 +600,82 @@ private:
 
     int heads_per_key() const { return decoder.heads / decoder.num_kv_heads; }
 
-    // One group's rows and some heads that share keys, over one block or all.
+    // Some rows, and heads that share keys.
     struct AttentionUnit {
-        const RowGroup& group;
+        RowGroup group;
         int shared, first_head, heads;  // whose keys; the first of the heads
         int64_t window;
-        Stretch blocks;
+    };
+
+    // Where averages of rows and heads lie.
+    struct Averages {
+        float* first;
+        int stride;  // from row to row
+
+        Together over(const AttentionUnit& unit, int64_t block, float score_cap = 0) const {
+            return {unit.group, (int)block, unit.heads, unit.window, first, stride, score_cap};
+        }
     };
 
     void attend(Range things, int index) {
         Visibility& visibility = scratch.visibility;
         const int64_t window = decoder.layers[index].window;
         const Visibility::Plan& plan = visibility.plan(window);
-        const int pieces = visibility.pieces, per_item = decoder.num_kv_heads * pieces;
+        const int pieces = visibility.pieces, per_item = visibility.per_item;
         static thread_local Bench bench;
         for (int thing = things.first; thing < things.last; thing++) {
             const Visibility::Item& item = plan.items[thing / per_item];
             const int part = thing % per_item, piece = part % pieces, shared = part / pieces,
                       first = heads_per_key() * piece / pieces,
                       last = heads_per_key() * (piece + 1) / pieces;
-            const RowGroup& group = visibility.groups[item.group];
-            const AttentionUnit unit{group,        shared, shared * heads_per_key() + first,
-                                     last - first, window, visibility.blocks(group, window)};
-            const size_t size = group.count * unit.heads * Average::size(decoder.head_dim);
-            float* joined = Bench::room(bench.joined, size);
-            const int64_t count = unit.blocks.last - unit.blocks.first;
-            if (!visibility.is_split || count == 1) {
-                float* averages = Bench::room(bench.averages, size);
-                for (int64_t block = unit.blocks.first; block < unit.blocks.last; block++)
-                    attend_block(unit, index, block, averages, bench),
-                        join(unit, block, averages, joined);
-            } else {
-                const auto averages = [&](int64_t block) {
-                    const size_t before = plan.slots[item.group] + (block - unit.blocks.first);
-                    return (float*)scratch.averages.data() +
-                           (before * per_item + part) * scratch.averages_size;
-                };
-                attend_block(unit, index, item.block, averages(item.block), bench);
-                if (!visibility.is_last((size_t)item.group * per_item + part, count)) continue;
-                for (int64_t block = unit.blocks.first; block < unit.blocks.last; block++)
-                    join(unit, block, averages(block), joined);
+            AttentionUnit unit{visibility.together(item), shared,
+                               shared * heads_per_key() + first, last - first, window};
+            if (item.block == Visibility::ALL_BLOCKS) {
+                attend_all(unit, index, plan.blocks[item.first], bench);
+                continue;
             }
-            put_attended(unit, decoder.layers[index].sinks, joined);
+            attend_block(unit, index, item.block, kept(plan, item.first, item.block, part), bench);
+            for (int group = item.first; group < item.last; group++) {
+                const Stretch& blocks = plan.blocks[group];
+                if (!visibility.is_last((size_t)group * per_item + part, blocks.last - blocks.first))
+                    continue;
+                unit.group = visibility.groups[group];
+                const Averages joined = room(bench.joined, unit);
+                for (int64_t block = blocks.first; block < blocks.last; block++)
+                    join(unit, block, kept(plan, group, block, part), joined);
+                put_attended(unit, decoder.layers[index].sinks, joined);
+            }
         }
     }
 
-    void attend_block(const AttentionUnit& unit, int index, int64_t block, float* averages,
+    void attend_all(const AttentionUnit& unit, int index, const Stretch& blocks, Bench& bench) {
+        const Averages averages = room(bench.averages, unit), joined = room(bench.joined, unit);
+        for (int64_t block = blocks.first; block < blocks.last; block++) {
+            attend_block(unit, index, block, averages, bench);
+            join(unit, block, averages, joined);
+        }
+        put_attended(unit, decoder.layers[index].sinks, joined);
+    }
+
+    Averages room(std::vector<Floats>& values, const AttentionUnit& unit) const {
+        const size_t size = unit.group.count * unit.heads * Average::size(decoder.head_dim);
+        return {Bench::room(values, size), unit.heads};
+    }
+
+    // A group's averages over one block, of one part of the heads.
+    Averages kept(const Visibility::Plan& plan, int group, int64_t block, int part) {
+        const Visibility& visibility = scratch.visibility;
+        const int heads = ceil_div(heads_per_key(), visibility.pieces);
+        const size_t before = plan.kept_at(group, block) * visibility.per_item + part;
+        return {(float*)scratch.averages.data() +
+                    before * heads * Average::size(decoder.head_dim),
+                visibility.per_item * heads};
+    }
+
+    void attend_block(const AttentionUnit& unit, int index, int64_t block, const Averages& averages,
                       Bench& bench) {
         const Visibility& visibility = scratch.visibility;
-        const Together some{unit.group,  (int)block, unit.heads,
-                            unit.window, averages,   decoder.score_cap};
+        const Together some = averages.over(unit, block, decoder.score_cap);
         if (in_bytes)
             return attend_block_in_bytes(visibility, some,
                                          {stored<uint8_t>(unit, index),
@@ -697,10 +720,10 @@ private:
                     .encoded_queries[((size_t)row * decoder.heads + head) * query_words(decoder)];
     }
 
-    void join(const AttentionUnit& unit, int64_t block, float* averages, float* joined) {
+    void join(const AttentionUnit& unit, int64_t block, const Averages& averages,
+              const Averages& joined) {
         const int dim = decoder.head_dim;
-        const Together one{unit.group, (int)block, unit.heads, unit.window, averages},
-            all{unit.group, (int)block, unit.heads, unit.window, joined};
+        const Together one = averages.over(unit, block), all = joined.over(unit, block);
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++) {
             if (one.seen(scratch.visibility, row).empty()) continue;
             const bool is_first = scratch.visibility.seen(row, unit.window).first / BLOCK == block;
@@ -709,9 +732,9 @@ private:
         }
     }
 
-    void put_attended(const AttentionUnit& unit, const float* sinks, float* joined) {
+    void put_attended(const AttentionUnit& unit, const float* sinks, const Averages& joined) {
         const int dim = decoder.head_dim;
-        const Together all{unit.group, 0, unit.heads, unit.window, joined};
+        const Together all = joined.over(unit, 0);
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++)
             for (int head = 0; head < unit.heads; head++) {
                 const int from = (unit.first_head + head) * dim;

@@ -4,7 +4,9 @@
 // the last few where a window hides the others. Where rows come with positions, a text is what the
 // row is told to see, later rows too, in the order of positions; a window hides the positions that
 // far before the row's own. Texts are read in blocks of 256 tokens counted from the beginning, so
-// that what is added up for a row, and in which order, depends on nothing but its text.
+// that what is added up for a row, and in which order, depends on nothing but its text. A block in
+// which several sequences begin alike is read once for all of them, where they come one behind the
+// other.
 #pragma once
 
 #include <algorithm>
@@ -48,29 +50,39 @@ struct Stretch {
     int64_t first, last;
 
     bool empty() const { return first >= last; }
+    bool has(int64_t place) const { return first <= place && place < last; }
 };
 
 class Visibility {
 public:
     static constexpr int64_t NO_WINDOW = 0;
 
+    static constexpr int ALL_BLOCKS = -1;
+
+    // Groups [first, last) over one block, or one group over all of its own.
     struct Item {
-        int group, block;
+        int first, last, block;
     };
 
-    // The work of layers with one window.
+    // The work of layers with one window. What groups find in single blocks is kept row by row
+    // until all of a group's blocks are done.
     struct Plan {
         int64_t window;
-        std::vector<Item> items;  // blocks of one group stand in order
-        std::vector<int> slots;   // by group: its blocks before it, of all groups
-        int blocks = 0;
+        std::vector<Item> items;       // those of one group stand in order
+        std::vector<Stretch> blocks;   // by group, with something that one of its rows sees
+        std::vector<int64_t> firsts;   // by group: where its blocks begin in `kept`
+        std::vector<int64_t> kept;     // by group and block: its first row among all that are kept
+        int64_t rows = 0;              // that are kept
+
+        int64_t kept_at(int group, int64_t block) const {
+            return kept[firsts[group] + block - blocks[group].first];
+        }
     };
 
     std::vector<RowGroup> groups;
     std::vector<Plan> plans;
     int pieces = 1;    // into which heads that share keys are divided, where there is little to do
     int per_item = 1;  // heads that share keys, times pieces
-    bool is_split = false;  // whether a group's blocks are given to several threads
 
     // Divides the rows of a pass. `sees` [sequences] is as read() takes it.
     void build(const Sequence* sequences, int count, const uint8_t* const* sees,
@@ -87,8 +99,9 @@ public:
                                        : read(sequences[i], row, sees[i], groups[group]);
         }
         per_item = num_kv_heads * pieces;
-        is_split = (int)groups.size() * per_item < WORK_PER_THREAD * threads;
-        for (int64_t window : windows) add_plan(window);
+        const bool is_split = (int)groups.size() * per_item < WORK_PER_THREAD * threads;
+        for (int64_t window : windows)
+            add_plan(window, is_split, std::max(1, MOST_TOGETHER / heads_per_key));
         const size_t units = groups.size() * per_item;
         if (units > counted) counters.reset(new std::atomic<int>[counted = units] {});
     }
@@ -101,16 +114,20 @@ public:
     // Shares of the work of a layer, each for heads of one group that share keys.
     int things(int64_t window) const { return (int)plan(window).items.size() * per_item; }
 
-    int most_rows() const {
-        int most = 0;
-        for (const RowGroup& group : groups) most = std::max(most, group.count);
+    int64_t most_kept() const {
+        int64_t most = 0;
+        for (const Plan& plan : plans) most = std::max(most, plan.rows);
         return most;
     }
 
-    int most_blocks() const {
-        int most = 0;
-        for (const Plan& plan : plans) most = std::max(most, plan.blocks);
-        return most;
+    // Groups [first, last) as one, over a block that they share.
+    RowGroup together(const Item& item) const {
+        RowGroup all = groups[item.first];
+        for (int group = item.first + 1; group < item.last; group++) {
+            all.count += groups[group].count;
+            all.shared = std::min(all.shared, groups[group].shared);
+        }
+        return all;
     }
 
     // What a row sees.
@@ -145,7 +162,7 @@ private:
     static constexpr int MOST_TOGETHER = 64;   // rows times heads, whose scores stay cached
     static constexpr int WORK_PER_THREAD = 3;  // so that threads end together
 
-    static constexpr int64_t ENDS_WITH_ROW = -1;
+    static constexpr int64_t ENDS_WITH_ROW = -1, NOT_KEPT = -1;
 
     struct Text {
         int64_t length;
@@ -252,27 +269,82 @@ private:
         return count;
     }
 
-    void add_plan(int64_t window) {
-        Plan plan{window, {}, {}};
-        for (size_t i = 0; i < groups.size();) {
-            size_t end = i;  // groups of one sequence read a block one after the other
-            Stretch all{INT64_MAX, 0};
-            for (; end < groups.size() && groups[end].slot == groups[i].slot; end++) {
-                const Stretch own = blocks(groups[end], window);
-                plan.slots.push_back(plan.blocks);
-                plan.blocks += (int)(own.last - own.first);
-                all = {std::min(all.first, own.first), std::max(all.last, own.last)};
-                if (!is_split) plan.items.push_back({(int)end, 0});
-            }
-            for (int64_t block = all.first; is_split && block < all.last; block++)
-                for (size_t group = i; group < end; group++) {
-                    const Stretch own = blocks(groups[group], window);
-                    if (own.first <= block && block < own.last)
-                        plan.items.push_back({(int)group, (int)block});
-                }
-            i = end;
+    void add_plan(int64_t window, bool is_split, int64_t most) {
+        Plan plan{window, {}, {}, {}, {}};
+        for (const RowGroup& group : groups) {
+            plan.blocks.push_back(blocks(group, window));
+            plan.firsts.push_back((int64_t)plan.kept.size());
+            plan.kept.resize(plan.kept.size() + plan.blocks.back().last - plan.blocks.back().first,
+                             NOT_KEPT);
+        }
+        share_blocks(plan, most);
+        std::vector<bool> splits;  // by group
+        for (int group = 0; group < (int)groups.size(); group++) {
+            const Stretch& own = plan.blocks[group];
+            splits.push_back((is_split && own.last - own.first > 1) || has_kept(plan, group));
+            if (!splits[group]) plan.items.push_back({group, group + 1, ALL_BLOCKS});
+        }
+        for (int first = 0, last; first < (int)groups.size(); first = last) {
+            Stretch all{INT64_MAX, 0};  // groups of one sequence read a block one after the other
+            for (last = first; last < (int)groups.size() && groups[last].slot == groups[first].slot;
+                 last++)
+                all = {std::min(all.first, plan.blocks[last].first),
+                       std::max(all.last, plan.blocks[last].last)};
+            for (int64_t block = all.first; block < all.last; block++)
+                for (int group = first; group < last; group++)
+                    if (splits[group] && plan.blocks[group].has(block) &&
+                        plan.kept_at(group, block) == NOT_KEPT)
+                        keep(plan, {group, group + 1, (int)block});
         }
         plans.push_back(std::move(plan));
+    }
+
+    static bool has_kept(const Plan& plan, int group) {
+        const Stretch& own = plan.blocks[group];
+        for (int64_t block = own.first; block < own.last; block++)
+            if (plan.kept_at(group, block) != NOT_KEPT) return true;
+        return false;
+    }
+
+    void keep(Plan& plan, const Item& item) const {
+        plan.items.push_back(item);
+        for (int group = item.first; group < item.last; group++) {
+            plan.kept[plan.firsts[group] + item.block - plan.blocks[group].first] = plan.rows;
+            plan.rows += groups[group].count;
+        }
+    }
+
+    // Items of blocks in which neighbours begin alike, of at most so many rows.
+    void share_blocks(Plan& plan, int64_t most) const {
+        int64_t blocks = 0;
+        for (const Stretch& own : plan.blocks) blocks = std::max(blocks, own.last);
+        for (int64_t block = 0; groups.size() > 1 && block < blocks; block++)
+            for (int first = 0, last; first < (int)groups.size(); first = last) {
+                int64_t rows = groups[first].count;
+                for (last = first + 1; last < (int)groups.size(); last++) {
+                    rows += groups[last].count;
+                    if (rows > most || !are_alike(plan, last - 1, last, block)) break;
+                }
+                if (last > first + 1) keep(plan, {first, last, (int)block});
+            }
+    }
+
+    // Whether all rows of two groups, each the only one of its sequence, read a block at the same
+    // places.
+    bool are_alike(const Plan& plan, int a, int b, int64_t block) const {
+        for (const int group : {a, b}) {
+            if (!is_alone(group) || groups[group].shared < (block + 1) * BLOCK ||
+                !plan.blocks[group].has(block))
+                return false;
+        }
+        constexpr int TABLES = BLOCK / CACHE_BLOCK;
+        return !std::memcmp(groups[a].blocks + block * TABLES, groups[b].blocks + block * TABLES,
+                            TABLES * sizeof(*groups[a].blocks));
+    }
+
+    bool is_alone(int group) const {
+        return (!group || groups[group - 1].slot != groups[group].slot) &&
+               (group + 1 == (int)groups.size() || groups[group + 1].slot != groups[group].slot);
     }
 };
 

@@ -194,6 +194,16 @@ class BlockPool:
         """The addresses of a slot's blocks; likewise."""
         return self._tables[slot].blocks()
 
+    def beginning_alike(self, slots: Sequence[int]) -> list[int]:
+        """Order the numbers of slots so that those that begin with the same blocks are neighbours.
+
+        The library then reads such blocks once for all of them.
+        """
+        numbers = range(len(slots))
+        if len(slots) == 1:
+            return [0]
+        return sorted(numbers, key=lambda number: self._tables[slots[number]].blocks())
+
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the tokens at ``start + path`` to ``start``, in order.
 

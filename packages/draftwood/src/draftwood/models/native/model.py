@@ -187,6 +187,12 @@ class NativeModel(DecoderModel[BlockPool]):
         return part.layers, part.embeddings is not None, part.adapter
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
+        order = self.pool.beginning_alike([part.place.slot for part in parts])
+        made = self._compute([parts[number] for number in order], hidden)
+        placed = dict(zip(order, made, strict=True))
+        return [placed[number] for number in range(len(parts))]
+
+    def _compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
         if not all(0 <= layer <= self.layers for layer in hidden):
             raise ValueError(f"the model has hidden states 0 to {self.layers}, not {tuple(hidden)}")
         steps = [part for part in parts if isinstance(part, PackedStep)]
