@@ -40,7 +40,7 @@ class Plan:
 
 
 def text(slot: int, shared: Sequence[int], own: int, count: int = 1) -> Text:
-    """So many own tokens behind shared blocks, then ``count`` new ones."""
+    """Text of so many own tokens behind shared blocks, and ``count`` new ones."""
     start = len(shared) * PLACES + own
     missing = -(-(start + count) // PLACES) - len(shared)
     return Text(slot, start, count, (*shared, *range(10_000 * slot, 10_000 * slot + missing)))
