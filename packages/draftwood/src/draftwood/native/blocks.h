@@ -244,12 +244,9 @@ inline void pack_blocks(const StoredBlocks& stored, int tile) {
                        stored.books, blocks[lane]);
         put_scales(kind, blocks,
                    (uint8_t*)scales(matrix, tile) + (size_t)number * scale_bytes(kind));
-        for (int group = 0; group < width / GROUP; group++) {
-            uint8_t codes[LANES][GROUP];
-            for (int lane = 0; lane < LANES; lane++)
-                std::memcpy(codes[lane], blocks[lane].codes + group * GROUP, GROUP);
-            put_codes(matrix, tile, number * (width / GROUP) + group, codes);
-        }
+        for (int group = 0, groups = width / GROUP; group < groups; group += 2)
+            put_codes(matrix, tile, number * groups + group, std::min(2, groups - group),
+                      [&](int lane) { return blocks[lane].codes + group * GROUP; });
     }
 }
 

@@ -331,13 +331,27 @@ DRAFTWOOD_INLINE void unpack_codes(const Ints* planes, Ints* codes) {
 }
 
 // The reverse.
-inline void pack_codes(int low, int high, const Ints* codes, Ints* planes) {
-    const uint32_t mask = 0x01010101u * ((1u << low) - 1);
-    for (int i = 0; i < low + high; i++) planes[i] = Ints{};
+template <int LOW, int HIGH>
+inline void pack_codes(const Ints* codes, Ints* planes) {
+    constexpr uint32_t mask = 0x01010101u * ((1u << LOW) - 1);
+    for (int i = 0; i < LOW + HIGH; i++) planes[i] = Ints{};
     for (int i = 0; i < WORDS; i++)
-        planes[i % low] |= (Ints)(((Words)codes[i] & mask) << (i / low * low));
-    for (int i = 0; i < WORDS && high; i++)
-        planes[low + i % high] |= (Ints)((((Words)codes[i] & ~mask) >> low) << (i / high * high));
+        planes[i % LOW] |= (Ints)(((Words)codes[i] & mask) << (LOW == 8 ? 0 : i / LOW * LOW));
+    if constexpr (HIGH > 0)
+        for (int i = 0; i < WORDS; i++)
+            planes[LOW + i % HIGH] |=
+                (Ints)((((Words)codes[i] & ~mask) >> LOW) << (i / HIGH * HIGH));
+}
+
+inline void pack_codes(int low, int high, const Ints* codes, Ints* planes) {
+    switch (8 * low + high) {
+        case 16: return pack_codes<2, 0>(codes, planes);
+        case 17: return pack_codes<2, 1>(codes, planes);
+        case 32: return pack_codes<4, 0>(codes, planes);
+        case 33: return pack_codes<4, 1>(codes, planes);
+        case 34: return pack_codes<4, 2>(codes, planes);
+        default: return pack_codes<8, 0>(codes, planes);
+    }
 }
 
 // Turns the planes of a matrix's groups into the bytes that products read.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "matrices.h"
+#include "turning.h"
 #include "workshop.h"
 
 namespace draftwood {
@@ -121,16 +122,17 @@ inline size_t place_of_pair(const Matrix& matrix, int tile, int input, int lane)
     return (((size_t)tile * width + input) / 2 * LANES + lane) * 2 + input % 2;
 }
 
-// A group's codes [16 outputs][32 inputs] become its planes.
-inline void put_codes(Matrix& matrix, int tile, int group, const uint8_t (*codes)[GROUP]) {
+// Codes of two groups, or of the last one, become planes. row_of(lane) has those of an output.
+template <class RowOf>
+inline void put_codes(Matrix& matrix, int tile, int group, int count, RowOf row_of) {
     const FormatInfo& info = info_of(matrix.format);
-    uint32_t words[WORDS][LANES];
-    for (int lane = 0; lane < LANES; lane++)
-        for (int i = 0; i < WORDS; i++) std::memcpy(&words[i][lane], codes[lane] + 4 * i, 4);
-    Ints vectors[WORDS];
-    std::memcpy(vectors, words, sizeof vectors);
-    Ints* to = (Ints*)planes(matrix, tile) + (size_t)group * (info.low + info.high);
-    pack_codes(info.low, info.high, vectors, to);
+    const int bits = info.low + info.high;
+    Words words[2 * WORDS];
+    if (count == 2) turn<1>(row_of, words);
+    else turn_words<1>(row_of, WORDS, words);
+    Ints* to = (Ints*)planes(matrix, tile) + (size_t)group * bits;
+    for (int i = 0; i < count; i++)
+        pack_codes(info.low, info.high, (const Ints*)words + i * WORDS, to + i * bits);
 }
 
 // A tile's rows of floats as 8-bit or 4-bit codes, with scales made here. Returns whether 4 bits
@@ -162,7 +164,7 @@ inline bool pack_group(const Corner& corner, Matrix& matrix, int tile, int group
             }
         }
     }
-    put_codes(matrix, tile, group, codes);
+    put_codes(matrix, tile, group, 1, [&](int lane) { return codes[lane]; });
     return fits;
 }
 
