@@ -391,9 +391,13 @@ class TestMaking:
 
     def test_a_source_that_changed_is_named(self, tmp_path, monkeypatch):
         self.made(tmp_path / "data")
-        changed = texts()
-        facts = {**changed.facts, "gsm8k": {"licence": "MIT", "origin": "another"}}
-        other = sources.SourceTexts(changed.members, facts)
-        monkeypatch.setattr(make, "gather", lambda without, packages: other)
-        with pytest.raises(ValueError, match="gsm8k changed since the data"):
-            self.made(tmp_path / "data")
+        found, other = texts(), {"licence": "MIT", "origin": "another"}
+        for facts, told in (
+            ({**found.facts, "gsm8k": other}, "gsm8k changed since the data"),
+            ({**found.facts, "a-package": other}, "a-package has come since the data"),
+            ({k: v for k, v in found.facts.items() if k != "gsm8k"}, "gsm8k has gone since"),
+        ):
+            now = sources.SourceTexts(found.members, facts)
+            monkeypatch.setattr(make, "gather", lambda without, packages, now=now: now)
+            with pytest.raises(ValueError, match=told):
+                self.made(tmp_path / "data")

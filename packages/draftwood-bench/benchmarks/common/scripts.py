@@ -1,6 +1,8 @@
 """Command lines of the scripts, and the tables that they print."""
 
 import argparse
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +17,22 @@ def parser_of(told: str | None) -> argparse.ArgumentParser:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print rows in Markdown, names of columns from their keys."""
+    """Print rows in Markdown, names of columns from their keys; ends the script where nobody reads
+    on.
+    """
+    try:
+        print(_in_markdown(rows, title), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        sys.exit(1)
+
+
+def _in_markdown(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     if not rows:
-        print(f"{title}: nothing is measured yet")
-        return
+        return f"{title}: nothing is measured yet"
     head = tuple(name.replace("_", " ") for name in rows[0])
     cells = tuple(tuple(str(value) for value in row.values()) for row in rows)
-    print(f"{title}\n\n{Table(title, head, cells).markdown()}")
+    return f"{title}\n\n{Table(title, head, cells).markdown()}"
 
 
 def print_tables(tables: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> None:

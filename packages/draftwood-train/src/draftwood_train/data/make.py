@@ -277,15 +277,17 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
         raise ValueError(
             f"a file of prompts changed since the data in {folder} were begun; name a new folder"
             if new.options.mix == "collected"
-            else f"{_changed(found, new)} changed since the data in {folder} were begun; name a new"
-            " folder"
+            else f"{_changed(found, new)} since the data in {folder} were begun; name a new folder"
         )
 
 
 def _changed(found: Manifest, new: Manifest) -> str:
-    """Name of the first source that is another one now."""
+    """The first source that is another one now, and what happened to it."""
     names = sorted({*found.sources, *new.sources})
-    return next(name for name in names if found.sources.get(name) != new.sources.get(name))
+    name = next(name for name in names if found.sources.get(name) != new.sources.get(name))
+    if name not in found.sources:
+        return f"{name} has come"
+    return f"{name} {'changed' if name in new.sources else 'has gone'}"
 
 
 def _require_fit(lm: LanguageModel, options: DataOptions) -> None:
