@@ -178,4 +178,4 @@ class ModelSet:
         drafts, takes_any = self.drafts, bool({"head", "draft-model"} & known.needs)
         if takes_any or (drafts.head is not None and drafts.method == "auto"):
             return drafts.head
-        return packed.shipped(self.model, IN_AUTO) if drafts.takes_shipped else None
+        return packed.shipped(self.calibration, IN_AUTO) if drafts.takes_shipped else None

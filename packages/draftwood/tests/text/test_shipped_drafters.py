@@ -1,13 +1,16 @@
 """`auto` takes the head that comes with draftwood for a model, unless it is told not to."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 import draftwood
+from draftwood.costs.calibration import Calibration
 from draftwood.drafters import MultiSource
-from draftwood.heads import places
+from draftwood.heads import places, trained
 from draftwood.heads.folder import save, shipped_for
+from draftwood.heads.packed import shipped
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.testing import tiny_llama
@@ -41,6 +44,42 @@ def test_a_model_is_known_by_its_weights(target: NativeModel) -> None:
     assert shipped_for(target, "ctc") is None
     assert shipped_for(NativeModel(tiny_llama(1, layers=6)), "eagle") is None
     assert shipped_for(NativeModel(tiny_llama(0, layers=5)), "eagle") is None
+
+
+def test_the_pass_that_knows_a_model_is_made_once_for_its_weights(
+    target: NativeModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    probe, made = trained._probe, list[object]()
+    monkeypatch.setattr(trained, "_probe", lambda model: (made.append(model), probe(model))[1])
+    weights = tmp_path / "weights" / "model.safetensors"
+    weights.parent.mkdir()
+
+    def has_head(model: NativeModel, holds: bytes) -> bool:
+        weights.write_bytes(holds)
+        os.utime(weights, (0, 0))
+        return shipped(Calibration(model, weights.parent, "int8"), "eagle") is not None
+
+    def again(seed: int = 0) -> NativeModel:
+        return NativeModel(tiny_llama(seed, layers=6))
+
+    assert has_head(again(), b"first")
+    assert has_head(again(), b"first")
+    assert len(made) == 1
+    assert has_head(again(1), b"first")  # what was kept decides, so that no pass is made
+    assert not has_head(again(1), b"others")
+    assert len(made) == 2
+    assert not has_head(again(1), b"others")
+    (kept,) = (tmp_path / "home" / "probes").iterdir()
+    for damaged in (b"", b"\xff", b"[]", b'{"probe": 1}', b'{"probe": ["a"]}'):
+        kept.write_bytes(damaged)
+        assert not has_head(again(1), b"others")
+    assert len(made) == 7
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    (tmp_path / "home").write_text("no folder")
+    assert has_head(again(), b"first")
+    assert shipped(Calibration(again()), "eagle") is not None  # from memory
+    assert len(made) == 9
 
 
 def test_auto_takes_it_where_the_model_runs_natively(target: NativeModel) -> None:

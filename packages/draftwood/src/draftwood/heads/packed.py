@@ -1,13 +1,14 @@
 """EAGLE heads and draft LMs as the C++ library runs them, for targets that it runs too."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import shipped_for
 from draftwood.heads.shapes import as_stored, is_finite
-from draftwood.heads.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead, kept_probe
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import head as native
@@ -103,10 +104,22 @@ def runs_for(target: Model, trained: TrainedHead) -> bool:
     return runs and why_not(config) is None
 
 
-def shipped(target: Model, kind: str) -> TrainedHead | None:
+class MarkedModel(Protocol):
+    """A model and the mark of its weights, as ``kept_probe`` takes it."""
+
+    model: Model
+
+    @property
+    def mark(self) -> Mapping[str, str] | None: ...
+
+
+def shipped(target: MarkedModel, kind: str) -> TrainedHead | None:
     """Find the head of a kind that comes with draftwood for a target, where the library runs it."""
-    found = shipped_for(target, kind) if isinstance(target, NativeModel) else None
-    return found if found is not None and runs_for(target, found) else None
+    if not isinstance(target.model, NativeModel):
+        return None
+    with kept_probe(target.model, target.mark):
+        found = shipped_for(target.model, kind)
+    return found if found is not None and runs_for(target.model, found) else None
 
 
 def shape_of(config: "EagleConfig | LmConfig") -> HeadShape:

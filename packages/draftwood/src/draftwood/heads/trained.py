@@ -1,11 +1,13 @@
 """A trained drafter: its weights, the tokens that it drafts, and the target that it belongs to."""
 
 import hashlib
+import json
 import math
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +17,8 @@ from draftwood.arrays import Int, as_array
 from draftwood.models.fingerprint import adapter_of, probe_text
 from draftwood.models.model import Model
 from draftwood.optional import backend
+from draftwood.storage.atomic import write_file
+from draftwood.storage.home import home
 
 TOLERANCE = 0.05
 """Largest difference of two probes of one model, as the root of the mean square.
@@ -108,6 +112,38 @@ def _probe(model: Model) -> tuple[float, ...]:
     wide = states.astype(np.float64)
     units = wide / np.linalg.norm(wide, axis=-1, keepdims=True).clip(min=1e-12)
     return tuple(round(cosine, 4) for cosine in (units[1:] * units[:-1]).sum(-1).tolist())
+
+
+@contextmanager
+def kept_probe(model: Model, mark: Mapping[str, str] | None) -> Iterator[None]:
+    """Spare later loads the pass that finds a model's probe, which lies under `home()/probes`.
+
+    A file that is damaged or of other weights is written anew; none is kept where the disk refuses.
+
+    Args:
+        mark: of the model and its weights, the same in every load of them; None keeps nothing.
+    """
+    if mark is None:
+        yield
+        return
+    naming = json.dumps([mark[name] for name in ("model", "dtype", "runner")])
+    path = home() / "probes" / f"{hashlib.sha256(naming.encode()).hexdigest()[:16]}.json"
+    known = _read_probe(path, mark)
+    if known is not None:
+        _PROBES.setdefault(model, known)
+    yield
+    if known is None and model in _PROBES:
+        with suppress(OSError):
+            write_file(path, json.dumps({"measured_for": mark, "probe": _PROBES[model]}))
+
+
+def _read_probe(path: Path, mark: Mapping[str, str]) -> tuple[float, ...] | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        probe = tuple(float(each) for each in record["probe"])
+        return probe if record["measured_for"] == mark else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 HeadWeights = Mapping[str, np.ndarray]
