@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 PROGRAM = Path(__file__).with_name("plan.cpp")
 PLACES, BLOCK = 32, 256  # of the cache and of visibility.h
 ALL_BLOCKS = -1
+FOLDER = TemporaryDirectory()  # removed when the process ends
 PREFIX = list(range(1000, 1000 + 3 * BLOCK // PLACES))  # three blocks that texts share
 
 
@@ -48,15 +49,10 @@ def text(slot: int, shared: Sequence[int], own: int, count: int = 1) -> Text:
 
 @cache
 def program() -> Path:
-    folder = TemporaryDirectory()
-    _folders.append(folder)
-    path = Path(folder.name) / "plan"
+    path = Path(FOLDER.name) / "plan"
     command = [compiler(), *FLAGS, "-O1", "-w", f"-I{SOURCES}", PROGRAM, "-o", path]
     subprocess.run([str(part) for part in command], check=True)
     return path
-
-
-_folders: list["TemporaryDirectory[str]"] = []  # removed when the process ends
 
 
 def plan(texts: Sequence[Text], threads: int = 2, heads: int = 3, window: int = 0) -> Plan:

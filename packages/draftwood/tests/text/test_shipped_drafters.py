@@ -13,6 +13,7 @@ from draftwood.heads.folder import save, shipped_for
 from draftwood.heads.packed import shipped
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.storage import weights as stored
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood.text.language_model import LanguageModel
@@ -49,7 +50,8 @@ def test_a_model_is_known_by_its_weights(target: NativeModel) -> None:
 def test_the_pass_that_knows_a_model_is_made_once_for_its_weights(
     target: NativeModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
+    home = tmp_path / "home"
+    monkeypatch.setattr(stored, "home", lambda: home)
     probe, made = trained._probe, list[object]()
     monkeypatch.setattr(trained, "_probe", lambda model: (made.append(model), probe(model))[1])
     weights = tmp_path / "weights" / "model.safetensors"
@@ -70,13 +72,13 @@ def test_the_pass_that_knows_a_model_is_made_once_for_its_weights(
     assert not has_head(again(1), b"others")
     assert len(made) == 2
     assert not has_head(again(1), b"others")
-    (kept,) = (tmp_path / "home" / "probes").iterdir()
-    for damaged in (b"", b"\xff", b"[]", b'{"probe": 1}', b'{"probe": ["a"]}'):
+    kept = max((home / "probes").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    for damaged in (b"", b"\xff", b"1", b'{"probe": 1}', b'["a"]'):
         kept.write_bytes(damaged)
         assert not has_head(again(1), b"others")
     assert len(made) == 7
-    (tmp_path / "home").rename(tmp_path / "elsewhere")
-    (tmp_path / "home").write_text("no folder")
+    home.rename(tmp_path / "elsewhere")
+    home.write_text("no folder")
     assert has_head(again(), b"first")
     assert shipped(Calibration(again()), "eagle") is not None  # from memory
     assert len(made) == 9

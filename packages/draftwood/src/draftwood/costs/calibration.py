@@ -405,14 +405,6 @@ class Calibration:
         """Key under which the curve is stored; None if it is not."""
         return None if self.folder is None else Key.of(self.model, self.folder, self.dtype)
 
-    @property
-    def mark(self) -> Mapping[str, str] | None:
-        """Mark of the model and its weights, alike in all loads; None for one from memory."""
-        if (key := self.key) is None:
-            return None
-        names = ("model", "weights", "dtype", "runner", "versions")
-        return {name: getattr(key, name) for name in names}
-
 
 class _DisturbedError(Exception):
     """Raised when there is other work to do."""

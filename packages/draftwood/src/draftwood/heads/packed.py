@@ -1,7 +1,7 @@
 """EAGLE heads and draft LMs as the C++ library runs them, for targets that it runs too."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -9,12 +9,14 @@ from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.folder import shipped_for
 from draftwood.heads.shapes import as_stored, is_finite
 from draftwood.heads.trained import TrainedHead, kept_probe
+from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import head as native
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head import HeadShape, HeadWeights, NativeHead
+from draftwood.storage.weights import kept_for
 
 if TYPE_CHECKING:
     from draftwood.heads.lm import LmConfig
@@ -104,22 +106,25 @@ def runs_for(target: Model, trained: TrainedHead) -> bool:
     return runs and why_not(config) is None
 
 
-class MarkedModel(Protocol):
-    """A model and the mark of its weights, as ``kept_probe`` takes it."""
+class HeadTarget(Protocol):
+    """A model, the folder of its weights, None where it came from memory, and their type."""
 
     model: Model
+    folder: Path | None
+    dtype: str
 
-    @property
-    def mark(self) -> Mapping[str, str] | None: ...
 
-
-def shipped(target: MarkedModel, kind: str) -> TrainedHead | None:
+def shipped(target: HeadTarget, kind: str) -> TrainedHead | None:
     """Find the head of a kind that comes with draftwood for a target, where the library runs it."""
-    if not isinstance(target.model, NativeModel):
+    model, path = target.model, None
+    if not isinstance(model, NativeModel):
         return None
-    with kept_probe(target.model, target.mark):
-        found = shipped_for(target.model, kind)
-    return found if found is not None and runs_for(target.model, found) else None
+    if target.folder is not None:
+        further = target.dtype, adapter_of(model)
+        path, _ = kept_for("probes", target.folder, *further, suffix=".json")
+    with kept_probe(model, path):
+        found = shipped_for(model, kind)
+    return found if found is not None and runs_for(model, found) else None
 
 
 def shape_of(config: "EagleConfig | LmConfig") -> HeadShape:

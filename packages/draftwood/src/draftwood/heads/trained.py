@@ -18,7 +18,6 @@ from draftwood.models.fingerprint import adapter_of, probe_text
 from draftwood.models.model import Model
 from draftwood.optional import backend
 from draftwood.storage.atomic import write_file
-from draftwood.storage.home import home
 
 TOLERANCE = 0.05
 """Largest difference of two probes of one model, as the root of the mean square.
@@ -115,34 +114,27 @@ def _probe(model: Model) -> tuple[float, ...]:
 
 
 @contextmanager
-def kept_probe(model: Model, mark: Mapping[str, str] | None) -> Iterator[None]:
-    """Spare later loads the pass that finds a model's probe, which lies under `home()/probes`.
+def kept_probe(model: Model, path: Path | None) -> Iterator[None]:
+    """Spare later loads the pass that finds a model's probe.
 
-    A file that is damaged or of other weights is written anew; none is kept where the disk refuses.
+    A damaged file is written anew; none is kept where the disk refuses.
 
     Args:
-        mark: of the model and its weights, the same in every load of them; None keeps nothing.
+        path: of the file, which belongs to the model's weights; None keeps nothing.
     """
-    if mark is None:
-        yield
-        return
-    naming = json.dumps([mark[name] for name in ("model", "dtype", "runner")])
-    path = home() / "probes" / f"{hashlib.sha256(naming.encode()).hexdigest()[:16]}.json"
-    known = _read_probe(path, mark)
+    known = None if path is None else _read_probe(path)
     if known is not None:
         _PROBES.setdefault(model, known)
     yield
-    if known is None and model in _PROBES:
+    if path is not None and known is None and model in _PROBES:
         with suppress(OSError):
-            write_file(path, json.dumps({"measured_for": mark, "probe": _PROBES[model]}))
+            write_file(path, json.dumps(_PROBES[model]))
 
 
-def _read_probe(path: Path, mark: Mapping[str, str]) -> tuple[float, ...] | None:
+def _read_probe(path: Path) -> tuple[float, ...] | None:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        probe = tuple(float(each) for each in record["probe"])
-        return probe if record["measured_for"] == mark else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return tuple(float(each) for each in json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return None
 
 

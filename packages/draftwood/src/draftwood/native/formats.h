@@ -336,7 +336,7 @@ inline void pack_codes(const Ints* codes, Ints* planes) {
     constexpr uint32_t mask = 0x01010101u * ((1u << LOW) - 1);
     for (int i = 0; i < LOW + HIGH; i++) planes[i] = Ints{};
     for (int i = 0; i < WORDS; i++)
-        planes[i % LOW] |= (Ints)(((Words)codes[i] & mask) << (LOW == 8 ? 0 : i / LOW * LOW));
+        planes[i % LOW] |= (Ints)(((Words)codes[i] & mask) << (i / LOW * LOW));
     if constexpr (HIGH > 0)
         for (int i = 0; i < WORDS; i++)
             planes[LOW + i % HIGH] |=
@@ -345,11 +345,11 @@ inline void pack_codes(const Ints* codes, Ints* planes) {
 
 inline void pack_codes(int low, int high, const Ints* codes, Ints* planes) {
     switch (8 * low + high) {
-        case 16: return pack_codes<2, 0>(codes, planes);
-        case 17: return pack_codes<2, 1>(codes, planes);
-        case 32: return pack_codes<4, 0>(codes, planes);
-        case 33: return pack_codes<4, 1>(codes, planes);
-        case 34: return pack_codes<4, 2>(codes, planes);
+        case 8 * 2 + 0: return pack_codes<2, 0>(codes, planes);
+        case 8 * 2 + 1: return pack_codes<2, 1>(codes, planes);
+        case 8 * 4 + 0: return pack_codes<4, 0>(codes, planes);
+        case 8 * 4 + 1: return pack_codes<4, 1>(codes, planes);
+        case 8 * 4 + 2: return pack_codes<4, 2>(codes, planes);
         default: return pack_codes<8, 0>(codes, planes);
     }
 }

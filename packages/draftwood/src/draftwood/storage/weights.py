@@ -47,7 +47,9 @@ def stamps(folder: Path) -> list[tuple[str, int, int]]:
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def kept_for(kind: str, folder: Path, *further: object) -> tuple[Path, str]:
+def kept_for(
+    kind: str, folder: Path, *further: object, suffix: str = ".safetensors"
+) -> tuple[Path, str]:
     """Path for what was measured of the weights in a folder, and their digest.
 
     Other weights in the same folder give another path.
@@ -55,4 +57,4 @@ def kept_for(kind: str, folder: Path, *further: object) -> tuple[Path, str]:
     identity = (str(folder.resolve()), *further, stamps(folder))
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name)[:60]
-    return home() / kind / f"{name}-{digest}.safetensors", digest
+    return home() / kind / f"{name}-{digest}{suffix}", digest

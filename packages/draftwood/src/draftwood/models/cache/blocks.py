@@ -199,10 +199,10 @@ class BlockPool:
 
         The library then reads such blocks once for all of them.
         """
-        numbers = range(len(slots))
         if len(slots) == 1:
             return [0]
-        return sorted(numbers, key=lambda number: self._tables[slots[number]].blocks())
+        tables = [self._tables[slot].blocks() for slot in slots]
+        return sorted(range(len(slots)), key=tables.__getitem__)
 
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the tokens at ``start + path`` to ``start``, in order.
