@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,6 +32,8 @@ needs_arm = [
     pytest.mark.skipif(shutil.which(ARM_COMPILER) is None, reason=f"no {ARM_COMPILER}"),
     pytest.mark.skipif(EMULATOR is None, reason=f"no {' or '.join(EMULATORS)}"),
 ]
+# all codes the smallest, the largest, and those of the largest numbers in tables
+EXTREMES = (0x00, 0xFF, 0x77, 0xAA)
 ROWS = (1, 3, 13)  # alone, few, and more than a block of eight
 
 # Flags, what the CPU must have, and what integers then run on.
@@ -57,6 +60,15 @@ def extreme_blocks() -> Blocks:
     return blocks
 
 
+def filled(format: str, codes: int) -> Matrix:
+    """A matrix whose codes all have these bits: sums of products grow as far as they may."""
+    matrix = Matrix.pack(random_blocks(format, 16), None, "int8")
+    matrix.memory[0].view(np.uint8)[:] = codes
+    if format == "IQ2_XXS":  # a third plane, of signs
+        matrix.memory[0].view(np.uint8).reshape(-1, 3, 64)[:, 2] = 0
+    return matrix
+
+
 @cache
 def cases() -> list[tuple[Matrix, torch.Tensor]]:
     """Matrices in all formats but bfloat16, which some CPUs round otherwise, and rows."""
@@ -70,7 +82,9 @@ def cases() -> list[tuple[Matrix, torch.Tensor]]:
     matrices += [Matrix.pack(four_bit_weights(48, 96), None, "int8")]
     made = [(m, some(rows, m.shape[1], seed=2) * 3) for m in matrices for rows in ROWS]
     flat = torch.ones(2, 512) * torch.tensor([[1.0], [-1.0]])  # every input is 127 or -127
-    return [*made, (Matrix.pack(extreme_blocks(), None, "int8"), flat)]
+    extremes = [filled(format, codes) for format in block_formats() for codes in EXTREMES]
+    extremes.append(Matrix.pack(extreme_blocks(), None, "int8"))
+    return made + [(matrix, flat[:, : matrix.shape[1]]) for matrix in extremes]
 
 
 @cache

@@ -47,100 +47,232 @@ inline void weigh(float* scores, const Stretch& seen, const Average& average) {
     average.total() = sum(total);
 }
 
-// Scores [COUNT][BLOCK] of queries [COUNT][dim], four places at a time.
-template <int COUNT, class Number>
-inline void score(const float* queries, int dim, const Places<Number>& keys, float* scores) {
-    const int even = dim / LANES * LANES;
-    for (int64_t i = keys.seen.first / 4 * 4; i < keys.seen.last; i += 4) {
-        const Number* four[4] = {keys(i), keys(i + 1), keys(i + 2), keys(i + 3)};
-        for (int j = 0; j < 4; j++)
-            fetch<3>(keys(i + j + PLACES_AHEAD), dim);
-        Floats sums[COUNT][4]{};
-        for (int from = 0; from < even; from += LANES)
-            for (int j = 0; j < 4; j++) {
-                Floats key = load(four[j] + from);
-                for (int head = 0; head < COUNT; head++)
-                    sums[head][j] = fma(load(queries + head * dim + from), key, sums[head][j]);
-            }
-        for (int head = 0; head < COUNT; head++) {
-            for (int j = 0; j < 4; j++)
-                for (int k = even; k < dim; k++)
-                    sums[head][j][0] += queries[head * dim + k] * to_float(four[j][k]);
-            store_sums(scores + head * BLOCK + i, sums[head]);
-        }
-    }
-}
-
-// Sums of dimensions [from, from + 16 * PARTS) with weights [COUNT][BLOCK].
-template <int COUNT, int PARTS, class Number>
-inline void average_part(const float* weights, const Places<Number>& values, int from,
-                         const Average* results) {
-    Floats sums[COUNT][PARTS]{};
-    for (int64_t i = values.seen.first; i < values.seen.last; i++) {
-        const Number* value = values(i) + from;
-        fetch<3>(values(i + PLACES_AHEAD) + from, PARTS * LANES);
-        for (int part = 0; part < PARTS; part++) {
-            Floats numbers = load(value + part * LANES);
-            for (int head = 0; head < COUNT; head++)
-                sums[head][part] = fma(all(weights[head * BLOCK + i]), numbers, sums[head][part]);
-        }
-    }
-    for (int head = 0; head < COUNT; head++)
-        for (int part = 0; part < PARTS; part++)
-            store(results[head].sums + from + part * LANES, sums[head][part]);
-}
-
-template <int COUNT, class Number>
-inline void average(const float* weights, const Places<Number>& values, const Average* results) {
-    const int dim = results[0].dim;
-    int from = 0;
-    for (; from + 4 * LANES <= dim; from += 4 * LANES)
-        average_part<COUNT, 4>(weights, values, from, results);
-    for (; from + LANES <= dim; from += LANES)
-        average_part<COUNT, 1>(weights, values, from, results);
-    for (; from < dim; from++)
-        for (int head = 0; head < COUNT; head++) {
-            float average = 0;
-            for (int64_t i = values.seen.first; i < values.seen.last; i++)
-                average += weights[head * BLOCK + i] * to_float(values(i)[from]);
-            results[head].sums[from] = average;
-        }
-}
-
+// Rows of floats of a few places, those of a cache of floats where they lie.
 template <class Number>
-void attend(const Visibility& visibility, const Together& some, const KeysAndValues<Number>& cache,
-            const Queries<float>& queries, Bench& bench) {
-    float* scores = Bench::room(bench.scores, 4 * BLOCK);
-    for (int row = some.group.first; row < some.group.first + some.group.count; row++) {
-        const Stretch seen = some.seen(visibility, row);
-        if (seen.empty()) continue;
-        const auto keys = places_of(visibility, some, row, cache.keys),
-                   values = places_of(visibility, some, row, cache.values);
-        in_pieces(some.heads, [&](auto number, int head) {
-            constexpr int COUNT = decltype(number)::value;
-            score<COUNT>(queries(row, head), cache.dim, keys, scores);
-            Average results[COUNT];
-            for (int i = 0; i < COUNT; i++) {
-                results[i] = some.average(row, head + i, cache.dim);
-                cap_scores(scores + i * BLOCK, seen, some.score_cap);
-                weigh<Number>(scores + i * BLOCK, seen, results[i]);
+class PlacesRead {
+public:
+    static constexpr int MOST = CACHE_BLOCK;
+
+    // Of places [first, last), which lie at(place); others follow up to `end`.
+    template <class At>
+    PlacesRead(At at, int64_t first, int64_t last, int64_t end, int dim, std::vector<Floats>& room)
+        : count((int)(last - first)) {
+        const size_t stride = (size_t)(dim + LANES - 1) / LANES * LANES;
+        float* copies = Bench::room(room, MOST * stride);
+        for (int i = 0; i < count; i++) {
+            fetch<3>(at(std::min<int64_t>(first + i + PLACES_AHEAD, end - 1)), dim);
+            const Number* row = at(first + i);
+            if constexpr (std::is_same_v<Number, float>) rows[i] = row;
+            else rows[i] = widened(row, dim, copies + i * stride);
+        }
+    }
+
+    const int count;
+    const float* rows[MOST];
+
+private:
+    static const float* widened(const Number* row, int dim, float* to) {
+        const int even = dim / LANES * LANES;
+        for (int i = 0; i < even; i += LANES) store(to + i, load(row + i));
+        for (int i = even; i < dim; i++) to[i] = to_float(row[i]);
+        return to;
+    }
+};
+
+constexpr int ROOM = BLOCK + LANES;  // of a query's scores, as some are written behind the last
+
+// What dimensions behind the last vector add to the sums.
+__attribute__((noinline)) void add_rest(const float* query, const float* const (&keys)[4], int from,
+                                        int dim, Part (&sums)[4][PARTS_OF_VECTOR]) {
+    for (int j = 0; j < 4; j++)
+        for (int k = from; k < dim; k++) sums[j][0][0] += query[k] * keys[j][k];
+}
+
+// Scores [COUNT][ROOM] of queries [COUNT][dim] for `count` places whose keys are `keys`, four at a
+// time.
+template <int COUNT>
+inline void score(const float* queries, int dim, const float* const* keys, int count,
+                  float* scores) {
+    const int even = dim / LANES * LANES;
+    for (int first = 0; first < count; first += 4) {
+        const float* four[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) four[j] = keys[std::min(first + j, count - 1)];
+        Part sums[COUNT][4][PARTS_OF_VECTOR]{};
+        for (int from = 0; from < even; from += LANES)
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS_OF_VECTOR; part++) {
+                const int place = from + part * LANES_OF_PART;
+                Part own[COUNT];
+                for (int i = 0; i < COUNT; i++) own[i] = load_part(queries + i * dim + place);
+#pragma GCC unroll 4
+                for (int j = 0; j < 4; j++) {
+                    const Part key = load_part(four[j] + place);
+                    for (int i = 0; i < COUNT; i++)
+                        sums[i][j][part] = fma_parts(own[i], key, sums[i][j][part]);
+                }
             }
-            average<COUNT>(scores, values, results);
+        for (int i = 0; i < COUNT; i++) {
+            if (even < dim) add_rest(queries + i * dim, four, even, dim, sums[i]);
+            store_sums(scores + i * ROOM + first, sums[i]);
+        }
+    }
+}
+
+// Adds to sums [COUNT] of 16 * PIECES dimensions from `from` on the values of `count` places, with
+// weights [COUNT][ROOM].
+template <int COUNT, int PIECES>
+inline void add_values(const float* weights, const float* const* values, int count, int from,
+                       float* const* to) {
+    constexpr int PARTS = PIECES * PARTS_OF_VECTOR;
+    Part sums[COUNT][PARTS];
+    for (int i = 0; i < COUNT; i++)
+        for (int part = 0; part < PARTS; part++)
+            sums[i][part] = load_part(to[i] + from + part * LANES_OF_PART);
+    for (int place = 0; place < count; place++) {
+        Part own[COUNT];
+        for (int i = 0; i < COUNT; i++) own[i] = all_of_part(weights[i * ROOM + place]);
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; part++) {
+            const Part numbers = load_part(values[place] + from + part * LANES_OF_PART);
+            for (int i = 0; i < COUNT; i++)
+                sums[i][part] = fma_parts(own[i], numbers, sums[i][part]);
+        }
+    }
+    for (int i = 0; i < COUNT; i++)
+        for (int part = 0; part < PARTS; part++)
+            store_part(to[i] + from + part * LANES_OF_PART, sums[i][part]);
+}
+
+template <int COUNT>
+inline void add_values(const float* weights, const float* const* values, int count, int dim,
+                       float* const* to) {
+    // whose sums registers hold
+    constexpr int PIECES = PARTS_OF_VECTOR == 1 || COUNT == 1 ? 4 : COUNT < 4 ? 2 : 1;
+    int from = 0;
+    for (; from + PIECES * LANES <= dim; from += PIECES * LANES)
+        add_values<COUNT, PIECES>(weights, values, count, from, to);
+    for (; from + LANES <= dim; from += LANES)
+        add_values<COUNT, 1>(weights, values, count, from, to);
+    for (; from < dim; from++)
+        for (int i = 0; i < COUNT; i++)
+            for (int place = 0; place < count; place++)
+                to[i][from] += weights[i * ROOM + place] * values[place][from];
+}
+
+// Attention of rows with all their heads to one block.
+template <class Number>
+class BlockOfPlaces {
+public:
+    BlockOfPlaces(const Visibility& visibility, const Together& some,
+                  const KeysAndValues<Number>& cache, const Queries<float>& queries, Bench& bench)
+        : visibility(visibility),
+          some(some),
+          cache(cache),
+          queries(queries),
+          bench(bench),
+          start((int64_t)some.block * BLOCK),
+          shared(std::max<int64_t>(0, std::min<int64_t>(BLOCK, some.group.shared - start))),
+          scores(Bench::room(bench.scores, (size_t)some.group.count * some.heads * ROOM)) {}
+
+    void attend() {
+        over_places(cache.keys, [&](int row, int64_t first, int count, const float* const* keys) {
+            in_pieces<SCORED>(some.heads, [&](auto number, int head) {
+                score<number()>(queries(row, head), cache.dim, keys, count,
+                                scores_of(row, head) + first);
+            });
+        });
+        in_rows([&](int row, const Stretch& seen) {
+            for (int head = 0; head < some.heads; head++) {
+                const Average average = some.average(row, head, cache.dim);
+                cap_scores(scores_of(row, head), seen, some.score_cap);
+                weigh<Number>(scores_of(row, head), seen, average);
+                std::fill(average.sums, average.sums + cache.dim, 0.0f);
+            }
+        });
+        over_places(cache.values, [&](int row, int64_t first, int count,
+                                      const float* const* values) {
+            in_pieces(some.heads, [&](auto number, int head) {
+                constexpr int COUNT = decltype(number)::value;
+                float* sums[COUNT];
+                for (int i = 0; i < COUNT; i++)
+                    sums[i] = some.average(row, head + i, cache.dim).sums;
+                add_values<COUNT>(scores_of(row, head) + first, values, count, cache.dim, sums);
+            });
         });
     }
-}
+
+private:
+    // Queries whose sums registers hold.
+    static constexpr int SCORED = PARTS_OF_VECTOR == 1 ? 4 : 1;
+
+    const Visibility& visibility;
+    const Together& some;
+    const KeysAndValues<Number>& cache;
+    const Queries<float>& queries;
+    Bench& bench;
+    const int64_t start, shared;  // the block's first place; tokens of it that rows share
+    float* const scores;          // [rows][heads][ROOM]
+
+    float* scores_of(int row, int head) const {
+        return scores + ((size_t)(row - some.group.first) * some.heads + head) * ROOM;
+    }
+
+    template <class Act>
+    void in_rows(Act act) const {
+        for (int row = some.group.first; row < some.group.first + some.group.count; row++) {
+            const Stretch seen = some.seen(visibility, row);
+            if (!seen.empty()) act(row, seen);
+        }
+    }
+
+    // act(row, first, count, numbers) with what each row sees, in its order: places that are shared
+    // are read once for all rows.
+    template <class Act>
+    void over_places(const Stored<Number>& stored, Act act) {
+        Stretch all{BLOCK, 0};
+        in_rows([&](int, const Stretch& seen) {
+            all.first = std::min(all.first, seen.first), all.last = std::max(all.last, seen.last);
+        });
+        const SharedPlaces<Number> places{stored, start};
+        const int64_t end = std::min(all.last, shared);
+        in_tiles(all.first, end, [&](int64_t first, int64_t last) {
+            const PlacesRead<Number> read(places, first, last, end, cache.dim, bench.floats);
+            in_rows([&](int row, const Stretch& seen) {
+                const int64_t from = std::max(first, seen.first), to = std::min(last, seen.last);
+                if (from < to) act(row, from, (int)(to - from), read.rows + (from - first));
+            });
+        });
+        in_rows([&](int row, const Stretch& seen) {
+            const auto own = places_of(visibility, some, row, stored);
+            in_tiles(std::max(shared, seen.first), seen.last, [&](int64_t first, int64_t last) {
+                const PlacesRead<Number> read(own, first, last, seen.last, cache.dim, bench.floats);
+                act(row, first, read.count, read.rows);
+            });
+        });
+    }
+
+    template <class Act>
+    static void in_tiles(int64_t first, int64_t last, Act act) {
+        constexpr int MOST = PlacesRead<Number>::MOST;
+        for (int64_t next; first < last; first = next) {
+            next = std::min(last, (first / MOST + 1) * MOST);
+            act(first, next);
+        }
+    }
+};
 
 }  // namespace
 
 void attend_block(const Visibility& visibility, const Together& some,
                   const KeysAndValues<float>& cache, const Queries<float>& queries, Bench& bench) {
-    attend(visibility, some, cache, queries, bench);
+    BlockOfPlaces<float>(visibility, some, cache, queries, bench).attend();
 }
 
 void attend_block(const Visibility& visibility, const Together& some,
                   const KeysAndValues<bfloat16>& cache, const Queries<float>& queries,
                   Bench& bench) {
-    attend(visibility, some, cache, queries, bench);
+    BlockOfPlaces<bfloat16>(visibility, some, cache, queries, bench).attend();
 }
 
 }  // namespace draftwood

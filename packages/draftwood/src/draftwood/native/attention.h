@@ -182,7 +182,7 @@ inline void fetch_near(const SharedPlaces<Number>& places, int64_t first, int64_
 
 // What a thread needs while it goes over a block.
 struct Bench {
-    std::vector<Floats> scores, averages, joined;
+    std::vector<Floats> scores, averages, joined, floats;
     std::vector<Words> keys;
     std::vector<const uint32_t*> queries;
     std::vector<float*> sums;
@@ -208,16 +208,14 @@ struct Queries {
     }
 };
 
-// act(number, first) for pieces of at most four of `count` things, whose sums fit into registers.
-template <class Act>
+// act(number, first) for pieces of at most MOST of `count` things, whose sums fit into registers.
+template <int MOST = 4, class Act>
 inline void in_pieces(int count, Act act) {
     int first = 0;
-    for (; first + 4 <= count; first += 4) act(std::integral_constant<int, 4>(), first);
-    switch (count - first) {
-        case 3: return act(std::integral_constant<int, 3>(), first);
-        case 2: return act(std::integral_constant<int, 2>(), first);
-        case 1: return act(std::integral_constant<int, 1>(), first);
-    }
+    for (; first + MOST <= count; first += MOST) act(std::integral_constant<int, MOST>(), first);
+    if constexpr (MOST > 1) in_pieces<MOST - 1>(count - first, [&](auto number, int from) {
+        act(number, first + from);
+    });
 }
 
 // Averages over one block, of queries whose heads lie one behind the other.

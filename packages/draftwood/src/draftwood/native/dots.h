@@ -125,14 +125,76 @@ DRAFTWOOD_INLINE void dot_bytes(const Ints* weights, bool has_zero_point, const 
 #endif
 }
 
-// Adds to each of 16 sums two products of bfloat16 numbers.
-inline Floats dot_halves(Floats sums, Words weights, uint32_t two_inputs) {
+#if defined(DRAFTWOOD_PARTS)
+
+// COUNT words of four bytes of weights each, of one part of the lanes. Bytes have a zero point of 0,
+// of 128, or of another power of two; less one of 128, else as they are, none is above MOST.
+template <int COUNT, int ZERO_POINT, int MOST>
+class PartOfWeights {
+public:
+    DRAFTWOOD_INLINE explicit PartOfWeights(const PartOfWords (&bytes)[COUNT]) {
+#pragma GCC unroll 8
+        for (int i = 0; i < COUNT; i++) {
+            words[i] = (Register)bytes[i];
+            if (!HAS_SIGNS) continue;
+            signs[i] = _mm256_xor_si256(words[i], _mm256_set1_epi8(-128));
+            words[i] = _mm256_abs_epi8(signs[i]);
+        }
+    }
+
+    // Sums of products with a row's words, which lie `distance` apart, none of whose bytes is -128.
+    // `correction` is that of a zero point of 128.
+    DRAFTWOOD_INLINE Register dots(const uint32_t* inputs, int distance, int32_t correction) const {
+        Register sums{};
+        if (ZERO_POINT > 0 && !HAS_SIGNS)
+            sums = _mm256_srai_epi32(all_words((uint32_t)correction), log2_of(128 / ZERO_POINT));
+#if defined(__AVXVNNI__)
+#pragma GCC unroll 8
+        for (int i = 0; i < COUNT; i++)
+            sums = dot_part(sums, words[i], all_words(inputs[i * distance]), false);
+#else
+#pragma GCC unroll 8
+        for (int i = 0; i < COUNT; i += TOGETHER) {
+            Register pairs{};
+#pragma GCC unroll 8
+            for (int j = i; j < i + TOGETHER; j++) {
+                Register input = all_words(inputs[j * distance]);
+                if (HAS_SIGNS) input = _mm256_sign_epi8(input, signs[j]);
+                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(words[j], input));
+            }
+            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+#endif
+        return sums;
+    }
+
+private:
+    static constexpr bool HAS_SIGNS = SUBTRACTS && ZERO_POINT == 128;
+    // Pairs of products whose sum 16 bits hold, or a part of them that divides COUNT.
+    static constexpr int HELD = 32767 / (2 * 127 * MOST),
+                         TOGETHER = HELD >= COUNT ? COUNT : HELD >= 4 ? 4 : HELD >= 2 ? 2 : 1;
+
+    static constexpr int log2_of(int power) { return power == 1 ? 0 : 1 + log2_of(power / 2); }
+
+    Register words[COUNT], signs[COUNT];
+};
+
+#endif
+
+// Adds to each sum two products of bfloat16 numbers, which stand in the bits of `weights`.
+DRAFTWOOD_INLINE Part dot_halves(Part sums, Part weights, uint32_t two_inputs) {
 #if defined(__AVX512BF16__)
     return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)weights,
                                     (__m512bh)_mm512_set1_epi32(two_inputs));
+#elif defined(DRAFTWOOD_PARTS)
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000u), inputs = all_words(two_inputs);
+    sums = fma_parts((Part)_mm256_slli_epi32((__m256i)weights, 16),
+                     (Part)_mm256_slli_epi32(inputs, 16), sums);
+    return fma_parts((Part)((__m256i)weights & high), (Part)(inputs & high), sums);
 #else
-    sums = fma((Floats)(weights << 16), all(to_float((bfloat16)two_inputs)), sums);
-    return fma((Floats)(weights & 0xffff0000u), all(to_float((bfloat16)(two_inputs >> 16))), sums);
+    const Words words = (Words)weights;
+    sums = fma((Floats)(words << 16), all(to_float((bfloat16)two_inputs)), sums);
+    return fma((Floats)(words & 0xffff0000u), all(to_float((bfloat16)(two_inputs >> 16))), sums);
 #endif
 }
 

@@ -189,6 +189,23 @@ constexpr ScaleKinds kinds_of_codes(int low, int high, bool offset, bool halves)
     return kinds;
 }
 
+// Whether codes are not evenly spaced.
+constexpr bool has_table(const FormatInfo& info) {
+    for (const int8_t value : info.values)
+        if (value != 0) return true;
+    return false;
+}
+
+// The largest number of tables for such codes.
+constexpr int most_of_tables(int low, int high) {
+    int most = 0;
+    for (const FormatInfo& info : INFOS)
+        for (const int8_t value : info.values)
+            if (info.low == low && info.high == high)
+                most = std::max(most, value < 0 ? -value : +value);
+    return most;
+}
+
 // Scales and offsets of a tile, group by group, of one of some kinds: what is compiled for others
 // would only take the compiler's time.
 template <ScaleKinds KINDS = EVERY_KIND>
@@ -271,9 +288,8 @@ private:
 // The bytes that codes of up to 4 bits stand for, once in every 128 bits.
 inline Ints make_table(const FormatInfo& info) {
     uint8_t bytes[sizeof(Ints)];
-    bool even = std::all_of(info.values, info.values + 16, [](int8_t value) { return value == 0; });
     for (int i = 0; i < (int)sizeof bytes; i++)
-        bytes[i] = even ? (uint8_t)(i % 16 + info.addend) : (uint8_t)(info.values[i % 16] + 128);
+        bytes[i] = (uint8_t)(has_table(info) ? info.values[i % 16] + 128 : i % 16 + info.addend);
     Ints table;
     std::memcpy(&table, bytes, sizeof table);
     return table;
@@ -314,20 +330,19 @@ DRAFTWOOD_INLINE Ints translated(Ints table, Ints codes) {
 
 constexpr int WORDS = GROUP / 4;  // vectors of a group's bytes: 4 inputs of each of 16 outputs
 
-// Codes of a group from their planes.
-template <int LOW, int HIGH>
-DRAFTWOOD_INLINE void unpack_codes(const Ints* planes, Ints* codes) {
+// Codes of a group, words [first, last), from their planes; `plane` hands out one.
+template <int LOW, int HIGH, class Vector, class Plane>
+DRAFTWOOD_INLINE void unpack_codes(Plane plane, int first, int last, Vector* codes) {
     static_assert((LOW == 2 || LOW == 4 || LOW == 8) && HIGH <= 2);
     constexpr uint32_t mask = 0x01010101u * ((1 << LOW) - 1),
                        high_mask = 0x01010101u * ((1 << HIGH) - 1);
-    for (int i = 0; i < WORDS; i++)
-        codes[i] = LOW == 8
-                       ? planes[i]
-                       : (Ints)((Words)planes[i % LOW] >> (i / LOW * LOW)) & (Ints)(Words{} + mask);
+#pragma GCC unroll 8
+    for (int i = first; i < last; i++)
+        codes[i - first] = LOW == 8 ? plane(i) : plane(i % LOW) >> (i / LOW * LOW) & mask;
     if constexpr (HIGH > 0)
-        for (int i = 0; i < WORDS; i++)
-            codes[i] |=
-                (Ints)((((Words)planes[LOW + i % HIGH] >> (i / HIGH * HIGH)) & high_mask) << LOW);
+#pragma GCC unroll 8
+        for (int i = first; i < last; i++)
+            codes[i - first] |= (plane(LOW + i % HIGH) >> (i / HIGH * HIGH) & high_mask) << LOW;
 }
 
 // The reverse.
@@ -364,7 +379,9 @@ public:
           is_plain(info_of(format).zero_point == 0) {}
 
     DRAFTWOOD_INLINE void operator()(const Ints* planes, Ints* bytes) const {
-        unpack_codes<LOW, HIGH>(planes, bytes);
+        Words codes[WORDS];
+        unpack_codes<LOW, HIGH>([=](int i) { return (Words)planes[i]; }, 0, WORDS, codes);
+        for (int i = 0; i < WORDS; i++) bytes[i] = (Ints)codes[i];
         if constexpr (LOW == 8) return;
         if (is_plain) return;
         for (int i = 0; i < WORDS; i++)

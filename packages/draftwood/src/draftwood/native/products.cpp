@@ -22,32 +22,50 @@ void product_of_codes(const Matrix& matrix, const Rows& rows, int block, int til
     }
 }
 
-// Products of R rows with T tiles in floats.
+// Products of R rows of a block, from the first on, with T tiles in floats; results [tiles][of].
 template <int FORMAT, int R, int T>
-void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
-                              Floats* results) {
+DRAFTWOOD_INLINE void add_up_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
+                                    int first, int of, Floats* results) {
     constexpr bool PAIRS = FORMAT == BFLOAT16;  // a step takes two inputs
     using Vector = std::conditional_t<FORMAT == FLOAT16, Halves, Floats>;
     const int steps = groups(matrix) * GROUP / (PAIRS ? 2 : 1);
     const Vector* weights = (const Vector*)matrix.weights + (size_t)tile * steps;
-    const uint32_t* words = rows.words_of(PAIRS ? HALVES : FLOATS, block);
-    Floats sums[T][R];
-    for (int t = 0; t < T; t++)
-        for (int r = 0; r < R; r++) sums[t][r] = Floats{};
+    const uint32_t* words = rows.words_of(PAIRS ? HALVES : FLOATS, block) + first;
+    Part sums[T][R][PARTS_OF_VECTOR]{};
     for (int step = 0; step < steps; step++, words += MOST_ROWS)
+#pragma GCC unroll 4
         for (int t = 0; t < T; t++) {
             const Vector* stored = weights + (size_t)t * steps + step;
             __builtin_prefetch(stored + AHEAD * 4);
-            Floats weight;
-            if constexpr (FORMAT == FLOAT16) weight = load((const float16*)stored);
-            else weight = *stored;
-            for (int r = 0; r < R; r++) {
-                if constexpr (PAIRS) sums[t][r] = dot_halves(sums[t][r], (Words)weight, words[r]);
-                else sums[t][r] = fma(weight, all(((const float*)words)[r]), sums[t][r]);
-            }
+            Part own[PARTS_OF_VECTOR];
+            load_parts(stored, own);
+#pragma GCC unroll 8
+            for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+                for (int part = 0; part < PARTS_OF_VECTOR; part++) {
+                    Part& sum = sums[t][r][part];
+                    if constexpr (PAIRS) sum = dot_halves(sum, own[part], words[r]);
+                    else sum = fma_parts(own[part], all_of_part(((const float*)words)[r]), sum);
+                }
         }
     for (int t = 0; t < T; t++)
-        for (int r = 0; r < R; r++) results[t * R + r] = sums[t][r];
+        for (int r = 0; r < R; r++)
+            std::memcpy(&results[t * of + first + r], sums[t][r], sizeof(Floats));
+}
+
+// Rows and tiles whose sums registers hold.
+constexpr int FLOAT_ROWS = PARTS_OF_VECTOR == 1 ? MOST_ROWS : MOST_ROWS / 2;
+constexpr int float_tiles(int rows) {
+    if (PARTS_OF_VECTOR == 1) return rows <= 4 ? 4 : 2;
+    return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+}
+
+template <int FORMAT, int R, int T>
+void product_of_floats(const Matrix& matrix, const Rows& rows, int block, int tile,
+                       Floats* results) {
+    add_up_floats<FORMAT, std::min(R, FLOAT_ROWS), T>(matrix, rows, block, tile, 0, R, results);
+    if constexpr (R > FLOAT_ROWS)
+        add_up_floats<FORMAT, R - FLOAT_ROWS, T>(matrix, rows, block, tile, FLOAT_ROWS, R, results);
 }
 
 // How so many rows are multiplied: with one tile, and with a few at a time.
@@ -58,7 +76,7 @@ struct Products {
 
 template <int FORMAT, int R>
 Products in_floats() {
-    constexpr int T = R <= 4 ? 4 : 2;
+    constexpr int T = float_tiles(R);
     return {product_of_floats<FORMAT, R, 1>, product_of_floats<FORMAT, R, T>, T};
 }
 

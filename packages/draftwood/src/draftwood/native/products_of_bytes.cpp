@@ -1,9 +1,12 @@
 // Products by vectors, in 8-bit integers.
 #include "products.h"
+#include "products_in_parts.h"
 
 namespace draftwood {
 
 namespace {
+
+#if !defined(DRAFTWOOD_PARTS)
 
 // What a group of weights says: its bytes, and scales and offsets of its first and second 16 inputs,
 // or in the first place those of all.
@@ -41,8 +44,8 @@ DRAFTWOOD_INLINE void add_group(const GroupOfWeights& group, const uint32_t* wor
 }
 
 // Products of R rows, of a block and the next, with one tile of codes; HALVES of a group may have
-// scales of their own.
-template <int LOW, int HIGH, bool OFFSET, bool HALVES, int R>
+// scales of their own. Codes have a table, whether they need one or not.
+template <int LOW, int HIGH, bool OFFSET, bool HALVES, bool, int R>
 void product(const Matrix& matrix, const Rows& rows, int block, int tile, Floats* results) {
     constexpr int BITS = LOW + HIGH, FIRST = std::min(R, MOST_ROWS), MORE = R - FIRST;
     const FormatInfo& info = info_of(matrix.format);
@@ -71,14 +74,21 @@ void product(const Matrix& matrix, const Rows& rows, int block, int tile, Floats
     for (int r = 0; r < R; r++) results[r] = sums[r] * all(matrix.factor);
 }
 
-template <int LOW, int HIGH, bool OFFSET, bool HALVES>
+#endif
+
+template <int LOW, int HIGH, bool OFFSET, bool HALVES, bool TABLE = false>
 Product product_of(int rows) {
     static constexpr Product by_rows[] = {
-        product<LOW, HIGH, OFFSET, HALVES, 1>,  product<LOW, HIGH, OFFSET, HALVES, 2>,
-        product<LOW, HIGH, OFFSET, HALVES, 3>,  product<LOW, HIGH, OFFSET, HALVES, 4>,
-        product<LOW, HIGH, OFFSET, HALVES, 5>,  product<LOW, HIGH, OFFSET, HALVES, 6>,
-        product<LOW, HIGH, OFFSET, HALVES, 7>,  product<LOW, HIGH, OFFSET, HALVES, 8>,
-        product<LOW, HIGH, OFFSET, HALVES, 12>, product<LOW, HIGH, OFFSET, HALVES, 16>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 1>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 2>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 3>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 4>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 5>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 6>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 7>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 8>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 12>,
+        product<LOW, HIGH, OFFSET, HALVES, TABLE, 16>,
     };
     if (rows > MOST_ROWS) return by_rows[rows <= 12 ? 8 : 9];
     return by_rows[rows - 1];
@@ -93,10 +103,11 @@ Product product_of_bytes(const Matrix& matrix, int rows) {
         case 20: return product_of<2, 0, true, true>(rows);
         case 21:
             return halves ? product_of<2, 1, false, true>(rows)
-                          : product_of<2, 1, false, false>(rows);
+                          : product_of<2, 1, false, false, true>(rows);
         case 40:
-            return offset ? product_of<4, 0, true, false>(rows)
-                          : product_of<4, 0, false, false>(rows);
+            if (offset) return product_of<4, 0, true, false>(rows);
+            return has_table(info) ? product_of<4, 0, false, false, true>(rows)
+                                   : product_of<4, 0, false, false, false>(rows);
         case 41:
             return offset ? product_of<4, 1, true, false>(rows)
                           : product_of<4, 1, false, false>(rows);

@@ -36,10 +36,14 @@ typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
 
 // The parts of a vector that one instruction takes, where the compiler would split it.
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
 #define DRAFTWOOD_PARTS
 typedef __m256 Part;
+typedef uint32_t PartOfWords __attribute__((vector_size(32), may_alias));
 DRAFTWOOD_INLINE Part all_of_part(float value) { return _mm256_set1_ps(value); }
+DRAFTWOOD_INLINE Part load_part(const float* from) { return _mm256_loadu_ps(from); }
+DRAFTWOOD_INLINE void store_part(float* to, Part part) { _mm256_storeu_ps(to, part); }
+DRAFTWOOD_INLINE Part fma_parts(Part a, Part b, Part c) { return _mm256_fmadd_ps(a, b, c); }
 DRAFTWOOD_INLINE Part below_part(Part a, Part b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 DRAFTWOOD_INLINE Part below_part_of_ints(Part a, Part b) {
     return (Part)_mm256_cmpgt_epi32((__m256i)b, (__m256i)a);
@@ -155,6 +159,27 @@ inline Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
+// Elsewhere a vector is one part.
+#if !defined(DRAFTWOOD_PARTS)
+using Part = Floats;
+constexpr int PARTS_OF_VECTOR = 1;
+DRAFTWOOD_INLINE Part all_of_part(float value) { return all(value); }
+DRAFTWOOD_INLINE Part load_part(const float* from) { return load(from); }
+DRAFTWOOD_INLINE void store_part(float* to, Part part) { store(to, part); }
+DRAFTWOOD_INLINE Part fma_parts(Part a, Part b, Part c) { return fma(a, b, c); }
+#endif
+constexpr int LANES_OF_PART = LANES / PARTS_OF_VECTOR;
+
+// Sixteen floats in parts, as they lie; the others become floats.
+DRAFTWOOD_INLINE void load_parts(const Floats* from, Part (&parts)[PARTS_OF_VECTOR]) {
+    for (int part = 0; part < PARTS_OF_VECTOR; part++)
+        parts[part] = load_part((const float*)from + part * LANES_OF_PART);
+}
+DRAFTWOOD_INLINE void load_parts(const Halves* from, Part (&parts)[PARTS_OF_VECTOR]) {
+    const Floats values = load((const float16*)from);
+    std::memcpy(parts, &values, sizeof values);
+}
+
 // Where a < b and where a is a number, all bits; then lane by lane one of two. GCC does these number
 // by number where it splits vectors, so it is told how.
 #if defined(DRAFTWOOD_PARTS)
@@ -257,14 +282,31 @@ inline int32_t sum(Ints values) {
 #endif
 }
 
-// The sums of four vectors, each added up in the same order.
-inline void store_sums(float* to, const Floats (&values)[4]) {
+// The sums of four vectors, each added up in the same order: of every four lanes the first and the
+// third, the second and the fourth, then both; of the fours likewise.
+DRAFTWOOD_INLINE void store_sums(float* to, const Part (&values)[4][PARTS_OF_VECTOR]) {
+#if defined(DRAFTWOOD_PARTS)
+    Part fours[PARTS_OF_VECTOR];
+    for (int part = 0; part < PARTS_OF_VECTOR; part++) {
+        __m256d pairs[2];
+        for (int i = 0; i < 2; i++) {
+            const Part a = values[2 * i][part], b = values[2 * i + 1][part];
+            pairs[i] = (__m256d)(_mm256_unpacklo_ps(a, b) + _mm256_unpackhi_ps(a, b));
+        }
+        fours[part] = (Part)_mm256_unpacklo_pd(pairs[0], pairs[1]) +
+                      (Part)_mm256_unpackhi_pd(pairs[0], pairs[1]);
+    }
+    const Part both = fours[0] + fours[1];
+    _mm_storeu_ps(to, _mm256_castps256_ps128(both) + _mm256_extractf128_ps(both, 1));
+#else
     Floats pairs[2];
-    for (int i = 0; i < 2; i++)
-        pairs[i] = __builtin_shufflevector(values[2 * i], values[2 * i + 1], 0, 16, 1, 17, 4, 20, 5,
-                                           21, 8, 24, 9, 25, 12, 28, 13, 29) +
-                   __builtin_shufflevector(values[2 * i], values[2 * i + 1], 2, 18, 3, 19, 6, 22, 7,
-                                           23, 10, 26, 11, 27, 14, 30, 15, 31);
+    for (int i = 0; i < 2; i++) {
+        const Floats a = values[2 * i][0], b = values[2 * i + 1][0];
+        pairs[i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13,
+                                           29) +
+                   __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30,
+                                           15, 31);
+    }
     Floats fours = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24,
                                            25, 12, 13, 28, 29) +
                    __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11,
@@ -273,6 +315,7 @@ inline void store_sums(float* to, const Floats (&values)[4]) {
                                      13, 14, 15);
     fours += __builtin_shufflevector(fours, fours, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
     std::memcpy(to, &fours, 4 * sizeof(float));
+#endif
 }
 
 // e to the power of values that are not positive; 2 ulp, and 0 below -87.
