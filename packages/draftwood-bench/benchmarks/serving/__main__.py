@@ -214,7 +214,10 @@ def main() -> None:
             measures.add_argument("--figures", help=f"some of: {names}")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers are ended on the way out
-    arguments.act(arguments)
+    try:
+        arguments.act(arguments)
+    except (ValueError, OSError) as error:  # prompts that are not here, a model that is none
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":
