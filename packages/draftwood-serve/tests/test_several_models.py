@@ -149,9 +149,9 @@ def test_one_that_writes_stays_until_its_texts_end(
             wait_for(lambda: server.service.models.first.leaves)
             later = pool.submit(write, server, NAME)  # behind the one that waits
             assert not done
-            assert second.result(30)
+            assert second.result(120)
             assert done == [NAME]
-            assert later.result(30)
+            assert later.result(120)
         thread.join(10)
     told = [line for line in lines if "has left" in line]
     assert [line.split()[1] for line in told] == [NAME, SECOND]

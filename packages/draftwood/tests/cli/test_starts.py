@@ -224,6 +224,20 @@ def test_names_are_told_without_what_they_name() -> None:
 
 BEGUN = "print('begun', flush=True)"
 
+# by the first that main() calls: before it, Ctrl-C is Python's own
+IN_MAIN = f"""
+import atexit
+
+def register(act, known=atexit.register):
+    atexit.register = known
+    {BEGUN}
+    return known(act)
+
+atexit.register = register
+from draftwood.cli.start import main
+main()
+"""
+
 WHEN_NUMPY_IS_ASKED_FOR = f"""
 import sys
 
@@ -272,8 +286,7 @@ def interrupted(
 
 @pytest.mark.parametrize("after", thinned([0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15], 3))
 def test_ctrl_c_is_one_line_in_the_first_moments(after: float, target: str) -> None:
-    code = f"from draftwood.cli.start import main; {BEGUN}; main()"
-    status, said, _ = interrupted(code, after, "generate", "hi", "--model", target)
+    status, said, _ = interrupted(IN_MAIN, after, "generate", "hi", "--model", target)
     assert (status, said.lstrip("\n")) == (130, "draftwood: stopped\n")
 
 

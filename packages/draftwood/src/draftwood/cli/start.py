@@ -20,8 +20,8 @@ PATIENCE = 0.5
 def main() -> None:
     """Run the command line and leave with its exit code."""
     ending = Ending()
-    atexit.register(ending.leave)  # the first that registers is the last that is called
     try:
+        atexit.register(ending.leave)  # the first that registers is the last that is called
         hear_ctrl_c()
         from draftwood.cli.main import main as run
 
