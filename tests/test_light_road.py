@@ -160,7 +160,11 @@ def cpu_seconds(code: str, command: str = "", expected: int = 0) -> float:
 
 @pytest.mark.parametrize("command", CHEAP)
 def test_refusals_and_help_are_cheap(command: str) -> None:
-    found = min(cpu_seconds(START, command, CHEAP[command]) for _ in range(3))
-    if found > MOST_SECONDS:
-        slowness = min(cpu_seconds(GROUND) for _ in range(3)) / GROUND_SECONDS
-        assert found <= MOST_SECONDS * slowness
+    # both in one moment, as machines are faster at one and slower at another
+    found = []
+    for _ in range(6):
+        slowness = max(1.0, cpu_seconds(GROUND) / GROUND_SECONDS)
+        found.append(cpu_seconds(START, command, CHEAP[command]) / slowness)
+        if found[-1] <= MOST_SECONDS:
+            return
+    raise AssertionError(f"{min(found):.2f} s of CPU for {command!r}, at most {MOST_SECONDS}")
