@@ -17,6 +17,7 @@ from draftwood_train.checkpoints import Checkpoint, copied, random_states, resto
 from draftwood_train.durations import duration
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.packing import RowPacking, moved
+from draftwood_train.precision import fast_precision
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
 Say = Callable[[str], None]
@@ -38,7 +39,7 @@ class TrainingSettings:
         patience: evaluations without a better result after which it ends; None for no end.
         checkpoint_minutes: between two checkpoints.
         seed: of the order of texts, of new weights and of noise.
-        precision: of products.
+        precision: of products; bfloat16 where it is fast.
         average: share of the training, at its end, whose weights are averaged.
         flattest: share of the training texts that is kept: those after whose tokens the target is
             least sure (arXiv:2601.18902).
@@ -56,7 +57,7 @@ class TrainingSettings:
     patience: int | None = None
     checkpoint_minutes: float = 3.0
     seed: int = 0
-    precision: Literal["bfloat16", "float32"] = "bfloat16"
+    precision: Literal["bfloat16", "float32"] = field(default_factory=fast_precision)
     judge_minutes: float | None = None
     average: float = 0.0
     flattest: float = 1.0

@@ -88,6 +88,7 @@ def _common() -> list[click.Parameter]:
             [name], type=type, default=default, help=help, show_default=True, **more
         )
 
+    numbers = click.Choice(["bfloat16", "float32"])
     return [
         click.Argument(["data"], type=path),
         click.Argument(["output_folder"], type=path, metavar="OUTPUT"),
@@ -116,7 +117,7 @@ def _common() -> list[click.Parameter]:
         option("--patience", some, None, "Looks without a better result that end it."),
         option("--checkpoint-minutes", above, 3.0, "Between two checkpoints."),
         option("--seed", int, 0, "Of texts' order, new weights and noise."),
-        option("--precision", click.Choice(["bfloat16", "float32"]), "bfloat16", "Of products."),
+        option("--precision", numbers, None, "Of products.  [default: bfloat16 where it is fast]"),
         click.Option(
             ["--from", "start"],
             type=path,
@@ -165,6 +166,7 @@ def _say(line: str) -> None:
 def _settings(given: dict[str, Any]) -> "TrainingSettings":
     from draftwood_train.loop import TrainingSettings, Unit
     from draftwood_train.optimisers import Rates
+    from draftwood_train.precision import fast_precision
 
     chosen: list[Unit] = [unit for unit in get_args(Unit) if given[unit] is not None]
     if len(chosen) > 1:
@@ -178,7 +180,7 @@ def _settings(given: dict[str, Any]) -> "TrainingSettings":
         unit=unit,
         rates=Rates(given["learning_rate"], given["other_rate"], given["warm_up"], given["decay"]),
         seed=given["seed"],
-        precision=given["precision"],
+        precision=given["precision"] or fast_precision(),
         **{name: given[name] for name in same},
     )
 
