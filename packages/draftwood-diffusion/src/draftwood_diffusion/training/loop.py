@@ -24,7 +24,7 @@ from draftwood_diffusion.training.teacher import Teacher
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
 from draftwood_train.optimisers import Optimisers, Rates
-from draftwood_train.precision import cpu_has_bfloat16
+from draftwood_train.precision import fast_products
 
 Say = Callable[[str], None]
 BLOCKS = (4, 8, 16)
@@ -215,7 +215,7 @@ class Conversion:
         state, settings = self.state, self.settings
         texts = self.rows.batch(state.step, settings.rows)
         grid, is_causal, chance = layout(settings, texts.shape[1], state.step)
-        with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):
+        with fast_products():
             batch = self._masked(texts, grid, chance)
             losses = stream_losses(
                 *(self.decoder, batch, grid, is_causal, settings.shifted),
@@ -294,7 +294,7 @@ def held_out_losses(
             if in_order:
                 weights = (batch.is_led & batch.is_masked[:, 0]).float()
                 batch = replace(batch, weights=weights)
-            with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):
+            with fast_products():
                 losses = stream_losses(decoder, batch, grid, name == "next", settings.shifted)
             sums.append(len(part) * float(losses["next" if name == "next" else "masked"]))
         told = name if isinstance(name, str) else f"block {length}"

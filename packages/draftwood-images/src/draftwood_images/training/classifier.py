@@ -16,7 +16,7 @@ from draftwood_images.codec import Codec
 from draftwood_images.training.autoencoder import as_input, gathered
 from draftwood_images.training.codec_lesson import rare_bases
 from draftwood_images.training.named import PictureSet
-from draftwood_train.precision import cpu_has_bfloat16
+from draftwood_train.precision import fast_products
 
 WIDTH = 96
 FEATURES = 128
@@ -151,7 +151,7 @@ class ClassifierLesson:
         inputs = (inputs + 0.1 * torch.randn_like(inputs)).contiguous(
             memory_format=torch.channels_last
         )
-        with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):
+        with fast_products():
             found = self.module(inputs)
         return functional.cross_entropy(found.float(), self._classes[chosen], label_smoothing=0.1)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes, as_input, psnr
 from draftwood_images.training.named import PictureSet
-from draftwood_train.precision import cpu_has_bfloat16
+from draftwood_train.precision import fast_products
 
 JUDGED = 384
 """Most pictures that are judged of either part."""
@@ -51,7 +51,7 @@ class CodecLesson:
         if torch.rand(()) < 0.5:
             pixels = pixels.flip(3)
         pixels = pixels.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):
+        with fast_products():
             return self.module.loss(pixels, progress)
 
     def judge(self) -> dict[str, float]:

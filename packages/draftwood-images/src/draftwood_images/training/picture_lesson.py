@@ -15,7 +15,7 @@ from draftwood_images.training.autoencoder import Autoencoder
 from draftwood_images.training.codec_lesson import rare_bases
 from draftwood_images.training.named import PictureSet
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
-from draftwood_train.precision import cpu_has_bfloat16
+from draftwood_train.precision import fast_products
 
 MIRRORED, SHIFTED = "mirrored", "shifted"
 """Words of pictures that training changed, so that others stay as they are."""
@@ -121,7 +121,7 @@ class PictureLesson:
         asked = targets != PADDING
         found = targets[asked]
         apart = torch.arange(len(found)) % whole == 0 if whole else torch.zeros(len(found)).bool()
-        with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16()):
+        with fast_products():
             states = self.module(tokens)[asked]
             among = self.module.logits(states[~apart], slice(first, first + count))
             told = self.module.logits(states[apart], slice(None))

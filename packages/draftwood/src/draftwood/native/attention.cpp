@@ -171,8 +171,8 @@ public:
           cache(cache),
           queries(queries),
           bench(bench),
-          start((int64_t)some.block * BLOCK),
-          shared(std::max<int64_t>(0, std::min<int64_t>(BLOCK, some.group.shared - start))),
+          start(some.start()),
+          shared(some.shared()),
           scores(Bench::room(bench.scores, (size_t)some.group.count * some.heads * ROOM)) {}
 
     void attend() {
@@ -182,7 +182,7 @@ public:
                                 scores_of(row, head) + first);
             });
         });
-        in_rows([&](int row, const Stretch& seen) {
+        some.in_rows(visibility, [&](int row, const Stretch& seen) {
             for (int head = 0; head < some.heads; head++) {
                 const Average average = some.average(row, head, cache.dim);
                 cap_scores(scores_of(row, head), seen, some.score_cap);
@@ -218,32 +218,24 @@ private:
         return scores + ((size_t)(row - some.group.first) * some.heads + head) * ROOM;
     }
 
-    template <class Act>
-    void in_rows(Act act) const {
-        for (int row = some.group.first; row < some.group.first + some.group.count; row++) {
-            const Stretch seen = some.seen(visibility, row);
-            if (!seen.empty()) act(row, seen);
-        }
-    }
-
     // act(row, first, count, numbers) with what each row sees, in its order: places that are shared
     // are read once for all rows.
     template <class Act>
     void over_places(const Stored<Number>& stored, Act act) {
         Stretch all{BLOCK, 0};
-        in_rows([&](int, const Stretch& seen) {
+        some.in_rows(visibility, [&](int, const Stretch& seen) {
             all.first = std::min(all.first, seen.first), all.last = std::max(all.last, seen.last);
         });
         const SharedPlaces<Number> places{stored, start};
         const int64_t end = std::min(all.last, shared);
         in_tiles(all.first, end, [&](int64_t first, int64_t last) {
             const PlacesRead<Number> read(places, first, last, end, cache.dim, bench.floats);
-            in_rows([&](int row, const Stretch& seen) {
+            some.in_rows(visibility, [&](int row, const Stretch& seen) {
                 const int64_t from = std::max(first, seen.first), to = std::min(last, seen.last);
                 if (from < to) act(row, from, (int)(to - from), read.rows + (from - first));
             });
         });
-        in_rows([&](int row, const Stretch& seen) {
+        some.in_rows(visibility, [&](int row, const Stretch& seen) {
             const auto own = places_of(visibility, some, row, stored);
             in_tiles(std::max(shared, seen.first), seen.last, [&](int64_t first, int64_t last) {
                 const PlacesRead<Number> read(own, first, last, seen.last, cache.dim, bench.floats);

@@ -78,12 +78,26 @@ struct Together {
         return {averages + place * Average::size(dim), dim};
     }
 
+    int64_t start() const { return (int64_t)block * BLOCK; }
+    // Tokens of the block that the rows share.
+    int64_t shared() const {
+        return std::max<int64_t>(0, std::min<int64_t>(BLOCK, group.shared - start()));
+    }
+
     // What a row sees of the block, counted from its beginning.
     Stretch seen(const Visibility& visibility, int row) const {
         const Stretch text = visibility.seen(row, window);
-        const int64_t start = (int64_t)block * BLOCK;
-        return {std::max<int64_t>(0, text.first - start),
-                std::min<int64_t>(BLOCK, text.last - start)};
+        return {std::max<int64_t>(0, text.first - start()),
+                std::min<int64_t>(BLOCK, text.last - start())};
+    }
+
+    // act(row, seen) for rows that see something of it.
+    template <class Act>
+    void in_rows(const Visibility& visibility, Act act) const {
+        for (int row = group.first; row < group.first + group.count; row++) {
+            const Stretch stretch = seen(visibility, row);
+            if (!stretch.empty()) act(row, stretch);
+        }
     }
 };
 
@@ -166,7 +180,7 @@ struct Ahead {
 template <class Number>
 inline Places<Number> places_of(const Visibility& visibility, const Together& some, int row,
                                 const Stored<Number>& numbers) {
-    const int64_t start = (int64_t)some.block * BLOCK;
+    const int64_t start = some.start();
     return {numbers, start, some.group.shared - start, visibility.own_places(row),
             some.seen(visibility, row)};
 }

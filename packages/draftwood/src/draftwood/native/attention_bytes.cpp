@@ -242,8 +242,8 @@ void attend_block_in_bytes(const Visibility& visibility, const Together& some,
     const KeysAndValues<uint8_t>& cache = stored.bytes;
     const int dim = cache.dim, padded = padded_dim(dim), words = padded / QUAD,
               sides = padded / LANES, heads = some.heads, count = group.count * heads;
-    const int64_t start = (int64_t)some.block * BLOCK,
-                  shared = std::max<int64_t>(0, std::min<int64_t>(BLOCK, group.shared - start)),
+    const int64_t start = some.start(),
+                  shared = some.shared(),
                   whole = shared / LANES * LANES;
     float* scores = Bench::room(bench.scores, (size_t)count * BLOCK);
     bench.keys.resize(std::max(bench.keys.size(), (size_t)2 * padded / QUAD));
@@ -261,11 +261,9 @@ void attend_block_in_bytes(const Visibility& visibility, const Together& some,
     Words* turned_keys = bench.keys.data();
     Ints *turned = bench.values.data(), *sums = bench.halves.data();
     const auto in_rows = [&](auto act) {
-        for (int i = 0; i < count; i += heads) {
-            const int row = group.first + i / heads;
-            const Stretch seen = some.seen(visibility, row);
-            if (!seen.empty()) act(i, row, seen);
-        }
+        some.in_rows(visibility, [&](int row, const Stretch& seen) {
+            act((row - group.first) * heads, row, seen);
+        });
     };
 
     const SharedPlaces<uint8_t> shared_key{cache.keys, start}, shared_value{cache.values, start};

@@ -117,8 +117,8 @@ void attend_block_in_pairs(const Visibility& visibility, const Together& some,
                            Bench& bench) {
     const RowGroup& group = some.group;
     const int dim = cache.dim, heads = some.heads, count = group.count * heads;
-    const int64_t start = (int64_t)some.block * BLOCK,
-                  shared = std::max<int64_t>(0, std::min<int64_t>(BLOCK, group.shared - start)),
+    const int64_t start = some.start(),
+                  shared = some.shared(),
                   whole = shared / LANES * LANES, even = shared / 2 * 2;
     float* scores = Bench::room(bench.scores, (size_t)count * BLOCK);
     bench.keys.resize(std::max(bench.keys.size(), (size_t)dim));
@@ -132,11 +132,9 @@ void attend_block_in_pairs(const Visibility& visibility, const Together& some,
         first = std::min(first, some.seen(visibility, row).first / LANES * LANES);
     }
     const auto in_rows = [&](auto act) {
-        for (int i = 0; i < count; i += heads) {
-            const int row = group.first + i / heads;
-            const Stretch seen = some.seen(visibility, row);
-            if (!seen.empty()) act(i, row, seen);
-        }
+        some.in_rows(visibility, [&](int row, const Stretch& seen) {
+            act((row - group.first) * heads, row, seen);
+        });
     };
     const auto add_up = [&](int i, int number, auto at, int64_t from, int64_t to,
                             const Ahead& ahead) {
