@@ -103,6 +103,15 @@ def test_functions_are_read_in_their_parts():
     assert '"""' not in found.bare
 
 
+def test_a_mix_to_judge_by_draws_from_what_no_head_is_trained_on(material, prompts):
+    judged = EverydayPrompts(material, 1, (), only_held_out=True)
+    assert all(each.held_out for each in judged[:COUNT])
+    assert judged.split()["prompts"] == "all"
+    assert not all(each.held_out for each in prompts)  # the control
+    trained = {each.text for each in prompts if not each.held_out}
+    assert not trained & {each.text for each in judged[:COUNT] if each.text}
+
+
 def test_held_out_prompts_share_no_entity(material, prompts):
     trained, held = of_split(prompts, False), of_split(prompts, True)
     for kind in ("person", "place", "animal", "object"):

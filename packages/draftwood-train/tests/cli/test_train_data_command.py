@@ -107,6 +107,13 @@ def test_all_sets_that_are_missing_are_named_before_weights_are_loaded(tmp_path)
     assert "--without bronte" not in line
 
 
+def test_only_held_out_prompts_are_of_packages(tmp_path):
+    command = ("train", "data", str(tmp_path), "--only-held-out", "--model", "no-such-model")
+    assert "--mix everyday or code" in refused(*command)
+    own = refused(*command, "--mix", "everyday", "--self-written", "0.1")
+    assert "leave out --self-written" in own
+
+
 def test_help_has_an_example():
     assert "draftwood train data my-data" in run("train", "data", "--help").stdout
     listed = run("train", "--help").stdout

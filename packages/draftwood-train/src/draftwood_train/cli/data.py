@@ -95,6 +95,11 @@ def _numbers(
     help="A package or set that such a mix goes without; repeatable.",
 )
 @click.option(
+    "--only-held-out",
+    is_flag=True,
+    help="Of such a mix what no head is trained on, for 'draftwood train judge' alone.",
+)
+@click.option(
     "--sets",
     callback=_names,
     metavar="A,B,C",
@@ -183,6 +188,7 @@ def data(
       draftwood train data my-data --sets "" --self-written 1
       draftwood train data my-data --mix everyday --tokens 8m
       draftwood train data my-data --mix code --model qwen2.5-coder-1.5b
+      draftwood train data to-judge --mix everyday --only-held-out --tokens 100k
     """
     chosen["sets"] = _sets(chosen)
     chosen |= {name: value for name, value in _usual(chosen).items() if chosen[name] is None}
@@ -221,17 +227,20 @@ def _sets(chosen: dict) -> tuple[str, ...]:
 def _usual(chosen: dict) -> dict[str, object]:
     """Defaults that hang on the mix."""
     if chosen["mix"] != "collected":
-        return {"states": "recomputed", "self_written": 0.15, "max_prompt": 1400}
+        own = 0 if chosen["only_held_out"] else 0.15
+        return {"states": "recomputed", "self_written": own, "max_prompt": 1400}
     return {"states": "stored", "self_written": 0.5, "max_prompt": 384}
 
 
 def _refuse_early(chosen: dict) -> None:
     """Refuse sets that may not be used or are missing, or no prompts, before weights are loaded."""
     from draftwood_train.data.everyday.sources import packages_of, require_sets
-    from draftwood_train.data.options import require_prompts
+    from draftwood_train.data.options import require_packages, require_prompts
     from draftwood_train.data.sources import require_allowed
 
     require_allowed(chosen["sets"])
+    if chosen["only_held_out"]:
+        require_packages(chosen["mix"], chosen["self_written"])
     if chosen["mix"] != "collected":
         require_sets(chosen["without"], packages_of(chosen["mix"]))
     else:
@@ -259,6 +268,7 @@ def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
         prompts_per_shard=chosen["per_shard"] or _per_shard(lm.model.hidden_size * lm.model.layers),
         mix=chosen["mix"],
         without=tuple(sorted(set(chosen["without"]))),
+        only_held_out=chosen["only_held_out"],
     )
     return Maker(folder, lm, data_options)
 

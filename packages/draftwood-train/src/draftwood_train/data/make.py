@@ -254,7 +254,9 @@ def _collected(options: DataOptions, bars: Bars) -> _Found:
 
 def _everyday(options: DataOptions, measured: Sequence[str]) -> _Found:
     texts = gather(options.without, packages_of(options.mix))
-    prompts = EverydayPrompts(load(texts), options.seed, measured)
+    prompts = EverydayPrompts(
+        load(texts), options.seed, measured, only_held_out=options.only_held_out
+    )
     return _Found(prompts, texts.facts, prompts.split())
 
 

@@ -32,6 +32,7 @@ class DataOptions:
         mix: prompts that are collected from sets and files, everyday ones from packages, or these
             and as many about code.
         without: sources that such a mix goes without.
+        only_held_out: whether all prompts of such a mix are held out, for a data set to judge by.
     """
 
     layers: tuple[int, ...]
@@ -47,6 +48,7 @@ class DataOptions:
     prompts_per_shard: int = 256
     mix: Mix = "collected"
     without: tuple[str, ...] = ()
+    only_held_out: bool = False
 
     def __post_init__(self) -> None:
         if self.states not in get_args(StatesMode):
@@ -61,6 +63,8 @@ class DataOptions:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.self_written <= 1:
             raise ValueError(f"self_written is a share from 0 to 1, got {self.self_written}")
+        if self.only_held_out:
+            require_packages(self.mix, self.self_written)
         if self.mix == "collected":
             if self.without:
                 raise ValueError(
@@ -89,4 +93,14 @@ def require_prompts(sets: Sequence[str], files: Sequence[str], self_written: flo
         raise ValueError(
             "there are no prompts to collect; give --prompts FILE or --sets composed, or let the"
             " target write all of them with --self-written 1"
+        )
+
+
+def require_packages(mix: str, self_written: float) -> None:
+    """Raise ValueError where not all prompts are of packages, of which parts are held out."""
+    if mix == "collected":
+        raise ValueError("--only-held-out goes with --mix everyday or code")
+    if self_written:
+        raise ValueError(
+            "--only-held-out has prompts from packages alone; leave out --self-written"
         )

@@ -29,13 +29,21 @@ class EverydayPrompts(Sequence[CollectedPrompt]):
     Args:
         seed: of the order and of all draws.
         measured: prompts that drafters are measured on, barred by hash and by 13 words in a row.
+        only_held_out: whether all are held out.
 
     Raises:
         ValueError: where the mix goes without so many sources that nothing is left.
     """
 
-    def __init__(self, material: Material, seed: int, measured: Sequence[str]) -> None:
-        self.material, self.seed = material, seed
+    def __init__(
+        self,
+        material: Material,
+        seed: int,
+        measured: Sequence[str],
+        *,
+        only_held_out: bool = False,
+    ) -> None:
+        self.material, self.seed, self.only_held_out = material, seed, only_held_out
         self.tasks = working((*everyday_tasks(), *code_tasks()), material)
         if not self.tasks:
             raise ValueError(
@@ -63,7 +71,7 @@ class EverydayPrompts(Sequence[CollectedPrompt]):
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         task, place = self._task(number)
-        held_out = task.only_held_out or self._draw("split", number) % HELD_OUT_OF == 0
+        held_out = task.only_held_out or self._is_held_out(number)
         for attempt in range(ATTEMPTS):
             rng = random.Random(self._draw("prompt", number, attempt))
             filler = Filler(self.material, held_out, rng)
@@ -81,12 +89,17 @@ class EverydayPrompts(Sequence[CollectedPrompt]):
         """Everything that is held out, as the manifest tells it."""
         wordings = {name: list(pool.held_out) for name, pool in frames().items()}
         return {
-            "prompts": f"1 of {HELD_OUT_OF}, by a hash of seed and number",
+            "prompts": "all"
+            if self.only_held_out
+            else f"1 of {HELD_OUT_OF}, by a hash of seed and number",
             "kinds": sorted({task.kind for task in self.tasks if task.only_held_out}),
             "languages": [HELD_OUT_LANGUAGE],
             **self.material.split(),
             "frames": wordings,
         }
+
+    def _is_held_out(self, number: int) -> bool:
+        return self.only_held_out or self._draw("split", number) % HELD_OUT_OF == 0
 
     def _draw(self, *parts: object) -> int:
         return number_of(self.seed, "everyday", *parts)
