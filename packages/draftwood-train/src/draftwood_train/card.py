@@ -82,18 +82,29 @@ def write(
         "target": model or manifest.target.name,
         "data": data.name,
         "data_digest": manifest.digest,
+        "data_options": asdict(manifest.options),
+        "data_counts": manifest.counts(),
         "command": command,
         "version": draftwood.__version__,
         "kinds": [asdict(each) for each in kinds],
     }
     text = card.read_text(encoding="utf-8")
-    section = f"{TITLE}\n\nBy `{command}`.\n\n{table_of(kinds)}\n"
+    section = f"{TITLE}\n\nBy `{command}`. {told_of(manifest)}\n\n{table_of(kinds)}\n"
     before, after = text, ""
     if found := SECTION.search(text):
         before, after = text[: found.start()], text[found.end() :]
     told = [part for part in (before.rstrip("\n"), section.rstrip("\n"), after) if part]
     write_file(card, "\n\n".join(told).rstrip("\n") + "\n")
     write_file(folder / RECORD, json.dumps(record, indent=2) + "\n")
+
+
+def told_of(manifest: Manifest) -> str:
+    """What the judged data are, as a sentence of the card."""
+    options, counts = manifest.options, manifest.counts()
+    return (
+        f"The data are of the mix {options.mix}, seed {options.seed}: {counts['tokens']:,} tokens"
+        f" in {counts['texts']:,} texts, {counts['held_out_texts']:,} of them held out."
+    )
 
 
 def table_of(kinds: Sequence[KindFigures]) -> str:

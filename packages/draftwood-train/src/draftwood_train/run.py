@@ -92,6 +92,7 @@ class Training:
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
             )
+        self._require_answers()
         self._require_prompts()
         start = self._start()
         tokens = self._draft_tokens(start)
@@ -113,6 +114,15 @@ class Training:
             raise BrokenLossError(f"{error}; the best drafter so far is in {self.output}") from None
         self._store(outcome, tokens)
         return outcome
+
+    def _require_answers(self) -> None:
+        """Refuse data of which every text is held out, before a target is loaded."""
+        counts = self.manifest.counts()
+        if 0 < counts["texts"] == counts["held_out_texts"]:
+            raise ValueError(
+                f"all texts in {self.data} are held out, so there is nothing to learn from; train"
+                " on data made without --only-held-out, or with more --tokens"
+            )
 
     def _require_prompts(self) -> None:
         """Refuse to learn from prompts where the data tell distributions of answers alone."""

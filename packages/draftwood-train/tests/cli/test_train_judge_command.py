@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -95,10 +96,23 @@ def test_figures_go_into_the_card_once(folder: Path) -> None:
     assert record["kinds"] == told
     assert record["head"] == load(folder / "head").digest
     assert record["data_digest"] == Manifest.read(folder / "data").digest
-    assert f"By `{record['command']}`." in after
+    assert f"By `{record['command']}`. The data are of the mix collected, seed 0:" in after
+    assert record["data_options"]["mix"] == "collected"
+    assert record["data_counts"]["texts"] > record["data_counts"]["held_out_texts"] > 0
     card.unlink()
     assert "--card takes the folder of a trained head" in refused(*options)
     card.write_text(after)
+
+
+def test_data_that_are_held_out_as_a_whole_are_refused_before_training(folder: Path) -> None:
+    held, out = folder / "whole", folder / "unlearned"
+    copytree(folder / "data", held)
+    manifest = Manifest.read(held)
+    shards = [replace(facts, held_out_texts=facts.texts) for facts in manifest.shards]
+    replace(manifest, shards=tuple(shards)).write(held)
+    line = refused("train", "eagle", str(held), str(out), "--steps", "1")
+    assert "made without --only-held-out" in line
+    assert not list(folder.glob("unlearned*"))
 
 
 def test_the_doctor_reads_the_table_that_judging_wrote(folder: Path) -> None:
