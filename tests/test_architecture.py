@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"stats", "tokenizer"},  # types alone
     "arrays": set(),
     "storage": set(),
-    "cluster": {"native"},
+    "cluster": {"native", "optional"},
     "limited": set(),
     "together": set(),
     "validation": set(),
@@ -88,7 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text": (TEXT - {"text"}) | {"model_names", "model_set"},
     "testing": TEXT | {"backend"},
     "cli": TEXT | {"model_names", "model_set", "moved", "testing"},
-    "moved": set(),
+    "moved": {"optional"},
     "lazy": {"moved"},
 }
 BENCH = {  # the rooms of the benchmark, likewise

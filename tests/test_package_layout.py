@@ -15,6 +15,7 @@ from draftwood import moved
 from draftwood.cli import main as command_line
 from draftwood.heads import places
 from draftwood.methods import known, parts
+from draftwood.optional import install_command
 
 
 def test_all_packages_have_one_version() -> None:
@@ -62,7 +63,7 @@ def test_a_missing_package_is_named(
     said = capsys.readouterr().err
     assert end.value.code == 2
     assert said.count("\n") == 1
-    assert f"pip install {package}" in said
+    assert install_command(package) in said
     assert name not in CliRunner().invoke(command_line.main, ["--help"]).output.split()
 
 
@@ -88,7 +89,7 @@ def test_the_package_of_more_methods_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert "pip install" not in refused()
     monkeypatch.setattr(listings, "entry_points", lambda group: ())
     listings.written_listings.cache_clear()
-    assert refused().endswith("; more come with: pip install 'draftwood[methods]'")
+    assert refused().endswith(f"; more come with: {install_command('draftwood-methods')}")
     listings.written_listings.cache_clear()
 
 

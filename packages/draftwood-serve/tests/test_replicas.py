@@ -21,6 +21,7 @@ from click.testing import CliRunner
 import draftwood
 from draftwood import cluster
 from draftwood.cli.main import main
+from draftwood.optional import install_command
 from draftwood_serve import replicas
 from draftwood_serve.replicas import ReplicaSet
 from draftwood_serve.settings import ServeSettings
@@ -123,7 +124,7 @@ def test_without_ray_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     result = CliRunner().invoke(main, ["serve", "--port", "0", "--replicas", "2"])
     assert result.exit_code == 2
-    assert "pip install 'draftwood[ray]'" in result.stderr
+    assert install_command("draftwood[ray]") in result.stderr
     assert result.stderr.count("\n") == 1
 
 

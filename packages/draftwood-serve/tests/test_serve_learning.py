@@ -11,6 +11,7 @@ from draftwood.heads.folder import save
 from draftwood.learning import learner as learners
 from draftwood.loading.models import load_model
 from draftwood.native import library
+from draftwood.optional import install_command
 from draftwood.testing.heads import tiny_eagle
 from draftwood_serve.settings import ServeSettings
 from local_server import RunningServer, running, save_tiny, wait_for
@@ -87,7 +88,7 @@ def test_a_missing_trainer_leaves_the_server_as_it_is(
     with running(model, draft_model=(head,), learn=True) as server:
         target = server.target
         assert target.learning is None
-        assert "pip install 'draftwood[train]'" in (target.idle_reason or "")
+        assert install_command("draftwood-train") in (target.idle_reason or "")
         assert "\n" not in (target.idle_reason or "")
         assert texts_of(server)
 

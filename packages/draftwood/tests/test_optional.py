@@ -12,10 +12,12 @@ import pytest
 import draftwood
 from draftwood import optional, testing
 from draftwood.backend import Backend, CustomGenerate
-from draftwood.optional import PACKAGES, backend, torch_needed
+from draftwood.optional import PACKAGES, backend, install_command, torch_needed
 from draftwood_torch.backend import BACKEND, TorchBackend
 from draftwood_torch.hook import custom_generate
 from draftwood_torch.tiny import tiny_llama
+
+CURE = install_command("draftwood-torch")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -26,7 +28,7 @@ def test_a_missing_package_is_one_line_with_the_cure(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError) as told:
         torch_needed("a CUDA device")
-    assert str(told.value) == "a CUDA device needs PyTorch: pip install 'draftwood[torch]'"
+    assert str(told.value) == f"a CUDA device needs PyTorch: {CURE}"
     assert told.value.name == package
 
 
@@ -75,7 +77,7 @@ def test_a_missing_backend_is_one_line_with_the_cure(
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError) as told:
             backend("a CUDA device")
-        assert str(told.value) == "a CUDA device needs PyTorch: pip install 'draftwood[torch]'"
+        assert str(told.value) == f"a CUDA device needs PyTorch: {CURE}"
         assert told.value.name == "draftwood_torch"
     assert len(scans) == 1
 
@@ -99,4 +101,4 @@ def test_the_room_of_pytorch_is_closed_without_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.endswith("this part of draftwood needs PyTorch: pip install 'draftwood[torch]'")
+    assert last.endswith(f"this part of draftwood needs PyTorch: {CURE}")

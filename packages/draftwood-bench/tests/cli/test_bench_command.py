@@ -23,6 +23,7 @@ import safetensors.torch
 
 from command import refused, run, with_library
 from draftwood.loading.origin import weights_digest
+from draftwood.optional import install_command
 from draftwood_bench.peers import lineup
 from draftwood_bench.peers.systems import System
 from draftwood_bench.plan.configurations import PAPER_BUDGETS, RSD_METHODS
@@ -479,7 +480,7 @@ def test_workers_without_ray(
     line = refused(
         "bench", "spec-bench", *options(target, prompts, tmp_path / "out"), "--workers", "2"
     )
-    assert "pip install 'draftwood[ray]'" in line
+    assert install_command("draftwood[ray]") in line
     assert not (tmp_path / "out").exists()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from command import refused, run
+from draftwood.optional import install_command
 from draftwood_bench.run import describe
 
 BENCH = (
@@ -141,4 +142,4 @@ def test_what_cannot_be_written(folder: Path, tmp_path: Path) -> None:
 def test_without_matplotlib(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     line = refused("report", str(folder), "--output", str(tmp_path / "report.html"))
-    assert "pip install 'draftwood[bench]'" in line
+    assert install_command("draftwood-bench") in line

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from draftwood.optional import torch_needed
+from draftwood.optional import backend
 from draftwood.storage.weights import settings_or_none
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.folder import load_picture_model, picture_folder, shipped_models
@@ -35,7 +35,7 @@ def open_drawing(name: str, dtype: Dtype | None = None) -> DrawingModel:
     if kind in OTHERS:
         if dtype == "int8":
             raise ValueError(f"{name} runs in PyTorch, in bfloat16 or float32, not in int8")
-        torch_needed(f"a model of kind {kind}")
+        backend(f"a model of kind {kind}")
         from draftwood_images.others.reading import open_folder
 
         return open_folder(folder, name, str(kind), dtype or "auto")

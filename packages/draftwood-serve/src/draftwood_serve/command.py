@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes
+from draftwood.optional import install_command
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -42,7 +43,7 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(model: str, models: tuple[str, ...], **given: Any) -> None:
-        with _needing("serve"):
+        with _needing("draftwood-serve"):
             from draftwood_serve.settings import of_each
         first, *others = of_each(given, _asked(model, models))
         command(**{**given, **first}, others=others)
@@ -191,7 +192,7 @@ def serve(
       draftwood serve --model smollm2-135m --model qwen2.5-coder-0.5b --max-models 1
       draftwood serve smollm2-135m --model stories-15m --method stories-15m=suffix
     """
-    with _needing("serve"):
+    with _needing("draftwood-serve"):
         from draftwood_serve.settings import ServeSettings
         from draftwood_serve.settings import speculative_config as config_of
     if speculative_config is not None:
@@ -207,7 +208,7 @@ def serve(
     _check_processes(every, replicas, ray_address)
     for each in every:
         _check(each, len(every) > 1)
-    with _needing("serve"):
+    with _needing("draftwood-serve"):
         from draftwood_serve.access_log import ServerLog
         from draftwood_serve.run import serve as run
     options.in_processes(settings)
@@ -234,7 +235,7 @@ def serve(
         tell(_facts(settings, served, *about) | more)
 
     if replicas is not None:
-        with _needing("serve,ray"):
+        with _needing("draftwood-serve[ray]"):
             from draftwood_serve.replicas import serve_replicas
         serve_replicas(settings, replicas, ray_address, replicas_ready, log)
     else:
@@ -300,9 +301,9 @@ def _check(settings: "ServeSettings", is_one_of_several: bool = False) -> None:
 
 
 @contextmanager
-def _needing(extra: str) -> Iterator[None]:
-    """Imports of packages that come with an extra; raises ImportError, with the command that
-    installs it, where one is missing.
+def _needing(package: str) -> Iterator[None]:
+    """Imports of what a package of draftwood brings; raises ImportError, with the command that
+    installs it, where something is missing.
     """
     try:
         yield
@@ -310,7 +311,7 @@ def _needing(extra: str) -> Iterator[None]:
         if (missing.name or "").startswith("draftwood"):
             raise
         raise ImportError(
-            f"draftwood serve needs the package {missing.name}: pip install 'draftwood[{extra}]'"
+            f"draftwood serve needs the package {missing.name}: {install_command(package)}"
         ) from None
 
 

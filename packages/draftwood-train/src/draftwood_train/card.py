@@ -89,7 +89,7 @@ def write(
         "kinds": [asdict(each) for each in kinds],
     }
     text = card.read_text(encoding="utf-8")
-    section = f"{TITLE}\n\nBy `{command}`. {told_of(manifest)}\n\n{table_of(kinds)}\n"
+    section = f"{TITLE}\n\nBy `{command}`.\n{told_of(manifest)}\n\n{table_of(kinds)}\n"
     before, after = text, ""
     if found := SECTION.search(text):
         before, after = text[: found.start()], text[found.end() :]
@@ -99,7 +99,7 @@ def write(
 
 
 def told_of(manifest: Manifest) -> str:
-    """What the judged data are, as a sentence of the card."""
+    """Sentence of the card on what data were judged."""
     options, counts = manifest.options, manifest.counts()
     return (
         f"The data are of the mix {options.mix}, seed {options.seed}: {counts['tokens']:,} tokens"

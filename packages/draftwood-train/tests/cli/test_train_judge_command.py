@@ -96,7 +96,7 @@ def test_figures_go_into_the_card_once(folder: Path) -> None:
     assert record["kinds"] == told
     assert record["head"] == load(folder / "head").digest
     assert record["data_digest"] == Manifest.read(folder / "data").digest
-    assert f"By `{record['command']}`. The data are of the mix collected, seed 0:" in after
+    assert f"By `{record['command']}`.\nThe data are of the mix collected, seed 0:" in after
     assert record["data_options"]["mix"] == "collected"
     assert record["data_counts"]["texts"] > record["data_counts"]["held_out_texts"] > 0
     card.unlink()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.native.threads import cores
+from draftwood.optional import install_command
 
 CONNECT_SECONDS = 5
 
@@ -17,7 +18,8 @@ def _ray_for(who: str, otherwise: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise ImportError(f"{who} need Ray: pip install 'draftwood[ray]', or {otherwise}") from None
+        cure = install_command("draftwood[ray]")
+        raise ImportError(f"{who} need Ray: {cure}, or {otherwise}") from None
     return ray
 
 

@@ -5,6 +5,8 @@ They go with the release after this one. Imports next to nothing itself.
 
 import sys
 
+from draftwood.optional import install_command
+
 TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from types import ModuleType
@@ -218,6 +220,6 @@ def _import(old: str, new: str, named: str = "") -> "ModuleType":
     except ModuleNotFoundError as error:
         package = new.partition(".")[0].replace("_", "-")
         raise ModuleNotFoundError(
-            f"{old} is in the package {package} now; install it: pip install {package}",
+            f"{old} is in the package {package} now; install it: {install_command(package)}",
             name=error.name,
         ) from None

@@ -1,7 +1,12 @@
-"""Packages beside draftwood: extras that may be missing, and entry points of what is installed."""
+"""Packages beside draftwood: what may be missing, what installs it, and their entry points."""
 
+import json
+import re
+import sys
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -14,8 +19,7 @@ if TYPE_CHECKING:
     custom_generate: CustomGenerate
     tiny_llama: Callable[..., Any]
 
-EXTRA = "draftwood[torch]"
-PACKAGES = ("torch", "transformers")  # that the extra brings
+PACKAGES = ("torch", "transformers")  # that draftwood-torch brings
 EXPORTED = ("custom_generate", "tiny_llama")
 """Names of the backend that packages of draftwood export."""
 GROUP, NAME = "draftwood.backends", "torch"
@@ -45,7 +49,8 @@ def _installed() -> "Backend | None":
 
 
 def _missing(what: str, package: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(f"{what} needs PyTorch: pip install '{EXTRA}'", name=package)
+    cure = install_command("draftwood-torch")
+    return ModuleNotFoundError(f"{what} needs PyTorch: {cure}", name=package)
 
 
 def __getattr__(name: str) -> object:
@@ -91,3 +96,65 @@ def installed() -> "EntryPoints":
 
     # Python 3.11 gives groups, which select as entry points do
     return cast("EntryPoints", metadata.entry_points())
+
+
+def install_command(package: str) -> str:
+    """Write the command that installs a package.
+
+    Draftwood installed from a folder, as in a clone, has its packages beside that folder; of those
+    that the package needs, the missing ones come first. Elsewhere pip finds them by name.
+
+    Args:
+        package: its name and extras, such as "draftwood-torch" or "draftwood[ray]".
+    """
+    from shlex import quote
+
+    name, bracket, extras = package.partition("[")
+    beside, editable = _home()
+    if beside is None or not (beside / name / "pyproject.toml").is_file():
+        return f"pip install {quote(package)}"
+    names = [each for each in _needed(beside, name) if each == name or not _is_installed(each)]
+    places = [_shown(beside / each) + (bracket + extras) * (each == name) for each in names]
+    return " ".join(["pip install", *("-e " * editable + quote(place) for place in places)])
+
+
+def _home() -> tuple[Path | None, bool]:
+    """Folder of packages that draftwood was installed from, and whether changes there count."""
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:  # as pip writes it (PEP 610)
+        record = json.loads(distribution("draftwood").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None, False
+    if "dir_info" not in record:  # from an index, or one wheel
+        return None, False
+    folder = Path(unquote(urlsplit(record["url"]).path))
+    return folder.parent, bool(record["dir_info"].get("editable"))
+
+
+def _needed(beside: Path, name: str) -> list[str]:
+    """Packages in a folder that one there needs, and itself behind them."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    text = (beside / name / "pyproject.toml").read_text(encoding="utf-8")
+    asked = toml.loads(text)["project"].get("dependencies", ())
+    names = [re.split(r"[^\w-]", each)[0] for each in asked]
+    ours = [each for each in names if (beside / each / "pyproject.toml").is_file()]
+    found = [other for each in ours for other in _needed(beside, each)]
+    return [*dict.fromkeys(found), name]
+
+
+def _is_installed(package: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _shown(folder: Path) -> str:
+    """Name a folder as one types it, from the current one where it lies within."""
+    here = Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)

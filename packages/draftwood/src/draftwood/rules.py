@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from draftwood.optional import entry_points
+from draftwood.optional import entry_points, install_command
 from draftwood.validation import require_number
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def text_rule(name: str) -> TextRule:
     if not found:
         known = f"; there are: {', '.join(rule_names())}" if entries else ""
         raise ValueError(
-            f"there is no rule {name!r}{known}; rules come with packages: pip install"
-            " 'draftwood[choices]'"
+            f"there is no rule {name!r}{known}; rules come with packages:"
+            f" {install_command('draftwood-choices')}"
         )
     if len(found) > 1:
         places = " and ".join(entry.value for entry in found)

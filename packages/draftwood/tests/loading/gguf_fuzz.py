@@ -31,7 +31,7 @@ DTYPES = (None, None, "float32", "bfloat16")
 """Ways to read a file: its own blocks, those with products of floats, and converted."""
 PROMPT, COUNT = "a tat ta", 6
 CURES = (
-    *("pip install 'draftwood[torch]'", "its weights are damaged", "shorten the prompt"),
+    *("needs PyTorch: pip install ", "its weights are damaged", "shorten the prompt"),
     "it was made for another model",
 )
 

@@ -20,8 +20,6 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 def report(folders: tuple[Path, ...], output: Path, markdown: Path | None, as_json: bool) -> None:
     """Write what `draftwood bench` measured in each DIR as one HTML page, which needs no network.
 
-    It needs matplotlib: pip install 'draftwood[bench]'.
-
     \b
     Examples:
       draftwood report runs/first

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from draftwood.optional import install_command
 from draftwood_bench.records.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -209,7 +210,8 @@ def _plot(height: float, below: str, aside: str = "") -> Iterator[_Plot]:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("figures need matplotlib: pip install 'draftwood[bench]'") from None
+        cure = install_command("draftwood-bench")
+        raise ImportError(f"figures need matplotlib: {cure}") from None
     look: dict[Any, Any] = {
         **dict.fromkeys(
             ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from draftwood.optional import install_command
 from draftwood_bench.plan.prompt import Prompt
 
 
@@ -55,7 +56,7 @@ def _kinds() -> Mapping[str, Any]:
         )
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "instructions need their checkers: pip install 'draftwood-bench[instructions]'",
+            f"instructions need their checkers: {install_command('draftwood-bench[instructions]')}",
             name=error.name,
         ) from None
     DetectorFactory.seed = 0  # else it may tell a short text's language otherwise each time

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from draftwood.optional import install_command
 from draftwood_images.continuous.network import PatchSettings, first_weights, states_of, velocities
 from draftwood_images.continuous.patches import PatchModel
 from draftwood_images.continuous.schedule import Schedule
@@ -61,7 +62,8 @@ def digits() -> Float[np.ndarray, "pictures 8 8"]:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "the digits are scikit-learn's: pip install 'draftwood-images[train]'", name=error.name
+            f"the digits are scikit-learn's: {install_command('draftwood-images[train]')}",
+            name=error.name,
         ) from None
     return np.asarray(load_digits().images, np.float32) / (GREY / 2) - 1  # type: ignore[union-attr]
 

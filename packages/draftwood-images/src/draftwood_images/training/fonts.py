@@ -4,6 +4,7 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftwood.optional import install_command
 from draftwood_images.training.named import NamedPicture
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def read_font(file: Path) -> list[NamedPicture]:
         from fontTools.ttLib import TTFont, TTLibError
     except ImportError:
         raise ImportError(
-            "reading a font needs fontTools: pip install 'draftwood-images[train]'"
+            f"reading a font needs fontTools: {install_command('draftwood-images[train]')}"
         ) from None
     try:
         font = TTFont(file)

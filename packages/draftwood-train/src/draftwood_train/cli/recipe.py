@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import click
 
 from draftwood.cli.terminal import notes, output
+from draftwood.optional import install_command
 from draftwood_train.cli.data import count_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _recipe(name: str) -> "type[DrafterRecipe]":
         import tensorboard  # noqa: F401
     except ImportError:
         raise ImportError(
-            "training needs further packages: pip install 'draftwood[train]'"
+            f"training needs further packages: {install_command('draftwood-train')}"
         ) from None
     from draftwood_train.registry import recipe_class
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli.configuration import WITHOUT, defaults
-from draftwood.optional import entry_points
+from draftwood.optional import entry_points, install_command
 from draftwood.version import __version__
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Commands(ErrorPolicy):
             package, _ = HOMES[cmd_name]
             raise click.ClickException(
                 f"'draftwood {cmd_name}' comes with the package {package};"
-                f" install it: pip install {package}"
+                f" install it: {install_command(package)}"
             )
         return _commands_of_packages()[cmd_name].load()
 

@@ -1,7 +1,7 @@
 """Grammars for texts: JSON schemas, Lark grammars, regular expressions and calls of tools.
 
-``llguidance`` computes which tokens they allow. It comes with ``draftwood[serve]`` and is imported
-when the first grammar is compiled.
+``llguidance`` computes which tokens they allow. It comes with ``draftwood[grammar]``, and is
+imported when the first grammar is compiled.
 """
 
 from typing import TYPE_CHECKING

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.grammar.grammar import Grammar, first_line
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
+from draftwood.optional import install_command
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_small, schema_text
 
@@ -149,7 +150,8 @@ def _guidance() -> Any:
         import llguidance
     except ImportError:
         raise ImportError(
-            "grammars need the package llguidance; install it with: pip install 'draftwood[serve]'"
+            "grammars need the package llguidance; install it with:"
+            f" {install_command('draftwood[grammar]')}"
         ) from None
     return llguidance
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from draftwood.native.formats import HeadSizes
-from draftwood.optional import entry_points
+from draftwood.optional import entry_points, install_command
 
 KINDS = ("ctc", "eagle", "lm", "medusa")
 """Kinds of draftwood itself."""
@@ -95,7 +95,7 @@ def config_type(kind: str) -> Any:
         return getattr(import_module(module), f"{kind.capitalize()}Config")
     if kind in ELSEWHERE:
         raise ValueError(
-            f"drafters of the kind {kind!r} need a package: pip install {ELSEWHERE[kind]}"
+            f"drafters of the kind {kind!r} need a package: {install_command(ELSEWHERE[kind])}"
         )
     raise ValueError(
         f"there is no drafter of the kind {kind!r}, there are: {', '.join(sorted(known_kinds()))};"

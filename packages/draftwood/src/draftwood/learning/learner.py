@@ -10,7 +10,7 @@ from draftwood.heads import packed
 from draftwood.heads.trained import HeadWeights
 from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
-from draftwood.optional import entry_points
+from draftwood.optional import entry_points, install_command
 
 if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
@@ -80,8 +80,8 @@ def make_learner(trained: "TrainedHead", target: "Model") -> Learner:
     found = entry_points(GROUP)
     if not found:
         raise ImportError(
-            "learning while serving needs a trainer, and none is installed: pip install"
-            " 'draftwood[train]'"
+            "learning while serving needs a trainer, and none is installed:"
+            f" {install_command('draftwood-train')}"
         )
     make: MakeLearner = found[0].load()
     return make(trained, output_rows(trained, target), target.embeddings_and_head.embed)

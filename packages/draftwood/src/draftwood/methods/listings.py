@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from draftwood.optional import entry_points
+from draftwood.optional import entry_points, install_command
 from draftwood.rules import GROUP as RULES
 from draftwood.rules import TextRule, text_rule
 
@@ -214,7 +214,7 @@ def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
     listed = "'draftwood methods' lists those that there are"
     hint = f"did you mean {' or '.join(near)}?" if near else listed
     known = any(entry.value == "draftwood_methods" for entry in entry_points(GROUP))
-    more = "" if known else "; more come with: pip install 'draftwood[methods]'"
+    more = "" if known else f"; more come with: {install_command('draftwood-methods')}"
     return ValueError(f"there is no method {method!r}; {hint}{more}")
 
 
