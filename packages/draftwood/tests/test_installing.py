@@ -24,6 +24,7 @@ def clone(tmp_path: Path) -> Path:
     for name, needed in NEEDED.items():
         (tmp_path / "a clone" / name).mkdir(parents=True)
         text = f"[project]\nname = {json.dumps(name)}\ndependencies = {json.dumps(needed)}\n"
+        text += '[project.optional-dependencies]\nlearn = ["draftwood-train==0.1.0", "ray"]\n'
         (tmp_path / "a clone" / name / "pyproject.toml").write_text(text)
     return tmp_path / "a clone"
 
@@ -51,6 +52,9 @@ def test_in_a_clone_it_names_folders_and_what_they_need(
     monkeypatch.chdir(clone)
     assert install_command("draftwood-serve") == "pip install -e draftwood-serve"
     assert install_command("draftwood[ray]") == "pip install -e 'draftwood[ray]'"
+    assert install_command("draftwood-serve[x,learn]") == (
+        "pip install -e draftwood-torch -e draftwood-train -e 'draftwood-serve[x,learn]'"
+    )
     both = "pip install -e draftwood-torch -e 'draftwood-train[x]'"
     assert install_command("draftwood-train[x]") == both
     installed(monkeypatch, draftwood=record, draftwood_torch=None, draftwood_train=None)

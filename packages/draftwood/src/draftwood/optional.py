@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from importlib.metadata import EntryPoint, EntryPoints
     from typing import Any
 
@@ -113,7 +113,8 @@ def install_command(package: str) -> str:
     beside, editable = _home()
     if beside is None or not (beside / name / "pyproject.toml").is_file():
         return f"pip install {quote(package)}"
-    names = [each for each in _needed(beside, name) if each == name or not _is_installed(each)]
+    needed = _needed(beside, name, extras.rstrip("]").split(","))
+    names = [each for each in needed if each == name or not _is_installed(each)]
     places = [_shown(beside / each) + (bracket + extras) * (each == name) for each in names]
     return " ".join(["pip install", *("-e " * editable + quote(place) for place in places)])
 
@@ -133,12 +134,14 @@ def _home() -> tuple[Path | None, bool]:
     return folder.parent, bool(record["dir_info"].get("editable"))
 
 
-def _needed(beside: Path, name: str) -> list[str]:
-    """Packages in a folder that one there needs, and itself behind them."""
+def _needed(beside: Path, name: str, extras: "Sequence[str]" = ()) -> list[str]:
+    """Packages in a folder that one there needs with extras, and itself behind them."""
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     text = (beside / name / "pyproject.toml").read_text(encoding="utf-8")
-    asked = toml.loads(text)["project"].get("dependencies", ())
-    names = [re.split(r"[^\w-]", each)[0] for each in asked]
+    project = toml.loads(text)["project"]
+    more = project.get("optional-dependencies", {})
+    asked = [project.get("dependencies", ()), *(more.get(extra, ()) for extra in extras)]
+    names = [re.split(r"[^\w-]", each)[0] for part in asked for each in part]
     ours = [each for each in names if (beside / each / "pyproject.toml").is_file()]
     found = [other for each in ours for other in _needed(beside, each)]
     return [*dict.fromkeys(found), name]
