@@ -162,6 +162,7 @@ def fields() -> dict[str, Callable[..., str]]:
         "asked": trees.asked,
         "claims": trees.claims,
         "same-file": measurements.same_file,
+        "starts": measurements.starts,
         "cost": measurements.cost,
         "whole": measurements.whole,
         "overhead": measurements.overhead,

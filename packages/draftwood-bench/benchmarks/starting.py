@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.common.json_lines import RESULTS, append, grouped, newest, read
 from benchmarks.common.scripts import parser_of, print_table
@@ -185,20 +186,20 @@ def first_rows(output: Path) -> list[dict[str, str]]:
     return found
 
 
-def rows(output: Path) -> list[dict[str, str]]:
-    """Medians by model of its newest run, and ours over the peer's."""
+def rows(started: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Medians by model of its newest run in records, and ours over the peer's."""
     found = []
-    for model, records in grouped(newest(read(output), "model"), "model").items():
+    for model, records in grouped(newest(started, "model"), "model").items():
         own = {
             system: (median(r["seconds"] for r in each), median(r["megabytes"] for r in each))
             for system, each in grouped(records, "system").items()
         }
         if {OURS, PEER} <= own.keys():
             (seconds, megabytes), (others, their_megabytes) = own[OURS], own[PEER]
-            row = {"model": model, "first token, ours": f"{seconds:.2f} s"}
-            row |= {"llama.cpp's wheel": f"{others:.2f} s", "ratio": f"{seconds / others:.2f}"}
-            row |= {"memory, ours": f"{megabytes:.0f} MB"}
-            found.append({**row, "llama.cpp's": f"{their_megabytes:.0f} MB"})
+            row = {"model": model, "first token, s": f"{seconds:.2f}"}
+            row |= {"llama.cpp's wheel, s": f"{others:.2f}", "ratio": f"{seconds / others:.2f}"}
+            row |= {"memory, MB": f"{megabytes:.0f}"}
+            found.append({**row, "llama.cpp's, MB": f"{their_megabytes:.0f}"})
     return found
 
 
@@ -217,7 +218,7 @@ def main() -> None:
         models = given.models.split(",") if given.models else usual
         measure(models, given.rounds, given.threads, given.output or file)
     if given.act != "first":
-        print_table(rows(given.output or RECORDS), "### First token of a new process")
+        print_table(rows(read(given.output or RECORDS)), "### First token of a new process")
     if given.act == "first" or given.output is None:
         print_table(first_rows(given.output or FIRST_LOADS), "### First loads, with nothing packed")
 

@@ -135,6 +135,18 @@ def test_heads_stand_beside_plain_decoding_of_the_same_texts(tmp_path: Path) -> 
     assert measurements.with_heads(tmp_path / "none.jsonl") == MISSING
 
 
+def test_starts_are_those_of_clean_commits_newest_run(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for commit, seconds in (("a1b2c3d4e", 9.0), ("b1b2c3d4e", 0.5), ("b1b2c3d4e-dirty", 7.0)):
+        for number in range(3):
+            about = {"model": "m", "round": number, "threads": 2, "commit": commit}
+            for system, factor in (("draftwood", 1), ("llama.cpp", 2)):
+                took = seconds * factor + number / 100
+                append(path, {**about, "system": system, "seconds": took, "megabytes": 100})
+    assert rows(measurements.starts(path)) == [["m", "0.51", "1.01", "0.50", "100", "100"]]
+    assert measurements.starts(tmp_path / "none.jsonl") == MISSING
+
+
 def test_trees_are_told_in_seconds_over_plain_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     beams = {"shape": "StochasticBeam(width=3, depth=2, budget=None)", "at": "length 2"}
     drawn = [record("rsd-s", prompt, runs=5, cell="rsd-s", **beams) for prompt in "123"]

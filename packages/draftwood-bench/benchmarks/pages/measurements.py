@@ -3,17 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks import never_loses
+from benchmarks import never_loses, starting
 from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING, all_measured, measured
 from draftwood_bench.records.figures import figures
 from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import tables
 
-FILE_HEAD = (
-    *("model", "system", "mode", "tokens/s", "prompt tokens/s", "first token, s"),
-    *("peak memory, MB", "texts as ours"),
-)
+FILE_HEAD = ("model", "system", "mode", "tokens/s", "prompt tokens/s", "texts as ours")
 
 
 def whole(name: str) -> str:
@@ -53,10 +50,16 @@ def _file_row(each: dict[str, Any]) -> tuple[str, ...]:
         each["at"],
         f"{each['tokens_per_second']:.0f}",
         f"{each['prompt_tokens_per_second']:.0f}",
-        f"{each['first_token_seconds']:.2f}",
-        f"{each['memory_bytes'] / 1e6:.0f}",
         "" if same is None else f"{same}/{each['texts']}",
     )
+
+
+def starts(records: Path = starting.RECORDS) -> str:
+    """First tokens of new processes and their memory, beside llama.cpp's wheel."""
+    rows = starting.rows(_clean(records))
+    if not rows:
+        return MISSING
+    return Table("", tuple(rows[0]), tuple(tuple(row.values()) for row in rows)).markdown()
 
 
 def cost(name: str) -> str:
@@ -80,11 +83,14 @@ def cost(name: str) -> str:
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
+def _clean(records: Path) -> list[dict[str, Any]]:
+    return [each for each in read(records) if not str(each["commit"]).endswith("dirty")]
+
+
 def with_heads(records: Path = never_loses.RECORDS) -> str:
     """`auto` over plain decoding with a model's own head and without: greedily, at T = 1."""
-    clean = [each for each in read(records) if not str(each["commit"]).endswith("dirty")]
     cells: dict[tuple[str, str], dict[str, str]] = {}
-    for row in never_loses.rows(clean):
+    for row in never_loses.rows(_clean(records)):
         if row["category"] == never_loses.ALL:
             place = cells.setdefault((row["model"], row["prompts"]), {})
             place[f"{row['head']}, T = {row['temperature']}"] = row["ratio"]
