@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
-from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads import packed
 from draftwood.heads.folder import StoredHead
@@ -21,6 +20,26 @@ from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.tokenizer.protocol import AnyTokenizer
+
+if TYPE_CHECKING:
+    from draftwood.drafters.overlap import Overlap
+
+
+def overlap_of(given: "bool | Overlap") -> "Overlap | None":
+    """Read the user's choice of overlap; None for none.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if given is False:
+        return None
+    from draftwood.drafters.overlap import Overlap
+
+    if isinstance(given, Overlap):
+        return given
+    if given is not True:
+        raise TypeError(f"overlap must be True, False or an Overlap, got {given!r}")
+    return Overlap()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +69,7 @@ class ModelSet:
     drafts: Drafts = field(default_factory=Drafts)
     draft_calibration: Calibration | None = None
     files: Mapping[Need, Any] = field(default_factory=dict)
-    overlap: Overlap | None = None
+    overlap: "Overlap | None" = None
     how: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -59,7 +78,7 @@ class ModelSet:
         names: ModelNames | object = DEFAULT_MODEL,
         tokenizer: AnyTokenizer | None = None,
         *,
-        overlap: bool | Overlap = False,
+        overlap: "bool | Overlap" = False,
         curve: Callable[[int], float] | None = None,
         **more: Any,
     ) -> "ModelSet":
@@ -84,7 +103,7 @@ class ModelSet:
         plain = cls(loaded.model, loaded.tokenizer, loaded.name, costs, prior, how=names.how)
         return plain.with_names(opened, ahead)
 
-    def with_names(self, names: ModelNames, overlap: bool | Overlap | None = None) -> "ModelSet":
+    def with_names(self, names: ModelNames, overlap: "bool | Overlap | None" = None) -> "ModelSet":
         """The same target with what drafts in the place of what there was of its kind.
 
         Args:

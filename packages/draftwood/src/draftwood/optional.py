@@ -1,7 +1,5 @@
 """Packages beside draftwood: what may be missing, what installs it, and their entry points."""
 
-import json
-import re
 import sys
 from functools import cache
 from importlib import import_module
@@ -121,6 +119,7 @@ def install_command(package: str) -> str:
 
 def _home() -> tuple[Path | None, bool]:
     """Folder of packages that draftwood was installed from, and whether changes there count."""
+    import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
@@ -136,6 +135,8 @@ def _home() -> tuple[Path | None, bool]:
 
 def _needed(beside: Path, name: str, extras: "Sequence[str]" = ()) -> list[str]:
     """Packages in a folder that one there needs with extras, and itself behind them."""
+    import re
+
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     text = (beside / name / "pyproject.toml").read_text(encoding="utf-8")
     project = toml.loads(text)["project"]

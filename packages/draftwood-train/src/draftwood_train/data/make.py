@@ -34,7 +34,7 @@ from draftwood_train.disk import require_room
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
 BYTES_OF_TOP = 28  # of a token that is part of an answer half of the time, about
-TRIAL_PROMPT, TRIAL_ANSWER = 64, 16  # tokens
+TRIAL_PROMPT, TRIAL_ANSWER = 32, 40  # tokens, about as prompts and answers are to each other
 FRUITLESS = 1024  # prompts in a row without a text
 Report = Callable[[int, int], None]
 """Called with the tokens stored or in progress, and with those that were run."""
@@ -100,9 +100,7 @@ class Maker:
     def run(self, tokens: int, at_once: int, report: Report = lambda stored, ran: None) -> Made:
         """Write shards until prompts and answers together have ``tokens`` tokens."""
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
-        layers = self.options.layers if self.options.states == "stored" else None
-        top = 0 if layers is not None else min(COUNT, self.lm.model.vocab_size)
-        writer = BatchWriter(self.lm.model, at_once, longest, layers, top)
+        writer = self._writer(at_once, longest)
         ended: dict[int, list[MadeText]] = {}
 
         def under_way() -> int:
@@ -132,19 +130,27 @@ class Maker:
         require_room(self.folder, size, "the data")
 
     def speed(self, at_once: int) -> float:
-        """Tokens per second of a short trial: prompts of random tokens and greedy answers."""
+        """Tokens per second of a short trial: prompts of random tokens, and answers, half of them
+        greedy, of which is kept what the data keep.
+        """
         model = self.lm.model
         tokens = tuple((7919 * place) % model.vocab_size for place in range(TRIAL_PROMPT))
 
         def trial(number: int) -> Job[None]:
             prompt = (number % model.vocab_size, *tokens)
-            yield Request(prompt, TRIAL_ANSWER, frozenset(), None, keeps_states=False)
+            yield Request(prompt, TRIAL_ANSWER, frozenset(), (None, number)[number % 2], True)
 
-        writer = BatchWriter(model, at_once, 2 * TRIAL_PROMPT, None, min(COUNT, model.vocab_size))
+        writer = self._writer(at_once, 1 + TRIAL_PROMPT + TRIAL_ANSWER)
         began = time.perf_counter()
         for _ in writer.run((number, trial(number)) for number in range(at_once)):
             pass
         return writer.tokens / (time.perf_counter() - began)
+
+    def _writer(self, at_once: int, longest: int) -> BatchWriter:
+        """Writer of texts, which keeps of them what the options say."""
+        layers = self.options.layers if self.options.states == "stored" else None
+        top = 0 if layers is not None else min(COUNT, self.lm.model.vocab_size)
+        return BatchWriter(self.lm.model, at_once, longest, layers, top)
 
     def _next(self) -> range:
         """Numbers of the jobs of the next shard."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from draftwood.models.model import Model, ModelOutput, ModelSession
 from draftwood.native.rows import topk_probs
+from draftwood_torch.tensors import as_tensor
 
 PREFILL = 128
 """Places in one pass; logits of all of them are computed."""
@@ -114,7 +115,9 @@ def stacked(
     """The hidden states of a pass, sequence after sequence."""
     if not layers:
         return torch.empty(sum(len(each.logits) for each in outputs), 0, 0, dtype=torch.float32)
-    return torch.stack([torch.cat([each.states(n) for each in outputs]) for n in layers], 1)
+    return torch.stack(
+        [torch.cat([as_tensor(each.hidden[n]) for each in outputs]) for n in layers], 1
+    )
 
 
 def rows_of(outputs: Sequence[ModelOutput]) -> Float[Tensor, "rows vocab"]:

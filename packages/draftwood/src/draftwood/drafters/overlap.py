@@ -150,19 +150,6 @@ class Overlap:
         return self.target_threads or max(1, usable() - self.draft_threads)
 
 
-def overlap_of(given: bool | Overlap) -> Overlap | None:
-    """Read the user's choice of overlap; None for none.
-
-    Raises:
-        TypeError: for anything else.
-    """
-    if isinstance(given, Overlap):
-        return given
-    if not isinstance(given, bool):
-        raise TypeError(f"overlap must be True, False or an Overlap, got {given!r}")
-    return Overlap() if given else None
-
-
 def require_places(target: "Device", draft: "Device", overlap: Overlap) -> None:
     """Raise ValueError unless drafts and passes can go on at the same time."""
     if target.type == draft.type == "cpu":

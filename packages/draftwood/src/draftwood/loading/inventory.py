@@ -123,7 +123,7 @@ def removable(name: str) -> list[Path]:
     there = [each for each in builtins()[name].folders if each.is_dir()]
     if not there:
         raise ValueError(f"{name} is not on this machine; 'draftwood models' tells what is")
-    from draftwood.loading.packed import packed_from
+    from draftwood.loading.kept_matrices import packed_from
 
     return there + packed_from(there)
 

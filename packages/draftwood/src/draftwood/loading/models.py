@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from draftwood.loading import hub
-from draftwood.loading.gguf_blocks import open_blocks, require_unchanged
+from draftwood.loading.gguf_blocks import files_of, open_blocks, require_unchanged
+from draftwood.loading.kept_matrices import KeptBlocks
 from draftwood.loading.names import name_of_dtype, require_cache
 from draftwood.models.model import Cpu, Device, Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.library import CompilerError, available, library, why_missing
+from draftwood.native.matrix import fill
 from draftwood.native.threads import survive_forks
 from draftwood.optional import backend
 from draftwood.storage.progress import progress
@@ -244,7 +246,10 @@ def _in_place(
 
     def run(meanwhile: Meanwhile) -> NativeModel:
         blocks = open_blocks(folder, label, adapter)
-        model = NativeModel(blocks, label, halves, cache=cache, meanwhile=meanwhile)
+        filled = functools.partial(fill, meanwhile=meanwhile)
+        if adapter is None:
+            filled = KeptBlocks(folder, files_of(folder), label, meanwhile).fill
+        model = NativeModel(blocks, label, halves, cache=cache, fill=filled)
         require_unchanged(folder)
         return model
 
@@ -265,6 +270,7 @@ def _packed(
         reason: why Transformers has to read it; None if it need not.
     """
     from draftwood.loading import packed
+    from draftwood.loading.kept_matrices import limit
     from draftwood.loading.native_folders import of_transformers, read_folder
 
     def load() -> "tuple[NativeFolder, AnyTokenizer]":
@@ -275,7 +281,7 @@ def _packed(
         return of_transformers(read), read.tokenizer
 
     label, packing = _label(products, cache), packed.packing(folder)
-    if packing.why_not is not None or packing.size(products) > packed.limit():
+    if packing.why_not is not None or packing.size(products) > limit():
         loaded, tokenizer = load()
         model = NativeModel(loaded.model, products, cache=cache)
         return LoadedModel(model, tokenizer, folder, label)

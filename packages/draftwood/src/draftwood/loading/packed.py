@@ -1,17 +1,11 @@
 """Matrices in the library's layout on disk: packed once, mapped by every later load.
 
-Folders of packed matrices lie under ``home()/packed``. Loading one neither reads nor makes the
-original weights, and processes that run the same model share its memory. The layout is the same on
-every CPU. All of them together stay below ``$DRAFTWOOD_PACKED_GB``; those that were not used for
-longest are dropped.
+Loading a folder of them neither reads nor makes the original weights, and processes that run the
+same model share its memory. The layout is the same on every CPU.
 """
 
-import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +14,7 @@ import numpy as np
 
 from draftwood.loading import mxfp4
 from draftwood.loading.folders import REST, check_folder
+from draftwood.loading.kept_matrices import MATRICES, PLACES, keep, place_of, write_places
 from draftwood.loading.native_folders import (
     CONFIG,
     GENERATION,
@@ -40,17 +35,13 @@ from draftwood.models.native import NativeModel
 from draftwood.models.shapes import Shape, matrix_shapes, tensor_shapes
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
-from draftwood.storage.atomic import Facts, publish
-from draftwood.storage.home import home
 from draftwood.storage.memory import require_memory
 from draftwood.storage.safetensors import map_arrays, write_arrays
 from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings
 from draftwood.tokenizer import AnyTokenizer
 
-PLACES, MATRICES = "packed.json", "matrices.bin"
 # raised whenever a folder is written differently, so that those of earlier versions are made again
 WRITING = 2
-USUAL_GIGABYTES = 20.0
 
 
 @dataclass(frozen=True)
@@ -131,34 +122,9 @@ def packed_folder(
         OSError: where the disk refuses.
     """
     made_from = _made_from(folder, products) | ({"adapter": adapter} if adapter else {})
-    mark = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:12]
-    kept = home() / "packed" / f"{_name_of(folder)}-{products}-{mark}"
-    if not kept.is_dir():
-
-        def build(partial: Path) -> Facts:
-            write_packed(*load(), products, made_from, partial)
-            return {"quantisation": None, "weights": None}
-
-        publish(kept, str(folder), build)
-        _drop_outdated(kept)
-    os.utime(kept)  # it was used now
-    _keep_within(limit(), kept)
+    kept = place_of(folder, made_from)
+    keep(kept, folder, lambda partial: write_packed(*load(), products, made_from, partial))
     return kept
-
-
-def limit() -> int:
-    """Most bytes that all packed matrices together may take on disk.
-
-    Raises:
-        ValueError: where ``$DRAFTWOOD_PACKED_GB`` is no number, or below 0.
-    """
-    told = os.environ.get("DRAFTWOOD_PACKED_GB") or str(USUAL_GIGABYTES)
-    try:
-        if (gigabytes := float(told)) >= 0:
-            return int(min(gigabytes, 1e9) * 1e9)
-    except ValueError:
-        pass
-    raise ValueError(f"DRAFTWOOD_PACKED_GB is a number of gigabytes from 0 on, not {told!r}")
 
 
 def write_packed(
@@ -189,11 +155,7 @@ def write_packed(
         NativeModel(loaded.model, products, packer=pack)
     _write_rest(loaded, folder)
     tokenizer.save_pretrained(folder)
-    places = {
-        "made_from": made_from,
-        "matrices": {place: asdict(each) for place, each in matrices.items()},
-    }
-    (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
+    write_places(folder, made_from, {place: asdict(each) for place, each in matrices.items()})
 
 
 def _write_rest(loaded: NativeFolder, folder: Path) -> None:
@@ -293,52 +255,3 @@ def _made_from(folder: Path, products: Products) -> dict[str, object]:
         "layout": LAYOUT,
         "writing": WRITING,
     }
-
-
-def _name_of(folder: Path) -> str:
-    """Name of a folder's model; the cache of Hugging Face names folders after commits."""
-    folder = folder.resolve()
-    named = folder.parent.parent if folder.parent.name == "snapshots" else folder
-    return named.name.removeprefix("models--")[:60]
-
-
-def _drop_outdated(kept: Path) -> None:
-    """Drop matrices packed before the folder or the layout changed."""
-    told = _same(kept)
-    for other in _all_kept():
-        if other != kept and _same(other) == told:
-            shutil.rmtree(other, ignore_errors=True)
-
-
-def packed_from(folders: Collection[Path]) -> list[Path]:
-    """Folders of matrices that were packed from models in folders."""
-    names = {str(each.resolve()) for each in folders}
-    return [each for each in _all_kept() if (_same(each) or ("",))[0] in names]
-
-
-def _same(kept: Path) -> tuple[object, ...] | None:
-    """The folder that packed matrices come from, how they are multiplied, and their adapter."""
-    try:
-        made_from = json.loads((kept / PLACES).read_text(encoding="utf-8"))["made_from"]
-        return made_from["folder"], made_from["products"], made_from.get("adapter")
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _keep_within(size: int, used: Path) -> None:
-    """Drop the least recently used folders until the rest fits ``size`` bytes, but never `used`."""
-    found = list[tuple[float, int, Path]]()
-    for kept in _all_kept():
-        with suppress(OSError):  # another process may have dropped it
-            bytes_of_files = sum(file.stat().st_size for file in kept.iterdir())
-            found.append((kept.stat().st_mtime, bytes_of_files, kept))
-    total = sum(each for _, each, _ in found)
-    for _, each, kept in sorted(found):
-        if total > size and kept != used:
-            shutil.rmtree(kept, ignore_errors=True)
-            total -= each
-
-
-def _all_kept() -> list[Path]:
-    folder = home() / "packed"
-    return [path for path in folder.glob("[!.]*") if path.is_dir()]

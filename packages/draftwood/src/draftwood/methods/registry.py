@@ -1,10 +1,9 @@
 """Methods by name: found and built."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood.drafters import Drafter
-from draftwood.drafters.overlap import Overlap, require_ahead, require_places
 from draftwood.drafters.resources import GIVEN, Later, Need, Resources, field_of
 from draftwood.engine.method import Method
 from draftwood.heads.trained import TrainedHead
@@ -18,6 +17,9 @@ from draftwood.models.requirements import require_ability
 from draftwood.shapes import Shape
 from draftwood.validation import require_kind, require_like_size
 from draftwood.verifiers import Verifier
+
+if TYPE_CHECKING:
+    from draftwood.drafters.overlap import Overlap
 
 
 def known() -> dict[str, MethodSpec]:
@@ -52,7 +54,7 @@ def build(
     shape: Shape | None = None,
     verifier: Verifier | None = None,
     *,
-    overlap: Overlap | None = None,
+    overlap: "Overlap | None" = None,
     **resources: Any,
 ) -> Method:
     """A method for a target.
@@ -94,6 +96,8 @@ def build(
             require_ability(target, "hidden", f"method {wanted.name!r} with this head")
         found.head.target.require_model(target)
     if overlap is not None:
+        from draftwood.drafters.overlap import require_ahead
+
         require_ahead(drafter.name, drafter)
         _require_places(target, found.draft_model, overlap)
     built, judge = drafter.build(found), verifier or wanted.verifier
@@ -139,8 +143,10 @@ def _require_shape(wanted: MethodSpec, shape: Shape, target: Model, levels: int 
     require_context(shape, target.context_length)
 
 
-def _require_places(target: Model, draft_model: Model | None, overlap: Overlap) -> None:
+def _require_places(target: Model, draft_model: Model | None, overlap: "Overlap") -> None:
     """Refuse an overlap without a core or device for each of what runs at the same time."""
+    from draftwood.drafters.overlap import require_places
+
     drafts = target if draft_model is None else draft_model
     if draft_model is not None:
         require_ability(draft_model, "fork", "overlap")

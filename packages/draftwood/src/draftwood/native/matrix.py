@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -91,16 +92,27 @@ class Blocks:
             return Blocks(self.format, self.stored[outputs], self.inputs)
         return Blocks(self.format, self.stored, self.inputs, self.rows()[outputs])
 
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """Format, shape, and which rows of its file it takes, to tell it from others there."""
+        order = 0 if self.order is None else crc32(np.ascontiguousarray(self.order).data)
+        whole, begin = self._in_file()
+        return (self.format, *self.shape, whole.nbytes, begin, order)
+
+    def _in_file(self) -> tuple[np.ndarray, int]:
+        """The array that the rows are a part of, and bytes there before them."""
+        whole = self.stored
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        return whole, self.stored.ctypes.data - whole.ctypes.data
+
     def let_go(self) -> None:
         """Let the system drop the pages that were read when it needs the memory."""
-        mapped = self.stored
-        while isinstance(mapped.base, np.ndarray):
-            mapped = mapped.base
+        mapped, first = self._in_file()
         if not isinstance(mapped.base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
             return
-        begin = self.stored.ctypes.data - mapped.ctypes.data
-        begin = -(-begin // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        count = self.stored.ctypes.data - mapped.ctypes.data + self.stored.nbytes - begin
+        begin = -(-first // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        count = first + self.stored.nbytes - begin
         if count > 0:
             mapped.base.madvise(mmap.MADV_DONTNEED, begin, count)
 
@@ -329,6 +341,10 @@ class Matrix:
 def decoded(blocks: Blocks) -> Float[np.ndarray, "outputs inputs"]:
     """The numbers of blocks in float32, as the library reads them."""
     return Matrix.pack(blocks, None, "float32").floats()
+
+
+Fill = Callable[[Sequence[tuple[Matrix, Blocks]]], None]
+"""Puts blocks into their matrices."""
 
 
 def fill(

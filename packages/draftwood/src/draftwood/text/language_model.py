@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
-from draftwood.drafters.overlap import Overlap, overlap_of
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import run_all
@@ -20,7 +19,7 @@ from draftwood.loading.names import DEFAULT_MODEL, require_token_by_token
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.model_names import ModelNames
-from draftwood.model_set import ModelSet
+from draftwood.model_set import ModelSet, overlap_of
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
@@ -43,6 +42,7 @@ from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
+    from draftwood.drafters.overlap import Overlap
     from draftwood.engine.constraint import Constraint
     from draftwood.grammar.compiler import Compiler
     from draftwood.grammar.tools import Tool, ToolChoice
@@ -131,7 +131,7 @@ class LanguageModel(TextEmbedder, InProcess):
         measure: bool = True,
         drafter: str | Path | TrainedHead | None = None,
         datastore: "str | Path | StoredIndex | None" = None,
-        overlap: bool | Overlap | None = None,
+        overlap: "bool | Overlap | None" = None,
         tree: str | None = None,
     ) -> "LanguageModel":
         """The same model, decoded by another method, with what was loaded beside it.
@@ -165,7 +165,7 @@ class LanguageModel(TextEmbedder, InProcess):
         self,
         method: str | MethodSpec | Method,
         names: ModelNames,
-        overlap: bool | Overlap | None,
+        overlap: "bool | Overlap | None",
     ) -> None:
         """Refuse what a method lacks, and what is given and it does not use."""
         loaded = methods.taken(method, self.models.given)
@@ -397,7 +397,7 @@ def load(
     draft_model: Drafting = None,
     drafter: str | Path | TrainedHead | None = None,
     datastore: "str | Path | StoredIndex | None" = None,
-    overlap: bool | Overlap = False,
+    overlap: "bool | Overlap" = False,
     dtype: Any = None,
     device: Any = None,
     cache: str | None = None,

@@ -17,6 +17,7 @@ from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.requirements import beyond
 from draftwood.native import library, structures
 from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
+from draftwood.native.matrix import Fill
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class NativeModel(DecoderModel[BlockPool]):
             them in ``dtype``.
         packer: where the matrices come from; None packs the model's weights. Of a model whose
             matrices were packed before only the shapes of weights are looked at.
-        meanwhile: called while a file's blocks are laid out; never, where there are none.
+        fill: lays blocks of a file out in their matrices; None does that alone.
 
     Attributes:
         weights: what the library reads.
@@ -86,7 +87,7 @@ class NativeModel(DecoderModel[BlockPool]):
         dtype: FloatType | None = None,
         packer: Packer | None = None,
         cache: CacheType | None = None,
-        meanwhile: Callable[[], object] | None = None,
+        fill: Fill | None = None,
     ) -> None:
         if hf_model.device.type != "cpu":
             raise ValueError(
@@ -104,7 +105,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self.library = library.library()
         self.clock: Callable[[structures.CForwardInput, int], int] | None = None
         self.weights = NativeWeights(
-            decoder, self.vocab_size, self.products, half_type, cache == "int8", packer, meanwhile
+            decoder, self.vocab_size, self.products, half_type, cache == "int8", packer, fill
         )
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._head = model.head

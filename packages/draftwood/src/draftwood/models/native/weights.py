@@ -10,7 +10,8 @@ from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, 
 from draftwood.models.families import Scales
 from draftwood.native import library, structures
 from draftwood.native.formats import HalfType, Products
-from draftwood.native.matrix import Blocks, LargePages, Matrix, fill
+from draftwood.native.matrix import Blocks, Fill, LargePages, Matrix
+from draftwood.native.matrix import fill as fill_blocks
 
 Packer = Callable[[str, Projection], Matrix]
 """Makes the matrix at a place of the decoder, which is called as ``3.query`` or ``lm_head``."""
@@ -30,7 +31,7 @@ class NativeWeights:
         half_type: of the embedding where it has floats; bfloat16 or float32.
         has_byte_cache: whether keys and values are kept in 8 bits.
         packer: where the matrices come from; None packs the decoder's own.
-        meanwhile: called while a file's blocks are laid out; never, where there are none.
+        fill: lays blocks of a file out in their matrices.
 
     Attributes:
         structure: what the library runs.
@@ -49,7 +50,7 @@ class NativeWeights:
         half_type: HalfType,
         has_byte_cache: bool = False,
         packer: Packer | None = None,
-        meanwhile: Callable[[], object] | None = None,
+        fill: Fill | None = None,
     ) -> None:
         self.products: Products = products
         self.depth, self.weight_bytes = len(decoder.layers), 0
@@ -67,7 +68,7 @@ class NativeWeights:
         self.is_tied = _is_tied(decoder)
         self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
         if self._unfilled:
-            fill(self._unfilled, meanwhile)
+            (fill or fill_blocks)(self._unfilled)
         self._unfilled.clear()
         self._shared.clear()  # blocks keep their file mapped
         self._packer = self._pack
