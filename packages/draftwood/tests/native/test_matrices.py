@@ -13,7 +13,7 @@ import torch
 from draftwood.arrays import bits_of
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.native.matrix import LAYOUT, Matrix
+from draftwood.native.matrix import LAYOUT, Chosen, Matrix
 from draftwood.testing import tiny_llama
 
 PRODUCTS = ("float32", "bfloat16", "int8", "int4")
@@ -201,3 +201,17 @@ def test_the_layout_is_that_of_its_version(products: str) -> None:
     weight = ((torch.arange(40 * 100) * 7919 % 1000 - 500) / 512).reshape(40, 100)
     content = b"".join(part.tobytes() for part in Matrix.pack(weight, None, products).memory)
     assert (LAYOUT, hashlib.sha256(content).hexdigest()[:16]) == (1, LAID_OUT[products])
+
+
+@pytest.mark.parametrize("products", PRODUCTS)
+@pytest.mark.parametrize("stored", PRODUCTS)
+def test_chosen_outputs_are_laid_out_as_their_floats_are(stored: str, products: str) -> None:
+    drawn = np.random.default_rng(4)
+    matrix = Matrix.pack(drawn.normal(size=(75, 96)).astype(np.float32), None, stored)
+    chosen = drawn.permutation(75)[:50]
+    found = Matrix.pack(Chosen(matrix.structure, chosen), None, products)
+    wanted = Matrix.pack(matrix.outputs(chosen), None, products)
+    others = Matrix.pack(matrix.outputs(chosen[::-1]), None, products)
+    assert (found.format, found.structure.factor) == (wanted.format, wanted.structure.factor)
+    assert all(map(np.array_equal, found.memory, wanted.memory))
+    assert not all(map(np.array_equal, found.memory, others.memory))

@@ -16,6 +16,7 @@ from draftwood.native import head as native
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head import HeadShape, HeadWeights, NativeHead
+from draftwood.native.matrix import Chosen
 from draftwood.storage.weights import kept_for
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def packed(
         given = of_target(trained, target, products)
         weights = as_stored(trained.weights)
         own = weights.get("lm_head.weight")
-        given["lm_rows"] = output_rows(trained, target) if own is None else own
+        chosen = Chosen(target.weights.lm_head.structure, trained.draft_tokens)
+        given["lm_rows"] = chosen if own is None else own
         known[products] = native_eagle(trained.config, weights, **given)
     return known[products]
 

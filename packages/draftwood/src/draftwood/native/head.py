@@ -14,7 +14,7 @@ from draftwood.arrays import address_of, as_array, bits_of, is_bfloat16
 from draftwood.native import library, structures
 from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.head_session import MAX_RANKS, HeadSession
-from draftwood.native.matrix import FROM_FLOATS, Blocks, LargePages, Matrix, decoded
+from draftwood.native.matrix import FROM_FLOATS, Blocks, Chosen, LargePages, Matrix, decoded
 
 _LAYER = {
     "query": "self_attn.q_proj",
@@ -97,6 +97,7 @@ class PackedHead:
         draft_tokens, lm_rows = as_array(draft_tokens), _kept_or_floats(lm_rows, lm_products)
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
         if more_rows:
+            lm_rows = lm_rows.floats() if isinstance(lm_rows, Chosen) else lm_rows
             lm_rows = decoded(lm_rows) if isinstance(lm_rows, Blocks) else lm_rows
             lm_rows = np.concatenate([lm_rows, *(as_array(row)[None] for row in more_rows)])
         self.is_bfloat16 = isinstance(embedding, Matrix) or is_bfloat16(embedding)
@@ -186,9 +187,9 @@ class PackedHead:
         return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
 
     def _packed(
-        self, name: str, weight: np.ndarray | Blocks, products: Products
+        self, name: str, weight: np.ndarray | Blocks | Chosen, products: Products
     ) -> structures.CMatrix:
-        if not isinstance(weight, Blocks) and not (
+        if not isinstance(weight, Blocks | Chosen) and not (
             np.isfinite(np.min(weight)) and np.isfinite(np.max(weight))  # no array of answers
         ):
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
@@ -285,7 +286,11 @@ class NativeHead(PackedHead):
 
 
 def _kept_or_floats(weight: Any, products: Products) -> Any:
-    """A file's blocks where floats would be packed into the same, else a weight in floats."""
+    """A file's blocks where floats would be packed into the same, else a weight in floats; rows of
+    the target stay what they are.
+    """
+    if isinstance(weight, Chosen):
+        return weight
     if not isinstance(weight, Blocks):
         return as_array(weight)
     keeps = products in ("int4", "int8") and weight.format in ("Q4_1", FROM_FLOATS[products])
@@ -304,7 +309,10 @@ def why_not(shape: HeadSizes, products: Products = "int8") -> str | None:
 
 
 def _check_vocabulary(
-    shape: HeadSizes, draft_tokens: np.ndarray, lm_rows: np.ndarray | Blocks, embedding: Any
+    shape: HeadSizes,
+    draft_tokens: np.ndarray,
+    lm_rows: np.ndarray | Blocks | Chosen,
+    embedding: Any,
 ) -> None:
     vocabulary, width = embedding.shape
     kind = "float32" if isinstance(embedding, Matrix) else str(embedding.dtype)

@@ -133,6 +133,32 @@ class Blocks:
         return found if self.order is None else found[self.order]
 
 
+class Chosen:
+    """Outputs of a matrix that are laid out in another one; no array of them all is made for that.
+
+    Attributes:
+        structure: of the matrix, which has to stay.
+        outputs: [count], the chosen ones.
+    """
+
+    def __init__(self, structure: CMatrix, outputs: Any) -> None:
+        self.structure = structure
+        self.outputs: Int[np.ndarray, " count"] = np.ascontiguousarray(as_array(outputs), np.int64)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.outputs), self.structure.inputs
+
+    def floats(self, most: int | None = None) -> Float[np.ndarray, "count inputs"]:
+        """The weights of the first ones as they are stored, in float32; None takes all."""
+        chosen = self.outputs[:most]
+        weights = np.empty((len(chosen), self.structure.inputs), np.float32)
+        library().draftwood_read_outputs(
+            self.structure, address_of(chosen), len(chosen), address_of(weights), threads()
+        )
+        return weights
+
+
 SLAB = 32 * LARGE_PAGE
 """Bytes asked of the system at once; what nobody writes to takes no memory."""
 
@@ -168,7 +194,7 @@ Allocate = Callable[[int], np.ndarray]
 
 Weights = Any
 """Weights of a linear layer: [outputs inputs] numbers in an array, whose uint16 are the bits of
-bfloat16, or in a tensor, or ``Blocks``, or ``Adapted`` ones.
+bfloat16, or in a tensor, or ``Blocks``, or ``Adapted`` ones, or ``Chosen`` ones of a matrix.
 """
 
 
@@ -284,17 +310,25 @@ class Matrix:
             matrix, unfilled = cls.of_blocks(weights, bias, products, allocate)
             fill(unfilled)
             return matrix
-        offered, are_halves = library(), is_bfloat16(weights)
-        rows = np.ascontiguousarray(bits_of(weights) if are_halves else as_floats(weights))
-        given, (outputs, inputs) = (address_of(rows), are_halves), rows.shape
+        offered, (outputs, inputs) = library(), weights.shape
+        some, are_halves = min(outputs, PROBED), False
+        if isinstance(weights, Chosen):
+            rows = weights.floats(some)
+            given: Sequence[Any] = weights.structure, address_of(weights.outputs)
+            lay_out = offered.draftwood_pack_outputs
+        else:
+            are_halves = is_bfloat16(weights)
+            rows = np.ascontiguousarray(bits_of(weights) if are_halves else as_floats(weights))
+            given, lay_out = (address_of(rows), are_halves), offered.draftwood_pack
+        probed = address_of(rows), are_halves, some, inputs
 
         def packed(format: str) -> tuple[Matrix, bool]:
             encoding = {"BF16": HALVES, "F32": FLOATS, "F16": FLOATS}.get(format, BYTES)
             matrix = cls(format, outputs, inputs, bias, encoding, allocate=allocate)
-            return matrix, offered.draftwood_pack(*given, matrix.structure, threads())
+            return matrix, lay_out(*given, matrix.structure, threads())
 
-        format, some = FROM_FLOATS[products], min(outputs, PROBED)
-        if format == "Q8_0" and offered.draftwood_fits_int4(*given, some, inputs, threads()):
+        format = FROM_FLOATS[products]
+        if format == "Q8_0" and offered.draftwood_fits_int4(*probed, threads()):
             matrix, fits = packed("Q4_1")
             if fits:
                 return matrix
@@ -326,12 +360,7 @@ class Matrix:
 
     def outputs(self, chosen: Any) -> Float[np.ndarray, "count inputs"]:
         """The weights of some outputs [count] as they are stored, in float32."""
-        chosen = np.ascontiguousarray(as_array(chosen), np.int64)
-        weights = np.empty((len(chosen), self.structure.inputs), np.float32)
-        library().draftwood_read_outputs(
-            self.structure, address_of(chosen), len(chosen), address_of(weights), threads()
-        )
-        return weights
+        return Chosen(self.structure, chosen).floats()
 
     def floats(self) -> Float[np.ndarray, "outputs inputs"]:
         """All weights as they are stored, in float32."""

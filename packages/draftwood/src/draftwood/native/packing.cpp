@@ -54,6 +54,38 @@ void read_output(const Matrix& matrix, int output, float* weights) {
     read_outputs_of_tile(matrix, &wanted, &wanted + 1);
 }
 
+void read_outputs(const Matrix& matrix, const int64_t* outputs, int64_t count, float* weights,
+                  int threads) {
+    std::vector<WantedOutput> wanted(count);
+    for (int64_t i = 0; i < count; i++)
+        wanted[i] = {(int)outputs[i], weights + (size_t)i * matrix.inputs};
+    std::sort(wanted.begin(), wanted.end(), [](const WantedOutput& a, const WantedOutput& b) {
+        return a.output < b.output;
+    });
+    std::vector<int64_t> begins;  // of those of a tile
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || wanted[i].output / LANES != wanted[i - 1].output / LANES)
+            begins.push_back(i);
+    begins.push_back(count);
+    for_each((int64_t)begins.size() - 1, threads, [&](int64_t i) {
+        read_outputs_of_tile(matrix, &wanted[begins[i]], wanted.data() + begins[i + 1]);
+    });
+}
+
+namespace {
+
+// Returns whether 4 bits hold all weights; false in other formats than theirs.
+bool pack(const GivenWeights& given, Matrix& matrix, int threads) {
+    set_factor(given, matrix, threads);
+    std::atomic<bool> fit{true};
+    for_each(tiles(matrix), threads, [&](int64_t tile) {
+        if (!pack_tile(given, matrix, (int)tile)) fit = false;
+    });
+    return fit;
+}
+
+}  // namespace
+
 }  // namespace draftwood
 
 extern "C" {
@@ -73,17 +105,17 @@ int32_t draftwood_fits_int4(const void* weights, int32_t are_halves, int32_t out
     return fit;
 }
 
-// Returns whether 4 bits hold all weights; false in other formats than theirs.
+// Both return whether 4 bits hold all weights; false in other formats than theirs.
 int32_t draftwood_pack(const void* weights, int32_t are_halves, draftwood::Matrix* matrix,
                        int32_t threads) {
-    using namespace draftwood;
-    const GivenWeights given{weights, are_halves != 0, matrix->outputs, matrix->inputs};
-    set_factor(given, *matrix, threads);
-    std::atomic<bool> fit{true};
-    for_each(tiles(*matrix), threads, [&](int64_t tile) {
-        if (!pack_tile(given, *matrix, (int)tile)) fit = false;
-    });
-    return fit;
+    return draftwood::pack({weights, are_halves != 0, matrix->outputs, matrix->inputs}, *matrix,
+                           threads);
+}
+
+int32_t draftwood_pack_outputs(const draftwood::Matrix* from, const int64_t* chosen,
+                               draftwood::Matrix* matrix, int32_t threads) {
+    return draftwood::pack({nullptr, false, matrix->outputs, matrix->inputs, from, chosen},
+                           *matrix, threads);
 }
 
 // Matrices from a GGUF file's blocks. The threads meet once, behind the last of all tiles.
@@ -124,21 +156,7 @@ int32_t draftwood_block_bytes(int32_t format) { return draftwood::bytes_of_block
 // Weights [count inputs] of some outputs.
 void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outputs, int64_t count,
                             float* weights, int32_t threads) {
-    using namespace draftwood;
-    std::vector<WantedOutput> wanted(count);
-    for (int64_t i = 0; i < count; i++)
-        wanted[i] = {(int)outputs[i], weights + (size_t)i * matrix->inputs};
-    std::sort(wanted.begin(), wanted.end(), [](const WantedOutput& a, const WantedOutput& b) {
-        return a.output < b.output;
-    });
-    std::vector<int64_t> begins;  // of those of a tile
-    for (int64_t i = 0; i < count; i++)
-        if (i == 0 || wanted[i].output / LANES != wanted[i - 1].output / LANES)
-            begins.push_back(i);
-    begins.push_back(count);
-    for_each((int64_t)begins.size() - 1, threads, [&](int64_t i) {
-        read_outputs_of_tile(*matrix, &wanted[begins[i]], wanted.data() + begins[i + 1]);
-    });
+    draftwood::read_outputs(*matrix, outputs, count, weights, threads);
 }
 
 // results [rows outputs] of values [rows inputs]

@@ -7,15 +7,27 @@
 
 namespace draftwood {
 
-// Weights [outputs inputs] that are to be laid out: floats, or bfloat16 where `are_halves`.
+// Weights [count inputs] of some outputs, by so many threads.
+void read_outputs(const Matrix& matrix, const int64_t* outputs, int64_t count, float* weights,
+                  int threads);
+
+// Weights [outputs inputs] that are to be laid out: floats, or bfloat16 where `are_halves`, or the
+// `chosen` outputs of another matrix.
 struct GivenWeights {
     const void* weights;
     bool are_halves;
     int outputs, inputs;
+    const Matrix* matrix = nullptr;
+    const int64_t* chosen = nullptr;
 
-    // Rows from this output on, in floats; halves are widened into `room`.
+    // Rows from this output on, in floats; other than floats are read into `room`.
     const float* rows(int output, int count, std::vector<float>& room) const {
         const size_t begin = (size_t)output * inputs, size = (size_t)count * inputs;
+        if (matrix) {
+            room.resize(size);
+            read_outputs(*matrix, chosen + output, count, room.data(), 1);
+            return room.data();
+        }
         if (!are_halves) return (const float*)weights + begin;
         const bfloat16* from = (const bfloat16*)weights + begin;
         room.resize(size);

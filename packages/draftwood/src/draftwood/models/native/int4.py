@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from draftwood.arrays import Int, address_of, as_array
+from draftwood.arrays import Int, as_array
 from draftwood.models.native.weights import MATRICES, NativeWeights
 from draftwood.native import structures
 from draftwood.native.formats import Products
-from draftwood.native.library import library
-from draftwood.native.matrix import LargePages, Matrix
-from draftwood.native.threads import threads
+from draftwood.native.matrix import Chosen, LargePages, Matrix
 
 
 def layer_bits(weights: NativeWeights) -> float:
@@ -64,12 +62,8 @@ class RoundedWeights:
         bias: np.ndarray | None = None,
     ) -> structures.CMatrix:
         """Some outputs of a matrix with their bias; without these all of it."""
-        outputs = np.arange(matrix.outputs) if outputs is None else outputs.astype(np.int64)
-        weights = np.empty((len(outputs), matrix.inputs), np.float32)
-        library().draftwood_read_outputs(
-            matrix, address_of(outputs), len(outputs), address_of(weights), threads()
-        )
-        packed = Matrix.pack(weights, bias, products, self._pages.take)
+        chosen = Chosen(matrix, np.arange(matrix.outputs) if outputs is None else outputs)
+        packed = Matrix.pack(chosen, bias, products, self._pages.take)
         if bias is None:
             packed.structure.bias = matrix.bias
         self.structure.encodings |= packed.structure.encoding
