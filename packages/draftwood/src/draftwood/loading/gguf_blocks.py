@@ -2,7 +2,7 @@
 
 The rest is read once and kept in a small folder: configuration, tokenizer, norms and biases, and
 the offset of each matrix in the file. Loading maps the file and hands its blocks to the native
-path, which never makes floats of them.
+path, which never makes floats of them; what it lays out is kept (``kept_matrices``).
 """
 
 import json
@@ -286,9 +286,7 @@ def _mapped(file: Path) -> np.ndarray:
             return np.empty(0, np.uint8)  # nothing to map
         return np.memmap(file, dtype=np.uint8, mode="r")
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{file} is gone, and its matrices were never copied; put it back or name another model"
-        ) from None
+        raise FileNotFoundError(f"{file} is gone; put it back or name another model") from None
     except OSError as error:
         raise OSError(
             f"{file} cannot be mapped into memory ({error.strerror or error}); copy it to a local"
