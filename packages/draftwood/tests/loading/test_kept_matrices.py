@@ -131,6 +131,16 @@ def test_small_models_are_laid_out_each_time(tmp_path: Path) -> None:
     assert not kept()
 
 
+def test_a_system_without_reads_into_many_parts_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
+) -> None:
+    monkeypatch.delattr(os, "preadv")
+    path = written(tmp_path / "m.gguf", "llama", "Q4_K")
+    assert torch.equal(native_logits(path, None), native_logits(path, None))
+    assert len(laid_out) == 2
+    assert not kept()
+
+
 def test_blocks_of_a_file_are_told_apart() -> None:
     whole = random_blocks("Q4_K", 64, 256, seed=1)
     order = np.arange(64)

@@ -57,7 +57,7 @@ class KeptBlocks:
         """Fill matrices with their blocks."""
         parts = [part for matrix, _ in matrices for part in matrix.memory]
         size = sum(part.nbytes for part in parts)
-        if size < LEAST_BYTES:
+        if size < LEAST_BYTES or not hasattr(os, "preadv"):  # Windows has none
             return fill(matrices, self.meanwhile)
         made_from = self._made_from([blocks for _, blocks in matrices])
         kept = place_of(self.folder, made_from)
