@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood import methods
 from draftwood.costs.calibration import Calibration
+from draftwood.drafters.drafter import overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads import packed
 from draftwood.heads.folder import StoredHead
@@ -23,23 +24,6 @@ from draftwood.tokenizer.protocol import AnyTokenizer
 
 if TYPE_CHECKING:
     from draftwood.drafters.overlap import Overlap
-
-
-def overlap_of(given: "bool | Overlap") -> "Overlap | None":
-    """Read the user's choice of overlap; None for none.
-
-    Raises:
-        TypeError: for anything else.
-    """
-    if given is False:
-        return None
-    from draftwood.drafters.overlap import Overlap
-
-    if isinstance(given, Overlap):
-        return given
-    if given is not True:
-        raise TypeError(f"overlap must be True, False or an Overlap, got {given!r}")
-    return Overlap()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +94,8 @@ class ModelSet:
             names: of what drafts; the target's are passed over.
         """
         ahead = self.overlap if overlap is None else overlap_of(overlap)
-        opened = names.opened()
-        given, drafts, costs = opened.drafts, self.drafts, self.draft_calibration
+        opened, drafts, costs = names.opened(), self.drafts, self.draft_calibration
+        given, files = opened.drafts, {**self.files, **opened.files}
         if given.head is not None or not given.takes_shipped:
             head = given.head.read() if isinstance(given.head, StoredHead) else given.head
             drafts = replace(drafts, head=head, takes_shipped=given.takes_shipped)
@@ -119,7 +103,6 @@ class ModelSet:
             loaded = load_draft_model(given.model, self.tokenizer, **self.how)
             costs = Calibration(loaded.model, loaded.folder, loaded.dtype)
             drafts = replace(drafts, model=loaded.model)
-        files = {**self.files, **opened.files}
         return replace(self, drafts=drafts, draft_calibration=costs, files=files, overlap=ahead)
 
     @property
@@ -140,8 +123,7 @@ class ModelSet:
         if drafts.model is not None and drafts.head is None:
             from draftwood.methods.choice import fastest
 
-            ahead = self.overlap is not None
-            return fastest(self.calibration, self.draft_calibration, measure, ahead)
+            return fastest(self.calibration, self.draft_calibration, measure, bool(self.overlap))
         in_auto = drafts.head is None or packed.runs_for(self.model, drafts.head)
         return IN_AUTO if drafts.method == "auto" and not in_auto else drafts.method
 

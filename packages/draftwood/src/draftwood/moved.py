@@ -5,8 +5,6 @@ They go with the release after this one. Imports next to nothing itself.
 
 import sys
 
-from draftwood.optional import install_command
-
 TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from types import ModuleType
@@ -218,6 +216,8 @@ def _import(old: str, new: str, named: str = "") -> "ModuleType":
     try:
         return import_module(new)
     except ModuleNotFoundError as error:
+        from draftwood.optional import install_command
+
         package = new.partition(".")[0].replace("_", "-")
         raise ModuleNotFoundError(
             f"{old} is in the package {package} now; install it: {install_command(package)}",

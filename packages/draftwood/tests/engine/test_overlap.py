@@ -15,7 +15,7 @@ import torch
 from draftwood import engine, methods
 from draftwood.drafters import DraftModel
 from draftwood.drafters import overlap as overlap_module
-from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree
+from draftwood.drafters.drafter import Drafter, DraftRequest, VerifiedTree, overlap_of
 from draftwood.drafters.overlap import SideThread, require_places
 from draftwood.engine import (
     Limits,
@@ -28,7 +28,6 @@ from draftwood.engine import (
     run_all,
 )
 from draftwood.engine.executors import ahead, likely
-from draftwood.model_set import overlap_of
 from draftwood.models.model import Model, ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.shared import shared_passes

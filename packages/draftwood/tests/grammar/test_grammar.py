@@ -179,7 +179,7 @@ def test_tokenizers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(ValueError, match=reason):
             Compiler(tokenizer, width, end).json_object()  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(ImportError, match=r"draftwood\[serve\]"):
+    with pytest.raises(ImportError, match=r"draftwood\[grammar\]"):
         Compiler(TOKENIZER, WIDTH, ends).json_object()
 
 

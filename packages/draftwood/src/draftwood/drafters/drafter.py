@@ -195,3 +195,20 @@ def native_tree(step: "NativeStep", draft: "NativeDraft | None") -> DraftTree:
 
     rows = kept_chances(step.tokens, step.parents, step.chances)
     return DraftTree.of(step.tokens, step.parents, trees.shape.draw, rows=rows)
+
+
+def overlap_of(given: "bool | Overlap") -> "Overlap | None":
+    """Read the user's choice of overlap; None for none.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if given is False:
+        return None
+    from draftwood.drafters.overlap import Overlap
+
+    if isinstance(given, Overlap):
+        return given
+    if given is not True:
+        raise TypeError(f"overlap must be True, False or an Overlap, got {given!r}")
+    return Overlap()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from draftwood import engine, methods
 from draftwood.costs.calibration import Calibration
+from draftwood.drafters.drafter import overlap_of
 from draftwood.engine.method import Method
 from draftwood.engine.options import Options
 from draftwood.engine.scheduler import run_all
@@ -19,7 +20,7 @@ from draftwood.loading.names import DEFAULT_MODEL, require_token_by_token
 from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.model_names import ModelNames
-from draftwood.model_set import ModelSet, overlap_of
+from draftwood.model_set import ModelSet
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
