@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from draftwood import optional
 from draftwood.optional import install_command
 
 NEEDED = {
@@ -30,7 +31,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **records: str | None) -> None:
-    """Have these packages installed alone, each with a record of where it came from."""
+    """Have these packages alone, each with a record of where it came from."""
 
     def found(name: str) -> Any:
         if name.replace("-", "_") not in records:
@@ -38,6 +39,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **records: str | None) -> None:
         return SimpleNamespace(read_text=lambda file: records[name.replace("-", "_")])
 
     monkeypatch.setattr(metadata, "distribution", found)
+    monkeypatch.setattr(optional, "is_there", records.__contains__)
 
 
 def from_folder(folder: Path, **more: bool) -> str:

@@ -1,6 +1,7 @@
 """Rules of sampling that packages bring: found by name, checked, followed, refused in a line."""
 
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from command import refused
 from draftwood import SamplingParams, engine, rules
 from draftwood.drafters import Nothing
+from draftwood.optional import install_command
 from draftwood.rules import Before, TextRule, parse_rules, text_rule
 from draftwood.sampling import Context, Sampling
 from draftwood.testing import TableModel
@@ -134,5 +136,6 @@ def test_broken_rules_are_left_out_of_lists_with_a_warning() -> None:
 def test_without_packages_there_is_nothing_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "entry_points", lambda group: [])
     assert rules.installed_rules() == []
-    with pytest.raises(ValueError, match=r"no rule 'ban'; rules come .*draftwood-choices$"):
+    cure = re.escape(install_command("draftwood-choices"))
+    with pytest.raises(ValueError, match=f"no rule 'ban'; rules come .*{cure}$"):
         SamplingParams(rules={"ban": 1.0})

@@ -112,7 +112,7 @@ def install_command(package: str) -> str:
     if beside is None or not (beside / name / "pyproject.toml").is_file():
         return f"pip install {quote(package)}"
     needed = _needed(beside, name, extras.rstrip("]").split(","))
-    names = [each for each in needed if each == name or not _is_installed(each)]
+    names = [each for each in needed if each == name or not is_there(each.replace("-", "_"))]
     places = [_shown(beside / each) + (bracket + extras) * (each == name) for each in names]
     return " ".join(["pip install", *("-e " * editable + quote(place) for place in places)])
 
@@ -146,16 +146,6 @@ def _needed(beside: Path, name: str, extras: "Sequence[str]" = ()) -> list[str]:
     ours = [each for each in names if (beside / each / "pyproject.toml").is_file()]
     found = [other for each in ours for other in _needed(beside, each)]
     return [*dict.fromkeys(found), name]
-
-
-def _is_installed(package: str) -> bool:
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def _shown(folder: Path) -> str:

@@ -1,5 +1,6 @@
 """A head that learns beside decoding: texts stay, rows are the target's, only better heads stay."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from draftwood.learning.texts import WatchedText
 from draftwood.methods import Method
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.optional import install_command
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -405,5 +407,5 @@ def test_a_missing_trainer_is_named(
     target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learners, "entry_points", lambda group: ())
-    with pytest.raises(ImportError, match=r"pip install .*draftwood-train$"):
+    with pytest.raises(ImportError, match=f"{re.escape(install_command('draftwood-train'))}$"):
         Learning(target, trained)

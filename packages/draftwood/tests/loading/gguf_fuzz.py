@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from draftwood.optional import install_command
 from light_road import GUESTS, Hiding
 from loading.gguf_mutations import Whole, mutate
 
@@ -31,7 +32,7 @@ DTYPES = (None, None, "float32", "bfloat16")
 """Ways to read a file: its own blocks, those with products of floats, and converted."""
 PROMPT, COUNT = "a tat ta", 6
 CURES = (
-    *("needs PyTorch: pip install ", "its weights are damaged", "shorten the prompt"),
+    *(install_command("draftwood-torch"), "its weights are damaged", "shorten the prompt"),
     "it was made for another model",
 )
 
