@@ -1,12 +1,14 @@
 """Available memory: the least that the machine and every limit leave."""
 
+import ctypes
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from draftwood.storage import memory
-from draftwood.storage.memory import available_memory, require_memory
+from draftwood.storage.memory import available_memory, give_back_memory, require_memory
 
 MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    5000 kB\n"}
 STAT = "active_file 100\ninactive_file 20\nanon 7\n"
@@ -63,3 +65,27 @@ def test_the_message_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         require_memory(20 * 10**9, "m.gguf")
     monkeypatch.setattr(memory, "available_memory", lambda: None)
     require_memory(20 * 10**12, "m.gguf")
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+@pytest.mark.skipif(
+    not (sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")),
+    reason="needs glibc",
+)
+def test_what_was_freed_goes_back_to_the_system() -> None:
+    library, size = ctypes.CDLL(None), ctypes.c_size_t(60_000)
+    library.malloc.restype = ctypes.c_void_p
+    blocks = [library.malloc(size) for _ in range(1000)]
+    for block in blocks:
+        ctypes.memset(block, 1, 60_000)
+    for block in blocks[:-1]:  # the last one keeps the others from the end, which goes by itself
+        library.free(ctypes.c_void_p(block))
+    held = resident()
+    give_back_memory()
+    assert held - resident() > 40_000_000
+    library.free(ctypes.c_void_p(blocks[-1]))

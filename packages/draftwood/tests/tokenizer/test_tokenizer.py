@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from small_tokenizers import KINDS, SPECIAL, byte_level, hard_texts, pieces
+from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
 from draftwood.text.prompts import encode_text, token_ids
@@ -135,6 +137,24 @@ def test_what_is_saved_is_the_same_for_both(tmp_path: Path, kind: str) -> None:
     assert differences(ours, usual, hard_texts(9)) == []
     assert differences(again, usual, hard_texts(9)) == []
     assert again.chat_template == "{{ messages }}\n"
+
+
+@pytest.mark.parametrize(
+    ("left", "is_string"), [("a", True), (" ", False), ("#version", False)], ids=str
+)
+def test_merges_are_saved_as_strings_where_these_are_read_as_the_same_pairs(
+    tmp_path: Path, left: str, is_string: bool
+) -> None:
+    tokens = dict.fromkeys(["a", "b", "ab", left, left + "b"])
+    pairs = list(dict.fromkeys([(left, "b"), ("a", "b")]))
+    numbers = {token: number for number, token in enumerate(tokens)}
+    made = Tokenizer(tokenizers.Tokenizer(BPE(numbers, pairs)), {}, (), None)
+    made.save(tmp_path)
+    (kept, *_) = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["merges"]
+    assert kept == (f"{left} b" if is_string else [left, "b"])
+    assert json.loads(opened(tmp_path).backend_tokenizer.to_str())["model"]["merges"] == [
+        list(pair) for pair in pairs
+    ]
 
 
 def test_several_templates_are_kept_by_name(tmp_path: Path) -> None:

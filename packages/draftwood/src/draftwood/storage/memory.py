@@ -3,6 +3,7 @@
 import ctypes
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 MARGIN = 1.05
@@ -69,6 +70,13 @@ def prefer_large_pages(address: int, size: int) -> None:
         # advice: a system that does not take it goes on with small pages
         place, length = ctypes.c_void_p(start * LARGE_PAGE), (end - start) * LARGE_PAGE
         ctypes.CDLL(None).madvise(place, ctypes.c_size_t(length), _HUGE)
+
+
+def give_back_memory() -> None:
+    """Give the system what was freed; glibc keeps it for later else."""
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # of another C library
+            ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def _gigabytes(size: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
+from draftwood.storage.memory import give_back_memory
 from draftwood.storage.weights import read_settings
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.tokenizer.tokenizer import NAMES, SETTINGS, TEMPLATE, TEMPLATES, WHOLE, Tokenizer
@@ -34,6 +35,7 @@ def open_tokenizer(folder: str | Path) -> AnyTokenizer:
         return _in_transformers(folder)
     with _understood(folder):
         backend = tokenizers.Tokenizer.from_file(str(folder / WHOLE))
+        give_back_memory()  # of 260,000 tokens 190 MB
         settings = _settings(folder)
         if _is_llamas(folder, settings):
             _mend_blanks(backend, settings)
