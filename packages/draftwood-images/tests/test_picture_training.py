@@ -2,6 +2,7 @@
 
 import errno
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -233,7 +234,7 @@ def test_tokens_are_words_then_the_mark_then_codes(folder: Path) -> None:
 
 
 @pytest.mark.proof
-def test_digits_are_learnt_within_two_minutes(tmp_path: Path) -> None:
+def test_digits_are_learnt_within_two_minutes_of_one_core(tmp_path: Path) -> None:
     digits = pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits")
     found = digits.load_digits()
     place = tmp_path / "digits"
@@ -242,10 +243,17 @@ def test_digits_are_learnt_within_two_minutes(tmp_path: Path) -> None:
         grey = (np.minimum(image, 15) * 17).astype(np.uint8)
         Image.fromarray(grey).save(place / f"{NAMES[digit]} {at}.png")
     training = PictureTraining(place, tmp_path / "model", 8, 1, 16, 2, 128, None, 160, seed=0)
-    figures = training.run(silent)["transformer"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for each other where other programs run
+    since = time.thread_time()
+    try:
+        figures = training.run(silent)["transformer"]
+    finally:
+        torch.set_num_threads(threads)
+    minutes = (time.thread_time() - since) / 60
 
     assert figures["held-out bits"] < 2.2, "4 bits for equal grey levels"
-    assert figures["minutes"] < 2
+    assert minutes < 2
     lesson = training._lesson(None)
     lesson.module.load_state_dict(_best_weights(training))
     lesson.module.eval()
