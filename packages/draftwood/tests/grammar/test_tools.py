@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from small_models import bytes_and_pairs
+from tokenizers import AddedToken
 
 from draftwood.grammar import Compiler, Grammar, Tool, ToolChoice, with_tools
+from draftwood.grammar.tools import with_read_arguments
 from draftwood.text.prompts import encode_chat
 from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
 from draftwood_serve.tool_requests import read_tools
@@ -96,6 +98,48 @@ def test_the_grammar_is_that_of_the_choice(
     assert [text for text in forbidden if fits(grammar, text)] == []
 
 
+def with_tags(special: bool) -> Any:
+    """The same tokenizer with a token for each tag."""
+    made = bytes_and_pairs()
+    tags = [AddedToken(tag, special=special) for tag in (Tool.opening, Tool.closing)]
+    made.add_tokens(tags, special_tokens=special)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_tags_that_are_tokens_are_written_as_these(mode: Any) -> None:
+    tokenizer = with_tags(special=False)
+    opening, closing = tokenizer.convert_tokens_to_ids([Tool.opening, Tool.closing])
+    compiler = Compiler(tokenizer, len(tokenizer), frozenset({tokenizer.eos_token_id}))
+    grammar = compiler.tools([Tool("now")], ToolChoice(mode))
+    assert grammar is not None
+    state: Any = grammar.start()
+    assert state.allowed()[opening]
+    assert (state.forced()[:1] == [opening]) == (mode == "required")
+    tokens = tokenizer(NOW)["input_ids"]
+    assert (tokens[0], tokens[-1]) == (opening, closing)
+    spelled = [*tokens[:-1], *TOKENIZER(Tool.closing)["input_ids"]]
+    for written in (tokens, spelled):
+        state = grammar.start()
+        for token in written:
+            assert state.allowed()[token]
+            state = state.after(token)
+        assert state.may_end
+    wrong = grammar.start().after(opening).after(tokens[1])  # type: ignore[union-attr]
+    assert wrong is not None
+    assert not wrong.allowed()[opening]
+
+
+def test_text_in_brackets_that_is_a_token_may_be_asked_for() -> None:
+    tokenizer = with_tags(special=False)
+    compiler = Compiler(tokenizer, len(tokenizer), frozenset({tokenizer.eos_token_id}))
+    state: Any = compiler.regex("<tool_call>a").start()
+    for token in TOKENIZER("<tool_call>a")["input_ids"]:
+        assert state.forced()[0] == token
+        state = state.after(token)
+    assert state.must_end
+
+
 def test_no_tools_no_grammar(compiler: Compiler) -> None:
     assert compiler.tools([], ToolChoice("auto")) is None
     assert compiler.tools([Tool("now")], ToolChoice("none")) is None
@@ -106,6 +150,13 @@ def test_strict_tools_refuse_what_others_leave_out(compiler: Compiler) -> None:
     assert compiler.tools([Tool("now", "", unkept)], ToolChoice("required")) is not None
     with pytest.raises(ValueError, match="uniqueItems"):
         compiler.tools([Tool("now", "", unkept, strict=True)], ToolChoice("required"))
+
+
+@pytest.mark.parametrize("arguments", ["{", "[" * 5000 + "]" * 5000])
+def test_arguments_that_cannot_be_read_stay_a_text(arguments: str) -> None:
+    call = {"function": {"name": "now", "arguments": arguments}}
+    (told,) = with_read_arguments({"tool_calls": [call]})["tool_calls"]
+    assert told["function"] == {"name": "now", "arguments": arguments}
 
 
 def numbers() -> Any:

@@ -1,5 +1,7 @@
 """Compile schemas and grammars into token masks."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -88,7 +90,7 @@ class Compiler:
         """
         if choice.mode == "none" or not tools:
             return None
-        lark = lark_of_tools(tools, choice, WHITESPACE)
+        lark = lark_of_tools(tools, choice, WHITESPACE, _words_in_brackets(self._backend))
         require_small("the tools' schemas", lark)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
 
@@ -103,14 +105,19 @@ class Compiler:
         calls = self.tools(tools, choice)
         return calls if calls is not None or schema is None else self.json_schema(schema)
 
-    @cached_property
-    def _tokens(self) -> "llguidance.LLTokenizer":
+    @property
+    def _backend(self) -> Any:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        name = type(self.tokenizer).__name__
         if backend is None:
             raise ValueError(
-                f"grammars need a fast tokenizer, and {name} is none; load it with use_fast=True"
+                f"grammars need a fast tokenizer, and {type(self.tokenizer).__name__} is none; load"
+                " it with use_fast=True"
             )
+        return backend
+
+    @cached_property
+    def _tokens(self) -> "llguidance.LLTokenizer":
+        backend, name = self._backend, type(self.tokenizer).__name__
         if not self.end_tokens:
             raise ValueError(
                 "grammars need a token that ends a text, and this model has none; set the"
@@ -156,13 +163,35 @@ def _guidance() -> Any:
     return llguidance
 
 
-def _text_of(tokenizer: Any) -> str:
-    """A tokenizer's JSON without padding and truncation, which are for batches."""
-    if tokenizer.padding is not None or tokenizer.truncation is not None:
-        tokenizer = copy(tokenizer)
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-    return tokenizer.to_str()
+def _words_in_brackets(backend: Any) -> dict[str, int]:
+    """Added tokens that are no special ones and look like some, such as ``<tool_call>``."""
+    added = backend.get_added_tokens_decoder().items()
+    return {
+        token.content: number
+        for number, token in added
+        if not token.special and re.fullmatch(r"<[!-~]+>", token.content)
+    }
+
+
+def _text_of(backend: Any) -> str:
+    """A tokenizer's JSON without padding and truncation, which are for batches.
+
+    Added words in brackets become usual ones: llguidance takes them for special, so that it forces
+    them where a grammar asks for their text, and then refuses them.
+    """
+    if backend.padding is not None or backend.truncation is not None:
+        backend = copy(backend)
+        backend.no_padding()
+        backend.no_truncation()
+    text, words = backend.to_str(), _words_in_brackets(backend)
+    if not words:
+        return text
+    told = json.loads(text)
+    if not isinstance(told["model"].get("vocab"), dict):  # with scores, or none
+        return text
+    told["model"]["vocab"] |= words
+    told["added_tokens"] = [each for each in told["added_tokens"] if each["content"] not in words]
+    return json.dumps(told)
 
 
 def _require_text(what: str, text: object) -> None:

@@ -65,27 +65,36 @@ class ToolChoice:
     parallel: bool = True
 
 
-def lark_of_tools(tools: Sequence[Tool], choice: ToolChoice, whitespace: str) -> str:
+def lark_of_tools(
+    tools: Sequence[Tool], choice: ToolChoice, whitespace: str, words: Mapping[str, int]
+) -> str:
     """The grammar of an answer, in Lark.
 
     Args:
         whitespace: regular expression of what may stand between parts of the arguments.
+        words: tokens that are whole words; where tags are among them, calls that have to be there
+            begin with that token, and any call may end with one.
     """
     chosen = [tool for tool in tools if choice.mode != "named" or tool.name == choice.name]
+    opening, closing = json.dumps(OPEN), json.dumps(CLOSE)
     lines = ["%llguidance {}"]
     if choice.mode == "auto":
         calls = "called*" if choice.parallel else "called?"
         lines += [
             f"start: {calls} ANY",
             "called: opened body",
-            f"opened[lazy]: ANY {json.dumps(OPEN)}",
+            f"opened[lazy]: ANY {opening}",
             r"ANY: /(.|\n)*/",
         ]
     else:
-        more = f' ("\\n" {json.dumps(OPEN)} body)*' if choice.parallel else ""
-        lines.append(f"start: {json.dumps(OPEN)} body{more}")
+        begin = f"<[{words[OPEN]}]>" if OPEN in words else opening
+        more = f' ("\\n" {begin} body)*' if choice.parallel else ""
+        lines.append(f"start: {begin} body{more}")
     names = [f"tool_{number}" for number in range(len(chosen))]
-    lines.append(f'body: "\\n" ({" | ".join(names)}) {json.dumps("}" + chr(10) + CLOSE)}')
+    lines += [
+        f'body: "\\n" ({" | ".join(names)}) {json.dumps("}" + chr(10))} end',
+        f"end: <[{words[CLOSE]}]> | {closing}" if CLOSE in words else f"end: {closing}",
+    ]
     for name, tool in zip(names, chosen, strict=True):
         begin = f'{{"name": {json.dumps(tool.name)}, "arguments": '
         guidance = {"whitespace_pattern": whitespace, "lenient": not tool.strict}
@@ -160,6 +169,6 @@ def with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function", call))
-    with suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError, RecursionError):
         function["arguments"] = json.loads(function.get("arguments") or "{}")
     return {"type": "function", "function": function}
