@@ -46,6 +46,16 @@ def test_a_text_a_list_and_token_ids_give_the_vectors_of_the_library(
     assert np.abs(last - wanted)[0].max() > 0.01
 
 
+def test_as_many_texts_as_openai_takes_are_embedded_and_more_are_refused_in_words(
+    server: RunningServer,
+) -> None:
+    told = server.post(PATH, input=["a"] * 2048, encoding_format=None)
+    assert len(told["data"]) == 2048
+    error = server.refused(PATH, 400, input=["a"] * 2049)
+    assert error["param"] == "input"
+    assert "at most 2048 items" in error["message"]
+
+
 def test_numbers_in_base64_are_the_same_and_fewer_dimensions_have_length_1(
     server: RunningServer, lm: LanguageModel
 ) -> None:

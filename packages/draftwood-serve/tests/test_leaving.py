@@ -6,11 +6,13 @@ import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from draftwood_serve.metrics import MetricFamilies, Metrics
 from local_server import RunningServer, running, wait_for
 
 LONG = {"prompt": "go", "max_tokens": 500_000, "temperature": 0.5, "seed": 1}
@@ -84,6 +86,35 @@ def test_too_many_are_sent_away_and_told_when_to_come_back(slow: RunningServer) 
     assert len(slow.text("go", max_tokens=4)) == 4
 
 
+def test_a_place_is_foretold_by_requests_that_end_while_some_run() -> None:
+    metrics = Metrics(MetricFamilies(), "m")
+
+    def end(started: float, ended: float) -> None:
+        own = {"arrived": started, "started": started, "first_token": 0.0, "ended": ended}
+        metrics.ended(SimpleNamespace(**own, prompt_tokens=1), "finished")  # type: ignore[arg-type]
+
+    assert metrics.seconds_to_place() is None
+    for second in (3.0, 5.0, 7.0):
+        end(1.0, second)
+    assert metrics.seconds_to_place() == 2.0
+    metrics.load(0, 0)  # however long that lasts
+    metrics.load(2, 0)
+    assert metrics.seconds_to_place() == 2.0, "two run, and requests ran for 4 s"
+    end(100.0, 109.0)
+    end(100.0, 110.0)
+    assert metrics.seconds_to_place() == 1.0
+
+
+def test_texts_that_wait_are_counted_each(slow: RunningServer) -> None:
+    blockers = [send(slow, **LONG) for _ in range(2)]
+    wait_for(lambda: slow.running_texts == 2)
+    several = send(slow, **LONG, n=2)
+    wait_for(lambda: slow.metric("texts_waiting") == 2)
+    for connection in (several, *blockers):
+        connection.close()
+    wait_for(slow.idle)
+
+
 def test_first_come_is_first_served(slow: RunningServer) -> None:
     order: list[int] = []
     with ThreadPoolExecutor(3) as pool:
@@ -120,6 +151,9 @@ def test_a_request_that_takes_too_long_ends_alone(endless: str, stream: bool) ->
             assert response.headers["x-should-retry"] == "false"
             error = response.json()["error"]
         assert error["code"] == "timeout"
+        ends = server.client.get("/metrics").text
+        assert 'requests_total{end="failed",model="tiny"} 1.0' in ends
+        assert 'end="cancelled"' not in ends
         assert len(server.text("go", max_tokens=4)) == 4
 
 

@@ -2,10 +2,23 @@
 
 import pytest
 
+from draftwood_serve.errors import ApiError
+from draftwood_serve.jobs import blaming_the_request
 from local_server import RunningServer
 
 CHAT = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
 TOOL = {"type": "function", "function": {"name": "now"}}
+BAD_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "a",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"b": {"type": "array", "uniqueItems": True}},
+        },
+    },
+}
 TEXT = {"prompt": "go", "max_tokens": 4}
 
 
@@ -109,10 +122,57 @@ def test_a_bad_request_is_explained(
 
 def test_a_prompt_that_can_never_fit_has_a_code_of_its_own(server: RunningServer) -> None:
     error = server.refused("/v1/completions", 400, prompt="a" * 512)
-    assert error["code"] == "context_length_exceeded"
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+    error = server.refused("/v1/responses", 400, input="a" * 600)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
     messages = [{"role": "user", "content": "a" * 600}]
     error = server.refused("/v1/chat/completions", 400, messages=messages)
-    assert error["code"] == "context_length_exceeded"
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "param"),
+    [
+        (
+            "/v1/chat/completions",
+            {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": 5}}},
+            "response_format.json_schema.name",
+        ),
+        (
+            "/v1/responses",
+            {
+                "input": "x",
+                "text": {
+                    "format": {"type": "json_schema", "name": "a", "schema": {"type": "nosuch"}}
+                },
+            },
+            "text.format",
+        ),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [BAD_TOOL], "tool_choice": "required"},
+            "tools",
+        ),
+    ],
+)
+def test_a_field_within_a_field_is_named(
+    server: RunningServer, path: str, more: dict[str, object], param: str
+) -> None:
+    assert server.refused(path, 400, **more)["param"] == param
+
+
+def test_null_is_nothing(server: RunningServer) -> None:
+    given = {"temperature": None, "stream_options": {"include_usage": None}, "n": None}
+    assert server.post("/v1/chat/completions", **CHAT, **given)["choices"]
+
+
+def test_what_is_nested_too_deeply_is_the_requests_fault() -> None:
+    def make() -> None:
+        raise RecursionError
+
+    with pytest.raises(ApiError) as found:
+        blaming_the_request(make, "messages")
+    assert (found.value.status, found.value.param) == (400, "messages")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,14 @@ def test_the_usage_tells_what_was_in_the_cache(tiny: str) -> None:
         assert scored["choices"][0]["text"] == PROMPT + first["choices"][0]["text"]
 
 
+def test_a_prompt_of_several_texts_is_counted_once(tiny: str) -> None:
+    with running(tiny, max_batch=2) as server:
+        body = {"prompt": PROMPT, "max_tokens": 4, "n": 8}
+        assert cached(server.post("/v1/completions", **body)) == 0
+        again = server.post("/v1/completions", **{**body, "prompt": [PROMPT] * 2})
+        assert cached(again) == again["usage"]["prompt_tokens"] - 2
+
+
 def test_keys_share_no_prefix(tiny: str) -> None:
     with running(tiny, api_keys=("one", "two")) as server:
 

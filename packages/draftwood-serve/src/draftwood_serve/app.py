@@ -144,9 +144,14 @@ def _add_errors(app: FastAPI) -> None:
 def _of_validation(error: RequestValidationError) -> ApiError:
     """Most specific error of a validation, in one line that names the field."""
     errors = error.errors()
-    telling = ("unsupported_parameter", "extra_forbidden")
+    telling = ("unsupported_parameter", "extra_forbidden", "too_long")
     first = next((each for each in errors if each["type"] in telling), errors[0])
-    place = [str(part) for part in first["loc"] if _is_field(part)]
+    parts = [part for part in first["loc"] if _is_field(part)]
+    place = [  # a kind and its field may be called alike
+        str(part)
+        for at, part in enumerate(parts)
+        if isinstance(part, int) or part not in parts[at - 1 : at]
+    ]
     if first["type"] == "extra_forbidden":
         place = [*place[:-1], str(first["loc"][-1])] if place else [str(first["loc"][-1])]
     param = ".".join(place)[:200] or None

@@ -56,6 +56,7 @@ def of_infill(body: InfillBody, context: int | None) -> TextRequest:
         max_tokens=length or UNLIMITED,
         raw=True,
         gap=gaps.Gap(body.input_suffix, files, most),
+        prompt_field="input_prefix",
         speculation=speculation(body.speculative),
     )
 

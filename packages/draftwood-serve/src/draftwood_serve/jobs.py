@@ -89,6 +89,7 @@ class TextRequest:
         tools: that a chat's answer may call.
         tool_choice: whether it does.
         gap: text behind what is to be written, and other files; None goes on with the prompt.
+        prompt_field, format_field: of the request's body, which errors name.
     """
 
     prompts: Sequence[Prompt | Sequence[int]]
@@ -104,6 +105,8 @@ class TextRequest:
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     speculation: Speculation = field(default_factory=Speculation)
     gap: infill.Gap | None = None
+    prompt_field: str = "messages"
+    format_field: str = "response_format"
 
     @property
     def calls(self) -> bool:
@@ -130,6 +133,7 @@ class TextJob:
         prompt_tokens: of all prompts, each counted once however many texts follow it.
         seed: of the first text.
         curve: seconds of a pass by its tokens, as far as they are known.
+        n: texts of each prompt.
         alone: whether no other text shared its passes, or ran between them.
         end: how it ended: finished, cancelled or failed; empty before.
         arrived, started, first_token, ended: seconds of ``time.perf_counter``; 0 before.
@@ -144,6 +148,7 @@ class TextJob:
     speculation: Speculation
     arrived: float
     curve: Callable[[int], float]
+    n: int = 1
     alone: bool = True
     end: str = ""
     mailbox: Mailbox = field(default_factory=Mailbox)
@@ -168,8 +173,8 @@ class TextJob:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the prompts that were in the cache already."""
-        return sum(task.choices[0].sequence.prefill.reused for task in self.tasks)
+        """Tokens of the prompts that were in the cache when the first text of each began."""
+        return sum(each.sequence.prefill.reused for each in self.choices[:: self.n])
 
 
 def draw_seed() -> int:
@@ -204,7 +209,7 @@ def make_job(
             if wanted.calls or wanted.json_schema is not None
             else None
         ),
-        "response_format",
+        "tools" if wanted.calls else wanted.format_field,
     )
     limit, other = cache.context_length, cache.other_method(wanted.speculation)
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
@@ -217,8 +222,9 @@ def make_job(
     choices: list[Choice] = []
     prompt_tokens = 0
     for prompt in wanted.prompts:
-        tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted))
-        _require_room(lm, tokens, cache)
+        asked = wanted.prompt_field
+        tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted), asked)
+        _require_room(tokens, cache, asked)
         prompt_tokens += len(tokens)
         texts = [
             blaming_the_request(
@@ -239,15 +245,18 @@ def make_job(
         *(tasks, choices, prompt_tokens, seed, lm.method.name if other is None else other.name),
         *(loop, wanted.speculation, arrived),
         curve=cache.curve,
+        n=wanted.n,
     )
 
 
 def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> Any:
-    """Call ``make``; turn its ValueError and TypeError into status 400."""
+    """Call ``make``; turn its errors about values into status 400."""
     try:
         return make()
     except (ValueError, TypeError) as error:
         raise bad_request(one_line(error), param) from error
+    except RecursionError as error:
+        raise bad_request("something in it is nested too deeply", param) from error
 
 
 def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
@@ -261,7 +270,8 @@ def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
         return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
     except TemplateError as error:
         raise bad_request(
-            f"the model's chat template refuses these messages: {one_line(error)}", "messages"
+            f"the model's chat template refuses these messages: {one_line(error)}",
+            wanted.prompt_field,
         ) from error
 
 
@@ -269,17 +279,17 @@ def _marks(lm: LanguageModel) -> infill.InfillTokens:
     return infill.InfillTokens.need(lm.tokenizer, lm.name)
 
 
-def _require_room(lm: LanguageModel, tokens: Sequence[int], cache: SharedCache) -> None:
+def _require_room(tokens: Sequence[int], cache: SharedCache, field: str) -> None:
     try:
         cache.require_room(len(tokens))
     except ValueError as error:
-        raise bad_request(one_line(error), "messages", "context_length_exceeded") from error
+        raise bad_request(one_line(error), field, "context_length_exceeded") from error
     limit = cache.context_length
     if limit is not None and len(tokens) >= limit:
         raise bad_request(
             f"This model's maximum context length is {limit} tokens. However, your prompt has"
             f" {len(tokens)} tokens; shorten it to at most {limit - 1}.",
-            "messages",
+            field,
             "context_length_exceeded",
         )
 

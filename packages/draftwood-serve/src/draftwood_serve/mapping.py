@@ -73,6 +73,7 @@ def of_completion(body: CompletionBody) -> TextRequest:
         echo=bool(body.echo),
         prompt_logprobs=body.logprobs if body.echo else None,
         gap=None if body.suffix is None else infill.Gap(body.suffix),
+        prompt_field="prompt",
         speculation=speculation(body.speculative),
     )
 
@@ -94,6 +95,8 @@ def of_responses(body: ResponsesBody) -> TextRequest:
         seed=body.seed,
         max_tokens=body.max_output_tokens,
         **response_constraints(body),
+        prompt_field="input",
+        format_field="text.format",
         speculation=speculation(body.speculative),
     )
 

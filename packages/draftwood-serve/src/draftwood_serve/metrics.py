@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from itertools import chain
+from statistics import mean
 from time import perf_counter
 from typing import Any
 
@@ -92,7 +93,9 @@ class Metrics:
         self._first, self._whole = families.first.labels(model), families.whole.labels(model)
         self._loads, self._loaded = families.loads.labels(model), families.loaded.labels(model)
         self._lock = threading.Lock()
-        self._ends: deque[float] = deque(maxlen=RECENT)
+        self._ends: deque[float] = deque(maxlen=RECENT)  # since some request runs
+        self._ran: deque[float] = deque(maxlen=RECENT)
+        self._running_texts = 0
 
     def set_loaded(self, is_loaded: bool) -> None:
         """Record that the model came into memory, or left it."""
@@ -127,6 +130,10 @@ class Metrics:
         """Record the number of running and waiting texts."""
         self._running.set(running)
         self._waiting.set(waiting)
+        with self._lock:
+            self._running_texts = running
+            if not running:
+                self._ends.clear()
 
     def ended(self, job: TextJob, how: str) -> None:
         """Count the end of a request: finished, cancelled or failed."""
@@ -136,20 +143,25 @@ class Metrics:
         if job.first_token:
             self._first.observe(job.first_token - job.arrived)
         with self._lock:
-            self._ends.append(perf_counter())
+            self._ends.append(job.ended)
+            if job.started:
+                self._ran.append(job.ended - job.started)
 
     def refused(self) -> None:
         """Count a request that was sent away."""
         self.families.requests.labels(self.model, "refused").inc()
 
     def seconds_to_place(self) -> float | None:
-        """Estimate the seconds until a place comes free, by how fast the newest requests ended.
+        """Estimate the seconds until a place comes free, by how fast requests end since some run.
 
-        None if too few have ended.
+        Where too few have ended, those before tell it, by how long they ran. None before any.
         """
         with self._lock:
-            ends = list(self._ends)
-        return (perf_counter() - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
+            ends, ran = list(self._ends), list(self._ran)
+            running = max(1, self._running_texts)
+        if len(ends) > 1:
+            return (ends[-1] - ends[0]) / (len(ends) - 1)
+        return mean(ran) / running if ran else None
 
 
 def block(job: TextJob) -> dict[str, Any]:

@@ -158,6 +158,7 @@ def of_chat(body: OllamaChatBody) -> TextRequest:
         [[_message(each, place) for place, each in enumerate(body.messages)]],
         **_options(body),
         **constraints_of(_schema(body), tools),
+        format_field="format",
     )
 
 
@@ -165,15 +166,14 @@ def of_generate(body: OllamaGenerateBody) -> TextRequest:
     """Translate a prompt."""
     if body.template or body.context:
         raise unsupported("template" if body.template else "context")
+    own = {**_options(body), "prompt_field": "prompt", "format_field": "format"}
     if body.suffix:
-        return TextRequest([body.prompt], raw=True, gap=infill.Gap(body.suffix), **_options(body))
+        return TextRequest([body.prompt], raw=True, gap=infill.Gap(body.suffix), **own)
     prompt: Any = body.prompt
     if body.system and not body.raw:
         prompt = [{"role": "system", "content": body.system}]
         prompt += [{"role": "user", "content": body.prompt}]
-    return TextRequest(
-        [prompt], raw=body.raw, **_options(body), **constraints_of(_schema(body), [])
-    )
+    return TextRequest([prompt], raw=body.raw, **own, **constraints_of(_schema(body), []))
 
 
 def _options(body: OllamaBody) -> dict[str, Any]:

@@ -221,7 +221,9 @@ class OpenRequest:
             try:
                 self._unheard = await self.job.mailbox.get(max(left, 0.001))
             except asyncio.TimeoutError:
-                raise self._late("the answer was not written") from None
+                late = self._late("the answer was not written")
+                self.model.running.cancel(self.job, late)
+                raise late from None
         found: list[TextUpdate] = []
         while self._unheard and not isinstance(self._unheard[0], ApiError | None):
             found += self._unheard.pop(0)  # type: ignore[arg-type]

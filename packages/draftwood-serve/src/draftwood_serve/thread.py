@@ -115,7 +115,8 @@ class ModelThread:
                 self._admit()
                 if self._batch:
                     self._step()
-                self.metrics.load(self.running_texts, len(self._waiting))
+                waiting = sum(len(task.choices) for _, task in self._waiting)
+                self.metrics.load(self.running_texts, waiting)
                 self._post()
         target.plain.calibration.keep("draftwood serve")
         if self._learning is not None:

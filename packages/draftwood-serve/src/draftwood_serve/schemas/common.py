@@ -72,9 +72,19 @@ TextAlone = BeforeValidator(_require_text)
 
 
 class Strict(BaseModel):
-    """Takes what it names and nothing else."""
+    """Takes what it names and nothing else; null counts as left out where a value may be."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: each for name, each in data.items() if each is not None or name not in optional
+        }
 
 
 class Lenient(Strict):

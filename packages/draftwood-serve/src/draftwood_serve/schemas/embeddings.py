@@ -7,10 +7,10 @@ from pydantic import Field
 from draftwood_serve.schemas.common import RequestBody
 from draftwood_serve.schemas.completions import TokenIds
 from draftwood_serve.schemas.ollama import OllamaModelBody, OllamaOptions
-from draftwood_serve.settings import PROMPTS
+from draftwood_serve.settings import EMBEDDED
 
 Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[list[Text], Field(min_length=1, max_length=PROMPTS)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=EMBEDDED)]
 Dimensions = Annotated[int, Field(ge=1)]
 
 
@@ -21,7 +21,7 @@ class EmbeddingBody(RequestBody):
         Text
         | Texts
         | Annotated[TokenIds, Field(min_length=1)]
-        | Annotated[list[TokenIds], Field(min_length=1, max_length=PROMPTS)]
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=EMBEDDED)]
     )
     model: Annotated[str, Field(max_length=1024)] | None = None
     encoding_format: Literal["float", "base64"] = "float"
