@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 from draftwood import engine, methods
@@ -21,6 +22,8 @@ LEAST_TOKENS = 64
 """Tokens that a text takes beyond its prompt: a tree and the first ones."""
 MOST_TREES = 32
 """Methods with trees of requests' own that are kept."""
+MOST_NAMES = 64
+"""Names of methods, with their knobs, that are looked up once."""
 
 
 class LoadedTarget:
@@ -38,6 +41,7 @@ class LoadedTarget:
 
     def __init__(self, settings: ServeSettings, turns: AbstractContextManager[Any]) -> None:
         self.settings = settings
+        self._require = lru_cache(MOST_NAMES)(partial(require_method, settings=settings))
         if self._require(settings.first_method) is None:
             methods.require_tree([settings.first_method], settings.tree, settings.drafts.levels)
         self.plain = LanguageModel.of(settings.load(), "plain")
@@ -75,7 +79,7 @@ class LoadedTarget:
 
     def other_method(self, wanted: Speculation) -> AnswersMethod | None:
         """A package's method that writes texts of a request; None where the engine's loop does."""
-        return served_method(wanted.method or self.method, self.settings)
+        return self._require(wanted.method or self.method)
 
     @property
     def context_length(self) -> int | None:
@@ -188,9 +192,6 @@ class LoadedTarget:
                     f"the prompt has {tokens} tokens and the server's cache holds"
                     f" {held}; shorten it, or start the server with more --cache-memory"
                 )
-
-    def _require(self, name: str) -> AnswersMethod | None:
-        return require_method(name, self.settings)
 
 
 def require_method(name: str, settings: ServeSettings) -> AnswersMethod | None:
