@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import dropwhile, groupby, pairwise
 from pathlib import Path
 from types import ModuleType
@@ -272,7 +273,7 @@ def test_pages_tell_figures_of_clean_commits_alone(tmp_path: Path) -> None:
 
 
 def test_the_front_takes_the_first_run_that_measured_a_model(tmp_path: Path) -> None:
-    """Rows come and go with records: peers first, then the head's run, and one row for GGUF."""
+    """Rows come and go with records: the head's run, then peers, and one row for GGUF."""
     for name in ("head", "gguf-gemma"):
         shutil.copytree(runs.RESULTS / name, tmp_path / "some" / name)
     rows = speed.front(tmp_path / "some").splitlines()[2:]
@@ -283,8 +284,17 @@ def test_the_front_takes_the_first_run_that_measured_a_model(tmp_path: Path) -> 
     shutil.copytree(tmp_path / "some", tmp_path / "more")
     shutil.copytree(runs.RESULTS / "no-head", tmp_path / "more" / "peers")
     rows = speed.front(tmp_path / "more").splitlines()[2:]
-    assert rows[0].startswith("| smollm2-135m, int8 |")
+    assert rows[2].startswith("| smollm2-135m, int8 | greedy |")
     assert speed.front(tmp_path / "nowhere") == runs.MISSING
+
+
+def test_a_head_that_is_no_longer_shipped_is_named_with_its_day() -> None:
+    now = runs.measured("head")
+    assert now is not None
+    assert runs.head_of(now.run) == "smollm2-135m-eagle"
+    before = replace(now.run, drafter_weights="0" * 64)
+    assert runs.head_of(before) == f"smollm2-135m-eagle of {now.run.started[:10]}"
+    assert runs.head_of(replace(now.run, drafter=None)) is None
 
 
 def test_the_recorded_race_is_of_the_example_that_the_page_offers(

@@ -4,8 +4,10 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.common.json_lines import RESULTS
+from draftwood.heads.places import shipped_folders
+from draftwood.loading.weights import WeightsFolder
 from draftwood_bench.plan.protocols import PROTOCOLS
-from draftwood_bench.records.files import RUN, read_clean
+from draftwood_bench.records.files import RUN, RunInfo, read_clean
 from draftwood_bench.report.reading import MeasuredRun
 
 STATED = "head"  # the run that stands for `auto`
@@ -36,3 +38,11 @@ def of_methods() -> tuple[list[MeasuredRun], dict[str, MeasuredRun]]:
     runs = [each for each in all_measured(*names) if each.run.protocol in PROTOCOLS]
     stated = measured(STATED)
     return runs, {} if stated is None else {"auto": stated}
+
+
+def head_of(run: RunInfo) -> str | None:
+    """Name of the trained head of a run, with its day where another one is shipped by now."""
+    folder = shipped_folders().get(run.drafter or "")
+    if folder is None or WeightsFolder(folder).digest == run.drafter_weights:
+        return run.drafter
+    return f"{run.drafter} of {run.started[:10]}"

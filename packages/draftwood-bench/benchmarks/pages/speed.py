@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.common.json_lines import RESULTS
-from benchmarks.pages.runs import MISSING, all_measured, measured
+from benchmarks.pages.runs import MISSING, all_measured, head_of, measured
 from draftwood_bench.records.figures import figures
 from draftwood_bench.records.statistics import Summary, summaries
 from draftwood_bench.report.reading import MeasuredRun
@@ -18,8 +18,9 @@ from draftwood_bench.report.tables import (
 )
 
 FRONT = (  # temperature, and runs that may fill its row: the first that measured `auto`
-    (0.0, ("peers", "head", "methods")),
-    (1.0, ("peers", "head", "methods")),
+    (0.0, ("head", "methods")),
+    (1.0, ("head", "methods")),
+    (0.0, ("peers",)),
     (0.0, ("tinyllama",)),
     (1.0, ("tinyllama",)),
 )
@@ -61,7 +62,9 @@ def _front_row(found: MeasuredRun, temperature: float) -> tuple[str, ...] | None
     if plain is None or own is None or not plain.end_to_end or not own.end_to_end:
         return None
     run = found.run
-    model = f"{run.model}, {run.dtype}" + (" + head" if run.drafter else "")
+    head = head_of(run)
+    day = head.removeprefix(run.drafter or "") if head else ""
+    model = f"{run.model}, {run.dtype}" + (f" + head{day}" if head else "")
     best = fastest_peer(summaries_at(found, temperature))
     theirs = best.end_to_end if best else None
     text = f"T = {temperature:g}" if temperature else "greedy"
@@ -111,7 +114,7 @@ def methods(*names: str) -> str:
 
 
 def _method_rows(found: MeasuredRun, temperature: float) -> Iterator[tuple[str, ...]]:
-    drafter = found.run.drafter or found.run.draft_model
+    drafter = head_of(found.run) or found.run.draft_model
     for each in sorted(summaries_at(found, temperature), key=_peers_last):
         own = not is_peer(each) and each.method != "plain"
         label = f"`{each.method}`" if own else name_of(each)
