@@ -244,6 +244,18 @@ def test_an_own_prompt_that_is_barred_is_left_out(tmp_path, lm, file, monkeypatc
     assert set(shard.prompt_texts()) - {planted} == set(prompts)
 
 
+def test_data_go_on_where_all_own_prompts_of_a_shard_are_barred(tmp_path, lm, file, monkeypatch):
+    free = made(tmp_path / "free", lm, file, tokens=1)
+    (only,) = free.shards
+    admits, barred = Bars.admits, set(Shard(tmp_path / "free" / only.file).prompt_texts())
+    monkeypatch.setattr(
+        Bars, "admits", lambda self, text: text not in barred and admits(self, text)
+    )
+    found = made(tmp_path / "barred", lm, file, tokens=free.tokens)
+    assert found.tokens >= free.tokens
+    assert len(found.shards) > 1
+
+
 def test_data_go_on_with_the_measured_prompts_that_they_were_begun_with(
     folder, lm, file, monkeypatch
 ):

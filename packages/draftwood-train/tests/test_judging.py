@@ -42,6 +42,14 @@ def test_no_guess_gives_one_token_and_sure_guesses_all() -> None:
     assert block_efficiency(torch.zeros(5, 3, dtype=torch.long), 2) == 3
 
 
+def test_deep_trees_take_no_more_memory() -> None:
+    assert block_efficiency(torch.full((5, 64), RANKS - 1), 100) == 65
+    ranks = torch.full((4, 40), RANKS - 1)
+    ranks[2:, 0] = 0
+    assert block_efficiency(ranks, 2) == 2
+    assert block_efficiency(ranks, 80) == 41
+
+
 def test_ranks_are_places_among_the_guesses() -> None:
     weights = target()
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -199,6 +200,18 @@ def test_the_first_is_told_from_the_rest() -> None:
     right = is_first(step.states, tokens, step.counts, target())
     best = target().draft_tokens[(step.states @ target().head.T).argmax(-1)]
     assert torch.equal(right, (best == tokens) & step.counts)
+
+
+@pytest.mark.parametrize("variant", ["eagle-1", "fspad", "eagle-3"])
+def test_a_step_without_a_place_that_counts_costs_nothing(
+    variant: Literal["eagle-1", "fspad", "eagle-3"],
+) -> None:
+    head, rows = setting()
+    step = next(RECIPE._unrolled(head, rows, target(), 1))
+    recipe, loss = replace(RECIPE, variant=variant), LOSSES["kl"]
+    none = replace(step, counts=torch.zeros_like(step.counts))
+    assert recipe._step_loss(none, rows, target(), loss) == (0, 0)
+    assert float(recipe._step_loss(step, rows, target(), loss)[0].detach()) > 0
 
 
 def test_replay_learns_from_rejected_drafts_beside_first_steps(

@@ -161,6 +161,33 @@ def test_every_place_of_an_answer_is_judged_once_by_the_target_s_distribution(
     assert np.abs(near[:20] - whole[:20]).mean() < 0.05
 
 
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 0.0])
+def test_a_head_is_judged_as_it_drafts_at_the_temperature_of_the_text(
+    target: NativeModel,
+    trained: TrainedHead,
+    texts: list[WatchedText],
+    temperature: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Greedy texts compare drafts at temperature 1 with the likeliest token."""
+    learner = a_learner(target, trained)
+    logits, text = learner._logits, replace(texts[0], temperature=temperature)
+    overlaps = []
+    for factor in (1.0, 3.0):  # the target's own, and sharper ones
+
+        def drafted(*given: Any, factor: float = factor) -> Any:
+            true = logits(*given)[1]
+            return factor * true, true
+
+        monkeypatch.setattr(learner, "_logits", drafted)
+        overlaps.append(float(figures(learner, trained.weights, [text])[0]))
+    if temperature:
+        assert overlaps[0] > 0.999
+        assert overlaps[1] < 0.99
+    else:
+        assert overlaps[0] < overlaps[1]
+
+
 def test_rejected_places_count_most(texts: list[WatchedText], target: Any, trained: Any) -> None:
     learner = a_learner(target, trained)
     text = texts[0]

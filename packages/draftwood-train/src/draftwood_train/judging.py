@@ -100,8 +100,9 @@ def block_efficiency(ranks: Int[Tensor, "count levels"], nodes: int) -> float:
     alive: Bool[Tensor, " count"] = torch.ones_like(paths, dtype=torch.bool)
     for level in range(ranks.shape[1]):
         alive = alive & (ranks[:, level] < RANKS)
-        paths = paths * RANKS + ranks[:, level]
-        worth.append(torch.bincount(paths[alive]))
+        longer = paths[alive] * RANKS + ranks[alive, level]
+        _, paths[alive], counts = longer.unique(return_inverse=True, return_counts=True)
+        worth.append(counts)
     best = torch.cat(worth).sort(descending=True).values[:nodes] if worth else paths
     return 1 + float(best.sum()) / max(len(ranks), 1)
 

@@ -230,9 +230,10 @@ class Trainer:
             for name, figure in {"loss": value, **told}.items():
                 figures[name] = figures.get(name, 0.0) + figure / count
         for parameter in self.optimisers.parameters if self._is_shared else ():
-            if parameter.grad is not None:
-                mean: Any = self._accelerator.reduce(parameter.grad, "mean")
-                parameter.grad = mean
+            # of all processes or of none, whatever was in this one's rows
+            own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            mean: Any = self._accelerator.reduce(own, "mean")
+            parameter.grad = mean
         figures["gradient"] = self.optimisers.clip(self.settings.clip)
         if not math.isfinite(figures["gradient"]):
             raise self._broken(f"the norm of the gradient is {figures['gradient']}")

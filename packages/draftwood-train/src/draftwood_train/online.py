@@ -149,7 +149,8 @@ class HeadLearner:
                 q, p = self._logits(head, self._states(head, window), window, counts)
                 hits = (q.argmax(-1) == p.argmax(-1)).double()
                 probs = _probs(p, window.temperature)
-                overlap = torch.minimum(q.softmax(-1), probs).sum(-1).double()
+                own = _probs(q, window.temperature or 1.0)  # greedy drafts are drawn as at 1
+                overlap = torch.minimum(own, probs).sum(-1).double()
                 found.append(torch.stack([overlap, hits], dim=-1).numpy())
         return np.concatenate(found)
 

@@ -101,6 +101,16 @@ class Maker:
         """Write shards until prompts and answers together have ``tokens`` tokens."""
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
         writer = self._writer(at_once, longest)
+        self._round(tokens, writer, report)
+        while self.manifest.tokens < tokens and not self._ran_out:  # own prompts were barred
+            self._round(tokens, writer, report)
+        if self._ran_out and not self.manifest.tokens:
+            self._require_texts(0)
+        report(self.manifest.tokens, writer.tokens)
+        return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
+
+    def _round(self, tokens: int, writer: BatchWriter, report: Report) -> None:
+        """Write shards until there are so many tokens, as long as none of them is barred."""
         ended: dict[int, list[MadeText]] = {}
 
         def under_way() -> int:
@@ -118,10 +128,6 @@ class Maker:
                     break
         if self._ran_out and any(ended.values()) and self.manifest.tokens < tokens:
             self._store([ended[n] for n in sorted(ended)])
-        if self._ran_out and not self.manifest.tokens:
-            self._require_texts(0)
-        report(self.manifest.tokens, writer.tokens)
-        return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
 
     def require_room(self, tokens: int) -> None:
         """Raise OSError where the disk has no room for the tokens that are missing."""

@@ -69,7 +69,7 @@ class AcceptanceRecipe:
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Judge the head by the share of a constant's loss that it saves; and the LM as it is."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng([rows.tokens.device] if rows.tokens.is_cuda else []):
             torch.manual_seed(0)
             logits, labels = self._predicted(head, rows, target)
         states = states_of_rows(head, rows, target)

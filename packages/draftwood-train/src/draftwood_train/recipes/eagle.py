@@ -278,7 +278,9 @@ class EagleRecipe:
         count = max(len(losses), 1)
         mean, overlap = losses.sum() / count, float(overlaps.sum()) / count
         if self.variant != "eagle-3":
-            mean = functional.smooth_l1_loss(step.fed[counts].float(), final.float()) + 0.1 * mean
+            own, wanted = step.fed[counts].float(), final.float()
+            features = functional.smooth_l1_loss(own, wanted, reduction="sum")
+            mean = features / max(own.numel(), 1) + 0.1 * mean
         return mean, overlap
 
 

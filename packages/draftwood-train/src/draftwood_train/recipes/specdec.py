@@ -90,7 +90,8 @@ class SpecdecRecipe:
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Count the tokens that trees of the likeliest nodes would emit."""
-        before, labels = judged_places(rows, target, self.queries)
+        drafter: Any = head
+        before, labels = judged_places(rows, target, drafter.config.places)
         chosen = functional.pad(before[:, :-1], (1, 0))  # the root's place is the next one
         if not bool(chosen.any()):
             return Judged(0, {"block_efficiency": 0.0, "guess_1": 0.0})
