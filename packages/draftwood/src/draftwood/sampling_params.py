@@ -104,6 +104,12 @@ class TextOption:
             return
         _CHECKS[self.kind](self, name, value)
 
+    def plain(self, value: Any) -> Any:
+        """A value whose number is one of Python, whatever library it came from."""
+        if value is None or isinstance(value, int) or self.kind not in ("number", "whole"):
+            return value
+        return float(value) if self.kind == "number" else int(value)
+
     def _require_in_range(self, name: str, value: Any) -> None:
         checked = require_whole if self.kind == "whole" else require_number
         checked(name, value, self.range)
@@ -167,7 +173,8 @@ _TYPED: tuple[Place, ...] = ("command line",)
 
 @dataclass(frozen=True)
 class CheckedOptions:
-    """Fields that are options of a text are checked here, whichever class has them.
+    """Fields that are options of a text are checked here, whichever class has them; their numbers
+    become Python's.
 
     Raises:
         TypeError: for a value of another type.
@@ -176,8 +183,10 @@ class CheckedOptions:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            if each.name in OPTIONS:
-                OPTIONS[each.name].require(each.name, getattr(self, each.name))
+            if (option := OPTIONS.get(each.name)) is not None:
+                value = getattr(self, each.name)
+                option.require(each.name, value)
+                object.__setattr__(self, each.name, option.plain(value))
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,24 @@ def test_a_text_that_was_cut_is_said_to_be(monkeypatch, capsys):
         assert ("cut, --max-new-tokens allows more" in told) == is_cut
 
 
+def test_a_terminal_that_knows_no_width_shows_tables(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert terminal.output(90).width == 90
+    assert terminal.progress().console.width > 0
+    monkeypatch.setenv("COLUMNS", "33")
+    assert terminal.output(90).width == 33
+
+
+@pytest.mark.parametrize(("closed", "code"), [("<&-", 2), ("2>&-", 0)])
+def test_a_closed_stream_is_an_empty_one(closed, code, target):
+    asked = f"generate - --max-new-tokens 2 --model {target} --method plain"
+    line = f"echo hello | {sys.executable} -m draftwood.cli.main {asked} {closed}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code
+    assert ("the prompt is empty" in done.stderr) == (code == 2)
+    assert bool(done.stdout) == (code == 0)
+
+
 def test_debug_shows_the_traceback():
     result = CliRunner().invoke(failing(RuntimeError("odd")), ["--debug", "fail"])
     assert isinstance(result.exception, RuntimeError)

@@ -80,11 +80,23 @@ def test_prompts_from_files(target, tmp_path):
             "--json",
         )
         assert json.loads(result.stdout)["prompts"] == ["one", "two"]
-    objects.write_text('{"prompt": "one"}\n{"text": "two"}\n')
-    line = refused(
-        "compare", "--prompts-file", str(objects), "--methods", "lookup", *options(target)
-    )
-    assert "prompts.jsonl:2" in line
+    asked = "compare", "--prompts-file", str(objects), "--methods", "lookup", *options(target)
+    for wrong in ('{"text": "two"}', '{"prompt": null}', '{"prompt": ["a"]}', '{"turns": "abc"}'):
+        objects.write_text(f'{{"prompt": "one"}}\n{wrong}\n')
+        assert "prompts.jsonl:2 is no JSON object with the field prompt" in refused(*asked)
+    objects.write_bytes(b'{"prompt": "\xff"}')
+    assert refused(*asked).endswith(f"{objects} is not UTF-8 text")
+
+
+def test_only_the_ends_of_lines_part_prompts(target, tmp_path):
+    prompt = "a\x0cb\x85c\u2028d"
+    lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
+    lines.write_text(f"{prompt}\n", encoding="utf-8")
+    told = json.dumps({"prompt": prompt}, ensure_ascii=False)
+    objects.write_text(f"{told}\n", encoding="utf-8")
+    for file in (lines, objects):
+        asked = ("--prompts-file", str(file), "--methods", "lookup", *options(target), "--json")
+        assert json.loads(run("compare", *asked).stdout)["prompts"] == [prompt]
 
 
 def test_bad_input(target, draft):

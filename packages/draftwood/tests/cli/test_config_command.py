@@ -189,6 +189,10 @@ def test_a_wrong_key_can_be_taken_out_and_other_commands_work(file: Path) -> Non
         (("set", "threads", "0"), "threads is refused: 0 is not in the range"),
         (("set", "generate.prompt", "hi"), "generate.prompt is no option of"),
         (("set", "seed"), "Missing argument 'VALUE...'"),
+        (("set", "generate.temperature", "nan"), "temperature must be 0 (the likeliest token) or"),
+        (("set", "generate.temperature", "1e400"), "got inf"),
+        (("set", "generate.stop", ""), "a stop string must not be empty"),
+        (("set", "models.json", "true"), "models.json has no effect: 'models' takes no defaults"),
         (("unset", "seed"), "does not set seed; it sets nothing"),
     ],
 )

@@ -43,6 +43,7 @@ def test_texts_come_from_files_and_standard_input(target: str, tmp_path: Path) -
     assert [each["embedding"] for each in lines(*files)] == [wanted[0]["embedding"]] * 2
     file.write_text("-")  # a text, and no standard input
     assert lines("--file", str(file), "--model", target)[0]["tokens"] == 1
+    assert lines(f"@{file}", "--model", target, given=TEXTS[1])[0]["tokens"] == 1
 
 
 def test_people_see_numbers_in_part_and_how_similar_texts_are(target: str) -> None:

@@ -10,6 +10,7 @@ import click
 
 from draftwood.cli import completers, options
 from draftwood.cli.terminal import depths, output, progress, ruled_table
+from draftwood.cli.text_files import read_text
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
 from draftwood.sampling_params import sampling_params
@@ -172,7 +173,7 @@ def _prompts(given: Sequence[str], file: Path | None) -> list[str]:
 
 
 def _from_file(file: Path) -> list[str]:
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = read_text(str(file)).split("\n")
     if file.suffix != ".jsonl":
         return [line for line in lines if line.strip()]
     return [
@@ -185,11 +186,14 @@ def _from_file(file: Path) -> list[str]:
 def _from_json(line: str, place: str) -> str:
     try:
         record = json.loads(line)
-        return str(record["prompt"] if "prompt" in record else record["turns"][0])
+        turns = record["turns"] if "prompt" not in record else [record["prompt"]]
+        if isinstance(turns, list) and isinstance(turns[0], str):
+            return turns[0]
     except (ValueError, KeyError, TypeError, IndexError):
-        raise ValueError(
-            f"{place} is no JSON object with the field prompt, or turns with at least one"
-        ) from None
+        pass
+    raise ValueError(
+        f"{place} is no JSON object with the field prompt, a text, or turns with at least one"
+    )
 
 
 def _print_table(results: dict[str, Result]) -> None:

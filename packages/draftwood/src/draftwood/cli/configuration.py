@@ -207,6 +207,8 @@ class KnownCommands:
             KeyRefusedError: where there is none.
         """
         shared = len(place) == 1
+        if not shared and place[0] in WITHOUT:
+            raise KeyRefusedError(place, f"has no effect: '{place[0]}' takes no defaults")
         command = self.require_shared(place[0])[0] if shared else self.command(place[:-1])
         return command, _option(command, place)
 
@@ -252,10 +254,21 @@ def _value(
         raise KeyRefusedError(place, f"takes {wanted}, not {value!r:.80}")
     given = values if several else value
     try:
-        parameter.type_cast_value(click.Context(command), given)
-    except click.BadParameter as error:
-        raise KeyRefusedError(place, f"is refused: {error.message.rstrip('.')}") from None
+        cast = parameter.type_cast_value(click.Context(command), given)
+        _require_option(str(parameter.name), cast)
+    except (click.BadParameter, TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, click.BadParameter) else str(error)
+        raise KeyRefusedError(place, f"is refused: {reason.rstrip('.')}") from None
     return given
+
+
+def _require_option(name: str, value: Any) -> None:
+    """Refuse numbers and stop strings that no text takes, though their type is right."""
+    from draftwood.sampling_params import OPTIONS
+
+    option = OPTIONS.get(name)
+    if option is not None and option.kind in ("number", "whole", "stops"):
+        option.require(name, list(value) if isinstance(value, tuple) else value)
 
 
 def _hint(name: str, names: Iterable[str]) -> str:

@@ -74,7 +74,7 @@ def embed(
     for number, text in enumerate(given):
         require_prompt(text, f"text {number}")
     asked = [
-        read_prompt(f"text {number}") if text == "-" and number < len(texts) else text
+        read_prompt(f"text {number}") if texts[number : number + 1] == ("-",) else text
         for number, text in enumerate(given)
     ]
     lm = options.load(names, measure=False)

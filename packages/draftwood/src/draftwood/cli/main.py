@@ -145,7 +145,12 @@ def _wants_traceback(arguments: list[str]) -> bool:
 
 
 def _never_fail_to_print() -> None:
-    """Print a question mark for each character that the terminal cannot show."""
+    """Print a question mark for each character that the terminal cannot show, and nothing where a
+    stream is closed, which then is an empty one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

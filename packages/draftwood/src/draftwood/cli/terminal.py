@@ -29,7 +29,11 @@ def _console(file: "TextIO", piped: int = 120) -> "Console":
 
     from rich.console import Console
 
-    width = None if file.isatty() or os.environ.get("COLUMNS") else piped
+    told = os.environ.get("COLUMNS", "")
+    width, is_terminal = None, file.isatty()
+    if told == "0" or not (told or is_terminal):  # 0 is of a terminal that does not know
+        known = os.get_terminal_size(file.fileno()).columns if is_terminal else 0
+        width = known or piped
     return Console(file=file, highlight=False, width=width)
 
 
@@ -48,7 +52,6 @@ def ruled_table(words: "Sequence[str]" = (), numbers: "Sequence[str]" = ()) -> "
 
 def progress() -> "Progress":
     """A progress bar on stderr that shows itself on a terminal only and leaves no trace."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -62,7 +65,7 @@ def progress() -> "Progress":
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
+        console=notes(),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
