@@ -2,9 +2,11 @@
 
 import inspect
 from dataclasses import fields
+from fractions import Fraction
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from transformers import GenerationConfig
 
@@ -54,6 +56,16 @@ def test_a_bad_value_is_refused_by_the_option_s_name(name: str, value: object) -
         SamplingParams(**{name: value})
     told = str(caught.value)
     assert name in told or (name == "stop" and "stop string" in told) or "schema" in told
+
+
+@pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5), np.int64(1), Fraction(1, 2)])
+def test_numbers_of_other_libraries_become_python_s(number: Any) -> None:
+    made = SamplingParams(temperature=number, seed=np.int64(3), max_new_tokens=np.int32(4))
+    assert type(made.temperature) is float
+    assert made.temperature == number
+    assert (type(made.seed), type(made.max_new_tokens)) == (int, int)
+    assert Sampling(number).greedy is False
+    assert Sampling(0 * number).greedy is True
 
 
 def test_an_unknown_option_is_told_with_the_one_that_is_meant() -> None:

@@ -1,5 +1,6 @@
 """Find and load models of pictures by name or folder, without PyTorch."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +27,7 @@ def picture_folder(name: str | Path) -> Path:
     Raises:
         ValueError: where it is neither.
     """
-    known, path = shipped_models(), Path(name).expanduser()
+    known, path = shipped_models(), Path(os.path.expanduser(name))
     folder = known.get(str(name), path)
     if not folder.is_dir():
         raise ValueError(

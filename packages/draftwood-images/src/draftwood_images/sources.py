@@ -1,5 +1,6 @@
 """Models that draw, by name or folder: this package's own, and those of Transformers."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +27,7 @@ def open_drawing(name: str, dtype: Dtype | None = None) -> DrawingModel:
         ValueError: for a model that draws no pictures, and a type that it cannot have.
         ModuleNotFoundError: where a model needs PyTorch, with the command that installs it.
     """
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if name in shipped_models() or (folder / SETTINGS).is_file():
         return DrawingModel.of(name, load_picture_model(name, dtype or "int8"))
     if not folder.is_dir():

@@ -16,6 +16,7 @@ from draftwood.drafters.resources import FILES, Need, field_of
 from draftwood.heads.places import require_folder, shipped
 from draftwood.loading import names
 from draftwood.methods.drafts import Drafts
+from draftwood.storage.home import absolute
 from draftwood.validation import require_file
 
 if TYPE_CHECKING:
@@ -133,12 +134,7 @@ class ModelNames:
 
     def from_anywhere(self) -> "dict[str, Any]":
         """The fields that name what is here, with paths that hold in other folders too."""
-        found: Any = {field_of(need): _absolute(file) for need, file in self.files.items()}
-        drafts = tuple(_absolute(str(each)) for each in self.draft_model)
-        found["adapter"] = self.adapter and _absolute(self.adapter)
-        return {"model": _absolute(self.model), "draft_model": drafts, **found}
-
-
-def _absolute(name: str) -> str:
-    path = Path(name).expanduser()
-    return str(path.resolve()) if path.exists() else name
+        found: Any = {field_of(need): absolute(file) for need, file in self.files.items()}
+        drafts = tuple(absolute(str(each)) for each in self.draft_model)
+        found["adapter"] = self.adapter and absolute(self.adapter)
+        return {"model": absolute(self.model), "draft_model": drafts, **found}

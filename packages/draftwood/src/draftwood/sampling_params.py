@@ -21,6 +21,7 @@ from draftwood.rules import (
     require_rules,
 )
 from draftwood.validation import (
+    require_biases,
     require_flag,
     require_kind,
     require_number,
@@ -125,18 +126,6 @@ def _require_text(option: TextOption, name: str, value: object) -> None:
         raise TypeError(f"{name} must be a text, got {value!r:.80}")
 
 
-def _require_biases(option: TextOption, name: str, value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a dict from token ids to numbers, got {value!r:.80}")
-    for token, bias in value.items():
-        require_whole(f"each token of {name}", token)
-        require_number(f"{name} of token {token}", bias)
-        if not bias < float("inf"):
-            raise ValueError(
-                f"{name} of token {token} must be finite, or minus infinity to ban it, got {bias}"
-            )
-
-
 def _require_grammar(option: TextOption, name: str, value: object) -> None:
     if isinstance(value, str):
         require_small("the Lark grammar", value)
@@ -152,7 +141,7 @@ _CHECKS: Mapping[Kind, Callable[[TextOption, str, Any], object]] = {
     "flag": lambda option, name, value: require_flag(name, value),
     "text": _require_text,
     "stops": lambda option, name, value: stop_strings(value),
-    "biases": _require_biases,
+    "biases": lambda option, name, value: require_biases(name, value),
     "rules": lambda option, name, value: require_rules(name, value),
     "schema": lambda option, name, value: schema_text(value),
     "grammar": _require_grammar,

@@ -37,6 +37,19 @@ def require_flag(name: str, value: object) -> None:
         raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
+def require_biases(name: str, value: object) -> None:
+    """Raise TypeError or ValueError unless this maps token ids to biases."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict from token ids to numbers, got {value!r:.80}")
+    for token, bias in value.items():
+        require_whole(f"each token of {name}", token)
+        require_number(f"{name} of token {token}", bias)
+        if not bias < float("inf"):
+            raise ValueError(
+                f"{name} of token {token} must be finite, or minus infinity to ban it, got {bias}"
+            )
+
+
 def stop_strings(stop: str | Sequence[str] | None) -> list[str]:
     """Stop strings as a list; TypeError or ValueError for what is none."""
     stops = [stop] if isinstance(stop, str) else [] if stop is None else stop

@@ -120,6 +120,21 @@ def test_a_text_that_was_cut_is_said_to_be(monkeypatch, capsys):
         assert ("cut, --max-new-tokens allows more" in told) == is_cut
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("generate", "hi", "--model", "~nouser/x"),
+        ("generate", "--file", "~nouser/x"),
+        ("generate", "hi", "--draft-model", "~nouser/x"),
+        ("generate", "hi", "--adapter", "~nouser/x"),
+        ("config", "set", "model", "~nouser/x"),
+    ],
+    ids=" ".join,
+)
+def test_a_home_that_nobody_has_is_a_path_that_is_not_there(asked):
+    assert "~nouser/x" in refused(*asked)
+
+
 def test_a_terminal_that_knows_no_width_shows_tables(monkeypatch):
     monkeypatch.setenv("COLUMNS", "0")
     assert terminal.output(90).width == 90

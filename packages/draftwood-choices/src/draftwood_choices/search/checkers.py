@@ -176,7 +176,7 @@ def checker_of(given: str, seconds: float, memory: int) -> Checker:
     """
     if given.startswith("regex:"):
         return Pattern(given.removeprefix("regex:"))
-    path = Path(given).expanduser()
+    path = Path(os.path.expanduser(given))
     if not path.is_file():
         raise ValueError(
             f"there is no checker {given}; give a program, a JSON schema's file (.json), or"

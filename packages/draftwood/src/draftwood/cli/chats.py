@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.storage.atomic import for_its_owner, write_file
-from draftwood.storage.home import home
+from draftwood.storage.home import expanded, home
 
 NEWEST = "."
 """In the place of a name: the chat that was saved last."""
@@ -68,7 +68,7 @@ def _is_message(found: object) -> bool:
 
 def identity(model: str) -> str:
     """Name of a model, or the whole path of a folder or file, which holds in other folders too."""
-    path = Path(model).expanduser()
+    path = expanded(model)
     return str(path.resolve()) if path.exists() else model
 
 

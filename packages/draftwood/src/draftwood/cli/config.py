@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from draftwood.cli.configuration import (
     read_config,
 )
 from draftwood.cli.terminal import notes
+from draftwood.storage.home import expanded
 
 NAMES = ("model", "draft_model", "datastore")
 """Parameters that may name a file or folder."""
@@ -141,7 +141,7 @@ def _require_name(flag: str, value: Any) -> None:
     from draftwood.methods.answers import answers_method
     from draftwood.model_names import ModelNames
 
-    if not isinstance(value, str) or Path(value).expanduser().exists():
+    if not isinstance(value, str) or expanded(value).exists():
         return
     named = value.rpartition("=")[2]
     if flag in ("method", "methods"):
@@ -173,8 +173,8 @@ def _one(command: click.Command, parameter: click.Parameter, text: str) -> Any:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return {"true": True, "false": False}.get(text.lower(), text)
     files = isinstance(parameter.type, options.TextFile | click.Path) or parameter.name in NAMES
-    if files and Path(text).expanduser().exists():
-        return str(Path(text).expanduser().absolute())
+    if files and expanded(text).exists():
+        return str(expanded(text).absolute())
     try:
         found = parameter.type.convert(text, parameter, click.Context(command))
     except click.BadParameter:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from draftwood.cli.toml_text import Table, parse
-from draftwood.storage.home import home
+from draftwood.storage.home import expanded, home
 
 VARIABLE = "DRAFTWOOD_CONFIG"
 """Variable of the environment that names another file."""
@@ -27,7 +27,7 @@ WITHOUT = ("config", "completion", "models", "fetch", "methods")
 def config_path() -> Path:
     """The file, there or not."""
     told = os.environ.get(VARIABLE)
-    return Path(told).expanduser() if told else home() / "config.toml"
+    return expanded(told) if told else home() / "config.toml"
 
 
 def read_config() -> Table:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftwood.storage.home import expanded
+
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation, Stream
@@ -44,8 +46,8 @@ class OpenFile:
             ValueError: for what is no file of UTF-8 text, or an empty one.
         """
         try:
-            with path.expanduser().open(encoding="utf-8", newline="") as file:
-                found = cls(path.expanduser(), file.read())
+            with expanded(path).open(encoding="utf-8", newline="") as file:
+                found = cls(expanded(path), file.read())
         except OSError as error:
             raise ValueError(f"cannot read {path}: {error.strerror}") from None
         except UnicodeDecodeError:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from pathlib import Path
+
+from draftwood.storage.home import expanded
 
 WORD = re.compile(r'(?<!\S)@("[^"\n]+"|\S+)')
 """A word that begins with @, or what stands in quotes behind it."""
@@ -19,7 +20,7 @@ def read_text(name: str) -> str:
         ValueError: for one that cannot be read or is no UTF-8.
     """
     try:
-        return Path(name).expanduser().read_text(encoding="utf-8")
+        return expanded(name).read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError:

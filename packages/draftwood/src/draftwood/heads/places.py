@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.optional import entry_points
+from draftwood.storage.home import expanded
 from draftwood.storage.weights import settings_or_none
 
 FORMAT = "draftwood-drafter"
@@ -39,7 +40,7 @@ def places_of_packages() -> tuple[Path, ...]:
 
 def folder_of(name: str | Path) -> Path:
     """A path as it is, or the folder of a drafter that comes with draftwood."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     return path if path.exists() else shipped_folders().get(str(name), path)
 
 

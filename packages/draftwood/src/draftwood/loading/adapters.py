@@ -22,6 +22,7 @@ from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.shapes import matrix_shapes
 from draftwood.native.matrix import Adapted
 from draftwood.storage.atomic import sha256
+from draftwood.storage.home import expanded
 from draftwood.storage.safetensors import map_arrays, read_header
 from draftwood.storage.weights import read_settings
 
@@ -170,7 +171,7 @@ def adapter_folder(name: str) -> Path:
         FileNotFoundError: where there is none.
         ValueError: as ``LoraAdapter.read``.
     """
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if not folder.exists() and is_hub_id(name):
         folder = hub.files_of(name, [ADAPTER, WEIGHTS])
     missing = [each for each in (ADAPTER, WEIGHTS) if not (folder / each).is_file()]

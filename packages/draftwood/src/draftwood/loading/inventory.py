@@ -7,7 +7,7 @@ from pathlib import Path
 from draftwood.loading.names import BUILTIN_NAMES, is_hub_id, shipped_models, unknown
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST, remove_folder
-from draftwood.storage.home import home
+from draftwood.storage.home import expanded, home
 from draftwood.storage.weights import settings_or_none
 
 HUB = "Hugging Face"
@@ -109,7 +109,7 @@ def removable(name: str) -> list[Path]:
         ValueError: for what is not draftwood's to remove, and a model that is not here.
     """
     if name not in BUILTIN_NAMES:
-        path = Path(name).expanduser()
+        path = expanded(name)
         if path.exists():
             raise ValueError(f"{name} is a path of your own; remove it as any other")
         if is_hub_id(name):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from draftwood.native.formats import CACHES, INTEGERS
 from draftwood.optional import entry_points
+from draftwood.storage.home import expanded
 
 if TYPE_CHECKING:
     from draftwood.arrays import FloatType
@@ -46,7 +47,7 @@ def shipped_models() -> dict[str, Path]:
 
 def placed(name: str) -> str:
     """A name as it is, or the folder of the model that a package ships under it."""
-    is_free = name and name not in BUILTIN_NAMES and not Path(name).expanduser().exists()
+    is_free = name and name not in BUILTIN_NAMES and not expanded(name).exists()
     return str(shipped_models().get(name, name)) if is_free else name
 
 
@@ -60,7 +61,7 @@ def require_model(name: str, others: Sequence[str] = ()) -> None:
         ValueError: for a name that means nothing.
         FileNotFoundError: for a path that is not there, and as ``require_repository``.
     """
-    if (name and Path(placed(name)).expanduser().exists()) or name in BUILTIN_NAMES:
+    if (name and expanded(placed(name)).exists()) or name in BUILTIN_NAMES:
         return
     if not is_hub_id(name):
         raise unknown(name, others)

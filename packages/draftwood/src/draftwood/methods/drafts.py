@@ -12,6 +12,7 @@ from draftwood.drafters.resources import Need
 from draftwood.heads.places import LEFT_OUT, config_in, is_head
 from draftwood.methods.needs import Spec, taken
 from draftwood.moved import renamed
+from draftwood.storage.home import expanded
 
 IN_AUTO = "eagle"
 """The kind of heads that ``auto`` drafts with."""
@@ -135,7 +136,7 @@ class Drafts:
 
 def _is_head(given: object) -> bool:
     if isinstance(given, (str, Path)):
-        return str(given) == LEFT_OUT or is_head(Path(given).expanduser())
+        return str(given) == LEFT_OUT or is_head(expanded(given))
     return hasattr(given, "draft_tokens")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.storage.atomic import sha256
+from draftwood.storage.home import expanded
 
 
 def _data_folder(otherwise: str) -> Path:
@@ -25,7 +26,7 @@ def _data_folder(otherwise: str) -> Path:
         raise FileNotFoundError(
             f"no folder of data sets is named; set $DRAFTWOOD_DATA to one, {otherwise}"
         )
-    path = Path(named).expanduser()
+    path = expanded(named)
     if not path.is_dir():
         raise FileNotFoundError(
             f"there is no folder {named}, which $DRAFTWOOD_DATA names; set it to the folder of data"

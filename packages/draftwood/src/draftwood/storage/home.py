@@ -9,4 +9,15 @@ def home() -> Path:
 
     It is `$DRAFTWOOD_HOME`, or `~/.cache/draftwood` when that is not set.
     """
-    return Path(os.environ.get("DRAFTWOOD_HOME") or "~/.cache/draftwood").expanduser().absolute()
+    return expanded(os.environ.get("DRAFTWOOD_HOME") or "~/.cache/draftwood").absolute()
+
+
+def expanded(name: "str | os.PathLike[str]") -> Path:
+    """A path, whose ~ at the beginning becomes the home it means; of nobody's it stays."""
+    return Path(os.path.expanduser(name))
+
+
+def absolute(name: str) -> str:
+    """A name, or the whole path of what is there under it."""
+    path = expanded(name)
+    return str(path.resolve()) if path.exists() else name

@@ -26,6 +26,7 @@ from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
 from draftwood.sources.stored_prior import StoredPrior, usual_text
 from draftwood.stats import Step
+from draftwood.storage.home import expanded
 from draftwood.text.builder import StopStrings
 from draftwood.text.prompts import (
     Prompt,
@@ -368,7 +369,7 @@ class LanguageModel(TextEmbedder, InProcess):
                 f"{self.method.name} drafts with no head that can learn here; take auto or eagle"
                 " with an EAGLE head of this model"
             )
-        path = None if folder is None else Path(folder).expanduser()
+        path = None if folder is None else expanded(folder)
         learning = Learning(self.model, trained, folder=path, **settings)
         self.learn_by(learning)
         return learning
