@@ -11,7 +11,7 @@ import draftwood
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.jobs import Speculation
 from draftwood_serve.loaded import MOST_TREES
-from letters import letters
+from letters import LETTERS, letters
 from local_server import RunningServer, running, save_tiny
 
 PROMPT = "hello"
@@ -154,6 +154,26 @@ def test_logprobs_are_the_same_with_and_without_speculation(server: RunningServe
         strict=True,
     ):
         assert value == max(top.values())
+
+
+def test_logprobs_tell_words_with_and_without_a_space_apart(tmp_path: Path) -> None:
+    """With pieces of SentencePiece, which decoded alone lose the space before them."""
+    alone = LETTERS[1:27]
+    made = letters(["▁", *alone, *(f"▁{each}" for each in alone), *"012345678._"])
+    made.backend_tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    with running(save_tiny(tmp_path, tokenizer=made)) as server:
+        sent = {"prompt": PROMPT, "max_tokens": 40, "seed": 1, "logprobs": 20}
+        (choice,) = server.post("/v1/completions", **sent)["choices"]
+    told = choice["logprobs"]
+    assert " " in choice["text"]
+    assert "".join(told["tokens"]) == choice["text"]
+    for token, value, top in zip(
+        told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True
+    ):
+        assert top[token] == value
+        assert len(top) >= 20
 
 
 def test_an_echo_tells_the_prompts_own_logprobs(server: RunningServer, lm: LanguageModel) -> None:

@@ -157,6 +157,21 @@ def test_a_request_that_takes_too_long_ends_alone(endless: str, stream: bool) ->
         assert len(server.text("go", max_tokens=4)) == 4
 
 
+def test_a_response_that_takes_too_long_ends_with_an_event_of_its_api(endless: str) -> None:
+    with running(endless, method="plain", request_timeout=0.5) as server:
+        asked = {"input": "go", "max_output_tokens": 500_000, "stream": True}
+        response = server.client.post("/v1/responses", json=asked)
+    *_, before, kind, last = (line for line in response.text.splitlines() if line)
+    assert kind == "event: error"
+    assert json.loads(last.removeprefix("data: ")) == {
+        "type": "error",
+        "sequence_number": json.loads(before.removeprefix("data: "))["sequence_number"] + 1,
+        "code": "timeout",
+        "message": "the answer was not written within 0.5 s",
+        "param": None,
+    }
+
+
 def test_a_server_that_stops_ends_what_runs_with_an_error_and_takes_nothing_new(
     endless: str,
 ) -> None:

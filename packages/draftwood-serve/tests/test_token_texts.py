@@ -25,6 +25,16 @@ def with_fallback() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
+def of_pieces() -> PreTrainedTokenizerFast:
+    """Pieces of SentencePiece, decoded as Llama 2's: without the space before the first word."""
+    names = ["<unk>", "▁", "▁▁", "▁no", "no", "▁▁no", "▁no▁no", "<0x6E>", "n", "<0x0A>", "<0xC3>"]
+    vocab = {name: number for number, name in enumerate(names)}
+    made = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))
+    spaces = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    made.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+
+
 def test_bytes_of_half_characters_are_told() -> None:
     for tokenizer in (of_bytes(), with_fallback()):
         texts = TokenTexts(tokenizer)
@@ -38,6 +48,25 @@ def test_whole_tokens_are_told_as_they_are() -> None:
     assert texts.of(2) == (" no", list(b" no"))
     assert texts.key(3) == "a"
     assert TokenTexts(letters()).of(1) == ("a", [97])
+
+
+def test_spaces_before_a_token_belong_to_it() -> None:
+    texts = TokenTexts(of_pieces())
+    wanted = [" ", "  ", " no", "no", "  no", " no no"]
+    found = [texts.of(token) for token in range(1, 7)]
+    assert found == [(text, list(text.encode())) for text in wanted]
+
+
+def test_a_byte_whose_character_is_a_token_is_told_apart() -> None:
+    texts = TokenTexts(of_pieces())
+    assert [texts.key(token) for token in range(7, 11)] == ["bytes:\\x6e", "n", "\n", "bytes:\\xc3"]
+    assert texts.of(7) == ("n", [0x6E])
+
+
+def test_each_token_has_a_key_of_its_own() -> None:
+    for tokenizer in (of_bytes(), with_fallback(), of_pieces(), letters()):
+        texts = TokenTexts(tokenizer)
+        assert len({texts.key(token) for token in range(len(tokenizer))}) == len(tokenizer)
 
 
 def test_places_of_a_prompts_tokens() -> None:

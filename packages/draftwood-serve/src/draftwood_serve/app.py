@@ -15,7 +15,7 @@ from draftwood_serve.answering import begin, first, model_named, whole
 from draftwood_serve.embeddings import add_embeddings
 from draftwood_serve.errors import ApiError, broken, json_response, one_line, stopping
 from draftwood_serve.formats import chat, completions
-from draftwood_serve.formats.answers import DONE, ended_by_errors
+from draftwood_serve.formats.answers import DONE, ended_by, ended_by_errors
 from draftwood_serve.formats.responses import ResponseFormatter
 from draftwood_serve.infill import add_infill
 from draftwood_serve.mapping import of_chat, of_completion, of_responses
@@ -107,7 +107,7 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
         if not body.stream:
             return await whole(answer, formatter.whole)
         events = formatter.events(await first(answer))
-        return EventStream(ended_by_errors(events), answer.request)
+        return EventStream(ended_by(events, formatter.error), answer.request)
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 HALF = "\ufffd"  # stands for bytes that make no character by themselves
+SPACE = "▁"  # SentencePiece's
 
 
 class TokenTexts:
@@ -20,25 +21,33 @@ class TokenTexts:
         self.of = lru_cache(maxsize=65536)(self._of)
 
     def _of(self, token: int) -> tuple[str, list[int]]:
-        """Text and bytes of a token; a special token's text is its name."""
+        """Text and bytes of a token, spaces included; a special token's text is its name."""
         text = str(
             self.tokenizer.decode(
                 [token], skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         )
+        name = self.tokenizer.convert_ids_to_tokens(token)
+        if isinstance(name, str) and SPACE in name and SPACE not in text:
+            text = name.replace(SPACE, " ")  # decoding it alone drops the first
         if HALF not in text:
             return text, list(text.encode("utf-8", "replace"))
-        found = self._bytes(token)
+        found = self._bytes(name)
         return (text, list(text.encode())) if found is None else (text, found)
 
     def key(self, token: int) -> str:
-        """Unique text of a token: parts of characters are written as bytes."""
+        """Unique text of a token: parts of characters are written as bytes, and so are bytes whose
+        character is another token.
+        """
         text, found = self.of(token)
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in found) if HALF in text else text
+        if HALF not in text:
+            named = self.tokenizer.convert_tokens_to_ids(text.replace(" ", SPACE))
+            if named in (None, token) or self.of(named)[0] != text:
+                return text
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in found)
 
-    def _bytes(self, token: int) -> list[int] | None:
+    def _bytes(self, name: Any) -> list[int] | None:
         """The bytes of a token that is a part of a character, as its vocabulary writes them."""
-        name = self.tokenizer.convert_ids_to_tokens(token)
         if not isinstance(name, str):
             return None
         if self._byte_level:

@@ -39,11 +39,18 @@ class CallDelta:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call; its arguments are JSON where the text was not cut inside it."""
+    """A call; its arguments are JSON where it is whole."""
 
     id: str
     name: str
     arguments: str
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the text was not cut inside its arguments."""
+        value = _JsonValue()
+        value.read(self.arguments)
+        return value.whole
 
 
 def _new_id() -> str:

@@ -31,7 +31,7 @@ async def whole(answer: AnswerTo, body: ChatBody, calls: bool) -> dict[str, Any]
                 "index": place,
                 "message": message,
                 "logprobs": _logprobs(answer, body, each.told),
-                "finish_reason": _reason(each.finish_reason, bool(called)),
+                "finish_reason": _reason(each.finish_reason, any(call.is_whole for call in called)),
             }
         )
     told = {"choices": choices, "usage": answer.usage(), "metrics": answer.metrics()}

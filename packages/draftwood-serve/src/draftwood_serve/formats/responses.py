@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
+from draftwood_serve.errors import ApiError
 from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
 from draftwood_serve.schemas.responses import NamedResponseTool, ResponsesBody
 from draftwood_serve.texts import TextUpdate, ToldToken
@@ -63,6 +64,7 @@ class ResponseFormatter:
         self.answer, self.body = answer, body
         self._reader = ToolReader() if calls else None
         self._items: list[ResponseItem] = []
+        self._untold: list[ToldToken] = []  # until there is text to tell them with
         self._numbers = count()
 
     async def whole(self) -> dict[str, Any]:
@@ -70,7 +72,9 @@ class ResponseFormatter:
         while updates := await self.answer.updates():
             for update in updates:
                 self._read(update)
-        return self._response(self._status())
+        status = self._status()
+        self._close(status)
+        return self._response(status)
 
     async def events(self, first: list[TextUpdate]) -> AsyncIterator[str]:
         """The response as it is written.
@@ -88,32 +92,41 @@ class ResponseFormatter:
             yield told + (self._last() if ended else "")
             told, updates = "", [] if ended else await self.answer.updates()
 
+    def error(self, error: ApiError) -> str:
+        """An error in the midst of the events."""
+        return self._event("error", code=error.code, message=error.message, param=error.param)
+
     def _read(self, update: TextUpdate) -> str:
         """Take an update; the events that tell it."""
         read: list[ContentDelta | CallDelta] = [ContentDelta(update.text)]
         if self._reader is not None:
             read = self._reader.feed(update.text)
             read += self._reader.finish() if update.finish_reason is not None else []
-        told, logprobs = "", list(update.told)
+        self._untold += update.told
+        told = ""
         for each in read:
             if isinstance(each, ContentDelta) and each.text:
-                told += self._content(each.text, logprobs)
-                logprobs = []
+                told += self._content(each.text)
             elif isinstance(each, CallDelta):
                 told += self._called(each)
         if update.finish_reason is not None and not self._items:
             told += self._open(ResponseItem(0))
         return told
 
-    def _content(self, text: str, told: list[ToldToken]) -> str:
+    def _content(self, text: str) -> str:
         opened = ""
         if not self._items or self._items[-1].call is not None:
             opened = self._open(ResponseItem(len(self._items)))
         item = self._items[-1]
         item.text += text
-        item.told += told
-        logprobs = self._logprobs(told)
+        logprobs = self._logprobs(self._take_untold(item))
         return opened + self._of_part("output_text.delta", item, delta=text, logprobs=logprobs)
+
+    def _take_untold(self, message: ResponseItem) -> list[ToldToken]:
+        """Give a message the tokens that were not told yet."""
+        taken, self._untold = self._untold, []
+        message.told += taken
+        return taken
 
     def _called(self, delta: CallDelta) -> str:
         told = ""
@@ -138,8 +151,10 @@ class ResponseFormatter:
 
     def _close(self, status: Status) -> str:
         item = self._items[-1]
-        logprobs = self._logprobs(item.told)
+        logprobs: list[dict[str, Any]] = []
         if item.call is None:
+            self._take_untold(item)
+            logprobs = self._logprobs(item.told)
             told = self._of_part("output_text.done", item, text=item.text, logprobs=logprobs)
             told += self._of_part("content_part.done", item, part=part(item.text, logprobs))
         else:

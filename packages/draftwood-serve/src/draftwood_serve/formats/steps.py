@@ -8,8 +8,6 @@ from draftwood.tree import DraftTree
 from draftwood_serve.texts import TracedStep
 from draftwood_serve.token_texts import TokenTexts
 
-SPACE = "▁"  # SentencePiece's, which decoding a token alone would drop
-
 
 class StepTeller:
     """Tells the steps of one text in their order.
@@ -60,14 +58,8 @@ class StepTeller:
     def _tree(self, tree: DraftTree, path: Sequence[int]) -> dict[str, Any]:
         sources = tree.sources or ((), *[(self.method,)] * (len(tree) - 1))
         return {
-            "tokens": [self._alone(token) for token in tree.token_list],
+            "tokens": [self.texts.of(token)[0] for token in tree.token_list],
             "parents": list(tree.parent_list),
             "proposers": [list(names) for names in sources],
             "path": list(path),
         }
-
-    def _alone(self, token: int) -> str:
-        text = self.texts.of(token)[0]
-        name = self.texts.tokenizer.convert_ids_to_tokens(token)
-        spaced = isinstance(name, str) and name.startswith(SPACE) and not text.startswith(" ")
-        return " " + text if spaced else text

@@ -1,0 +1,120 @@
+"""Texts with tools by a tiny model: how calls end, and what is told beside the text."""
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from draftwood.stats import TokenLogprob
+from draftwood_serve.formats.responses import ResponseFormatter
+from draftwood_serve.schemas.responses import ResponsesBody
+from draftwood_serve.texts import TextUpdate, ToldToken
+from draftwood_serve.token_texts import TokenTexts
+from letters import LETTERS, letters
+from local_server import RunningServer, running, save_tiny
+
+CITY = {"city": {"type": "string", "enum": ["rome"]}}
+PARAMETERS = {"type": "object", "properties": CITY, "required": ["city"]}
+WEATHER = {"name": "weather", "parameters": PARAMETERS}
+SIGNS = 'Ċ<>/{}":,.Z'
+"""Beside the space and small letters, what calls are written with, and an end."""
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose model can write calls."""
+    tokens = [*LETTERS[:27], "_", *SIGNS]
+    made = letters([*tokens, *(f"{each}{each}" for each in LETTERS[1:26])])
+    folder = tmp_path_factory.mktemp("served") / "caller"
+    with running(save_tiny(folder, context=2048, end="Z", tokenizer=made)) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason", "arguments"),
+    [("city", "stop", '{"'), ("nowhere", "tool_calls", '{"city":"rome"}')],
+)
+def test_a_call_counts_where_it_is_whole(
+    caller: RunningServer, stop: str, reason: str, arguments: str
+) -> None:
+    sent: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "go"}],
+        "tools": [{"type": "function", "function": WEATHER}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "stop": [stop],
+        "temperature": 0,
+    }
+    (whole,) = caller.post("/v1/chat/completions", **sent)["choices"]
+    (call,) = whole["message"]["tool_calls"]
+    assert "".join(call["function"]["arguments"].split()) == arguments
+    assert whole["finish_reason"] == reason
+    choices = [each["choices"][0] for each in caller.stream("/v1/chat/completions", **sent)]
+    deltas = [delta for each in choices for delta in each["delta"].get("tool_calls", ())]
+    told = "".join(each["function"]["arguments"] for each in deltas)
+    assert told == call["function"]["arguments"]
+    assert choices[-1]["finish_reason"] == reason
+
+
+def test_a_response_tells_the_logprobs_of_its_text_with_tools_too(caller: RunningServer) -> None:
+    options = {"temperature": 1, "seed": 1, "top_logprobs": 2}
+    chat = caller.post(
+        "/v1/chat/completions",
+        messages=[{"role": "user", "content": "go"}],
+        tools=[{"type": "function", "function": WEATHER}],
+        logprobs=True,
+        **options,
+    )["choices"][0]
+    sent = {"input": "go", "tools": [{"type": "function", **WEATHER}], **options}
+    (item,) = caller.post("/v1/responses", **sent)["output"]
+    (part,) = item["content"]
+    assert len(part["text"].split()) > 1, "blanks wait for what comes behind them"
+    assert part["text"] == chat["message"]["content"]
+    assert part["logprobs"] == chat["logprobs"]["content"]
+    assert said(part) == part["text"] + "Z"
+    events = caller.stream("/v1/responses", **sent)
+    deltas = [each for each in events if each["type"] == "response.output_text.delta"]
+    assert "".join(map(said, deltas)) == part["text"]
+    for each in events:
+        if each["type"] == "response.output_text.done":
+            assert each["logprobs"] == part["logprobs"]
+    assert events[-1]["response"]["output"][0]["content"] == [part]
+
+
+def said(told: dict[str, Any]) -> str:
+    return "".join(each["token"] for each in told["logprobs"])
+
+
+def test_blanks_before_a_call_are_told_with_the_message() -> None:
+    call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    updates = [[update("go")], [update(" ")], [TextUpdate(0, call, (), 9, "stop")], []]
+
+    async def heard() -> list[TextUpdate]:
+        return updates.pop(0)
+
+    answer: Any = SimpleNamespace(
+        name="resp-1",
+        created=0,
+        model="tiny",
+        token_texts=TokenTexts(letters()),
+        wholes=[SimpleNamespace(finish_reason="stop")],
+        updates=heard,
+        usage=lambda: (
+            {"prompt_tokens": 1, "prompt_tokens_details": {}, "completion_tokens": 9}
+            | {"total_tokens": 10}
+        ),
+        metrics=dict,
+    )
+    formatter = ResponseFormatter(answer, ResponsesBody(input="go", top_logprobs=0), calls=True)
+    message, called = asyncio.run(formatter.whole())["output"]
+    assert message["content"][0]["text"] == "go"
+    assert said(message["content"][0]) == "go "
+    assert called["name"] == "now"
+
+
+def update(text: str) -> TextUpdate:
+    tokens = letters().encode(text)
+    told = [ToldToken(TokenLogprob(token, -1.0, {}), 0) for token in tokens]
+    return TextUpdate(0, text, tuple(told), 1)
