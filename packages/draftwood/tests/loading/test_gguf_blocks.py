@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from test_gguf_files import build, logits, own_home  # noqa: F401  (a fixture)
+from test_gguf_files import build, in_cache, logits, own_home  # noqa: F401  (a fixture)
 from transformers import AutoTokenizer
 
 from draftwood.loading import gguf_blocks, gguf_files, gguf_reader, models
-from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, open_blocks
+from draftwood.loading.gguf_blocks import blocks_folder, files_of, is_blocks_folder, open_blocks
 from draftwood.loading.hub import blocks_of, load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.loading.origin import quantisation, weights_digest
@@ -176,6 +177,20 @@ def test_a_file_may_lie_in_parts(tmp_path: Path) -> None:
     write_gguf(whole, model, kind=gguf.GGMLQuantizationType.Q8_0)
     first = write_gguf(parts, model, kind=gguf.GGMLQuantizationType.Q8_0, split=7)[0]
     assert torch.equal(native_logits(first, None), native_logits(whole, None))
+
+
+def test_parts_of_hugging_faces_cache_are_found_by_their_links(tmp_path: Path) -> None:
+    model = build("llama", **WIDE)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    parts = write_gguf(tmp_path / "split.gguf", model, kind=kind, split=7)
+    wanted = native_logits(parts[0], None)
+    links = in_cache(parts, tmp_path / "snapshot")
+    for link in links:
+        assert torch.equal(native_logits(link, None), wanted)
+    folder = blocks_folder(links[0])
+    assert files_of(folder) == [link.resolve() for link in links]
+    os.utime(links[1], ns=(1, 1))
+    assert blocks_folder(links[0]) != folder
 
 
 def test_mixed_types_stand_side_by_side(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """GGUF files hold the model that was written into them, to the last number, or are refused by
 name."""
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from draftwood.loading.origin import quantisation, weights_digest
 from draftwood.models.families import FAMILIES
 from draftwood.models.native import NativeModel
 from draftwood.native.library import available
+from draftwood.storage import memory
+from draftwood.storage.atomic import sha256
 from gguf_writing import TOKENS, converted, write_gguf
 from thinning import thinned
 
@@ -510,8 +514,6 @@ def test_quantisation_is_read_from_the_tensors_and_not_from_the_name(
 
 
 def test_folders_of_one_file_have_its_digest(tmp_path: Path) -> None:
-    from draftwood.storage.atomic import sha256
-
     (path,) = write_gguf(
         tmp_path / "model.gguf", build("llama"), kind=gguf.GGMLQuantizationType.Q8_0
     )
@@ -561,6 +563,134 @@ def test_a_part_under_another_name_is_refused(tmp_path: Path) -> None:
     other = parts[0].rename(tmp_path / "part.gguf")
     with pytest.raises(ValueError, match="it is one of 3 parts and is not named so"):
         load_pretrained(str(other))
+
+
+def in_cache(parts: list[Path], snapshot: Path) -> list[Path]:
+    """Links to files that lie under their digests, as in Hugging Face's cache."""
+    snapshot.mkdir(parents=True)
+    blobs = snapshot.parent / "blobs"
+    blobs.mkdir()
+    for part in parts:
+        blob = part.rename(blobs / sha256(part))
+        (snapshot / part.name).symlink_to(Path("..") / "blobs" / blob.name)
+    return [snapshot / part.name for part in parts]
+
+
+def test_parts_are_found_by_the_names_of_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build("llama")
+    links = in_cache(write_gguf(tmp_path / "model.gguf", model, split=12), tmp_path / "snapshot")
+    for link in links:
+        assert_same_model(link, model)
+    assert len({gguf_folder(link, "float32") for link in links}) == 1
+    monkeypatch.chdir(links[0].parent)
+    assert gguf_folder(Path(links[1].name), "float32") == gguf_folder(links[1], "float32")
+    alias = tmp_path / "alias.gguf"
+    alias.symlink_to(links[0])
+    with pytest.raises(ValueError, match="it is one of 3 parts and is not named so"):
+        load_pretrained(str(alias))
+
+
+@pytest.mark.parametrize("name", ["alias.gguf", "other-00002-of-00003.gguf"])
+def test_a_link_leads_to_the_part_that_it_names(tmp_path: Path, name: str) -> None:
+    model, alias = build("llama"), tmp_path / "elsewhere" / name
+    parts = write_gguf(tmp_path / "model.gguf", model, split=12)
+    alias.parent.mkdir()
+    alias.symlink_to(parts[1])
+    assert_same_model(alias, model)
+
+
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_a_change_in_any_part_is_seen(tmp_path: Path, changed: int) -> None:
+    paths = write_gguf(tmp_path / "model.gguf", build("llama"), split=12)
+    links = in_cache(paths, tmp_path / "snapshot")
+    before = gguf_folder(links[0])
+    assert gguf_folder(links[0]) == before
+    os.utime(links[changed], ns=(1, 1))
+    assert gguf_folder(links[0]) != before
+
+
+# ---- files that take the place of others
+
+
+def test_another_file_of_the_same_size_and_time_is_converted_again(tmp_path: Path) -> None:
+    path, other = (
+        write_gguf(tmp_path / name, model, "llama")[0]
+        for name, model in (("a.gguf", build("llama")), ("b.gguf", thirds(build("llama"))))
+    )
+    assert_same_model(path, build("llama"))
+    at = path.stat().st_mtime_ns
+    os.utime(other, ns=(at, at))
+    shutil.copy2(other, path)
+    assert_same_model(path, thirds(build("llama")))
+    assert len([each for each in (tmp_path / "home/models").glob("gguf-*") if each.is_dir()]) == 1
+
+
+def thirds(model: PreTrainedModel) -> PreTrainedModel:
+    for parameter in model.parameters():
+        parameter.data /= 3
+    return model
+
+
+def test_where_nothing_can_be_written_a_folder_of_a_moved_file_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"))
+    before, made = gguf_folder(path), list[Path]()
+    monkeypatch.setattr(
+        "draftwood.loading.gguf_files.convert_gguf", lambda path, new, dtype: made.append(new) or {}
+    )
+    path.chmod(0o600)  # its size and time stay
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
+        assert gguf_folder(path) == before
+    assert not made
+    assert gguf_folder(path) == before  # control
+    assert len(made) == 1
+
+
+# ---- memory
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_converted(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = gguf.GGMLQuantizationType.Q8_0
+    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"), kind=kind)
+    numbers = sum(int(each.n_elements) for each in gguf.GGUFReader(path).tensors)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "available_memory", lambda: 3 * numbers)
+        gguf_folder(path, "bfloat16")
+        with pytest.raises(MemoryError, match=r"model\.gguf needs .* take a smaller model"):
+            gguf_folder(path, "float32")
+    assert len([each for each in own_home.glob("models/*") if each.is_dir()]) == 1
+    gguf_folder(path, "float32")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (MemoryError("no room"), MemoryError, "^no room$"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), RuntimeError, "^Default"),
+        (RuntimeError("odd"), ValueError, r"cannot be read .*\(odd\); fetch the file again"),
+    ],
+)
+def test_lack_of_memory_is_no_damage_of_a_file(
+    tmp_path: Path,
+    error: Exception,
+    kind: type[Exception],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"))
+
+    def fail(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("draftwood.loading.gguf_floats.float_tensors", fail)
+    with pytest.raises(kind, match=message):
+        gguf_folder(path)
 
 
 def test_every_converted_tensor_is_named() -> None:

@@ -29,6 +29,7 @@ MODEL = {
 OTHER_FORMATS = {
     "pytorch_model.bin": b"zip",
     "onnx/config.json": b"{}",
+    "onnx/additional_chat_templates/a.jinja": b"",
     "consolidated.safetensors": b"copy",
 }
 
@@ -105,6 +106,15 @@ def test_a_model_is_fetched_without_other_formats_and_then_found_offline(
     connect(None)
     assert resolve("org/name") == snapshot
     assert capfd.readouterr() == ("", "")
+
+
+def test_further_chat_templates_are_fetched(connect: Connect) -> None:
+    name = "additional_chat_templates/tool_use.jinja"
+    with serve(MODEL | OTHER_FORMATS | {name: b"{{ tools }}"}) as address:
+        connect(address)
+        snapshot = resolve("org/name")
+    assert (snapshot / name).read_bytes() == b"{{ tools }}"
+    assert {path.name for path in snapshot.iterdir()} == {*MODEL, "additional_chat_templates"}
 
 
 def test_what_a_model_is_like_is_found_without_its_weights(connect: Connect) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from test_gguf_files import own_home  # noqa: F401  (a fixture)
 
 from draftwood.loading import kept_matrices
@@ -17,6 +20,7 @@ from draftwood.loading.gguf_blocks import blocks_folder
 from draftwood.loading.kept_matrices import MATRICES, packed_from
 from draftwood.loading.models import load_model
 from draftwood.native.matrix import Blocks, Matrix
+from draftwood.storage import atomic
 from draftwood.storage.home import home
 from loading.test_gguf_blocks import native_logits, written
 from native.test_block_formats import random_blocks
@@ -124,6 +128,101 @@ def test_other_files_and_other_products_are_kept_apart(tmp_path: Path, laid_out:
     folder = blocks_folder(paths[0])
     assert len(packed_from([folder])) == 2
     assert set(packed_from([folder])) < set(kept())
+
+
+def changed(path: Path, other: Path) -> Path:
+    """A copy of a file with other numbers in a matrix and a norm, of the same size and time."""
+    content = bytearray(path.read_bytes())
+    for tensor in gguf.GGUFReader(path).tensors:
+        if tensor.name in ("blk.1.ffn_up.weight", "blk.2.ffn_norm.weight"):
+            begin, half = tensor.data_offset, tensor.n_bytes // 2
+            end = begin + 2 * half
+            content[begin:end] = content[end - half : end] + content[begin : begin + half]
+    other.write_bytes(content)
+    at = path.stat().st_mtime_ns
+    os.utime(other, ns=(at, at))
+    return other
+
+
+def test_another_file_of_the_same_size_and_time_is_another(
+    tmp_path: Path, laid_out: list[int]
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q8_0")
+    other = changed(path, tmp_path / "other.gguf")
+    first, wanted = native_logits(path, None), native_logits(other, None)
+    assert not torch.equal(first, wanted)
+    assert len(laid_out) == 2
+    shutil.copy2(other, path)
+    assert path.stat().st_mtime_ns == other.stat().st_mtime_ns
+    for _ in range(2):
+        assert torch.equal(native_logits(path, None), wanted)
+        assert len(laid_out) == 3
+    assert len(kept()) == 2  # of the file that was there nothing stays
+
+
+def test_a_file_that_is_overwritten_meanwhile_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q8_0")
+    other = changed(path, tmp_path / "other.gguf")
+    counted = kept_matrices.fill
+
+    def overwritten(*given: Any) -> None:
+        counted(*given)
+        shutil.copy2(other, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_matrices, "fill", overwritten)
+        native_logits(path, None)
+    assert not kept()
+    assert torch.equal(native_logits(path, None), native_logits(other, None))
+    assert len(kept()) == 2
+
+
+def test_a_copy_that_another_process_makes_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_K")
+    first = native_logits(path, None)
+    (there,) = kept()
+    shutil.rmtree(there)
+    monkeypatch.setattr(atomic, "progress", lambda told: pytest.fail(told))
+    with FileLock(there.with_name(f".{there.name}.lock")):
+        assert torch.equal(native_logits(path, None), first)
+        assert not kept()
+    assert torch.equal(native_logits(path, None), first)
+    assert kept() == [there]
+    assert len(laid_out) == 3
+
+
+def test_of_a_file_that_changed_no_copy_stays(tmp_path: Path, laid_out: list[int]) -> None:
+    path, other = (written(tmp_path / name, "llama", "Q4_K") for name in ("a.gguf", "b.gguf"))
+    for each in (path, other):
+        native_logits(each, None)
+    before = kept()
+    path.touch()
+    native_logits(path, None)
+    assert len(laid_out) == 3
+    assert len(kept()) == 2
+    assert len({*kept()} & {*before}) == 1
+
+
+def test_the_limit_holds_for_loads_that_keep_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
+) -> None:
+    path, other = (written(tmp_path / name, "llama", "Q4_K") for name in ("a.gguf", "b.gguf"))
+    first = native_logits(path, None)
+    (there,) = kept()
+    native_logits(other, None)
+    size = sum(file.stat().st_size for file in there.iterdir())
+    for gigabytes, stay in ((2.1 * size / 1e9, 2), (1.5 * size / 1e9, 1), (0, 0)):
+        monkeypatch.setenv("DRAFTWOOD_PACKED_GB", str(gigabytes))
+        assert torch.equal(native_logits(path, None), first)
+        assert len(kept()) == stay
+        assert kept() == [there] or stay != 1
+    assert len(laid_out) == 2  # all of these were read
+    assert torch.equal(native_logits(path, None), first)
+    assert (len(laid_out), kept()) == (3, [])
 
 
 def test_small_models_are_laid_out_each_time(tmp_path: Path) -> None:

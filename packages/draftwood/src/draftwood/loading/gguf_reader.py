@@ -66,6 +66,11 @@ class Content:
                     yield part, tensor
 
     @property
+    def numbers(self) -> int:
+        """Count of the numbers in all tensors."""
+        return sum(int(tensor.n_elements) for _, tensor in self.tensors)
+
+    @property
     def quantisation(self) -> str | None:
         """Type that most weights are stored in, for instance Q4_K; None for floats."""
         sizes = Counter[str]()

@@ -9,6 +9,7 @@ is used from there without any network.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.optional import backend
 from draftwood.storage.atomic import explain_write_errors
+from draftwood.storage.home import expanded
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_downloads
 from draftwood.storage.weights import SETTINGS
@@ -70,7 +72,7 @@ def resolve(name: str, dtype: Any = None) -> Path:
     that means nothing or a damaged model, FileNotFoundError for a path or a cached model that is
     not there, and OSError when the network or the disk refuses.
     """
-    path = Path(placed(name)).expanduser()
+    path = expanded(placed(name))
     if name and path.is_dir():
         check_folder(path)
         return path
@@ -94,7 +96,7 @@ def described(name: str) -> Path:
 
     For a model on the hub it holds no weights unless they were fetched before. Raises as `resolve`.
     """
-    path = Path(placed(name)).expanduser()
+    path = expanded(placed(name))
     if name and (path / "config.json").is_file():
         return path
     if not path.exists() and is_hub_id(name):
@@ -121,7 +123,7 @@ def folder_of_settings(name: str) -> Path:
 
     Raises as `resolve`.
     """
-    if (path := Path(name).expanduser()).is_file():
+    if (path := expanded(name)).is_file():
         return blocks_of(name) or path
     return path if name in BUILTIN_NAMES else described(name)
 
@@ -132,7 +134,7 @@ def blocks_of(name: str) -> Path | None:
     None for anything else, and for a file whose model or types of blocks the native path does not
     run. Raises as `resolve`.
     """
-    path, folder = Path(placed(name)).expanduser(), None
+    path, folder = expanded(placed(name)), None
     try:
         if name and path.is_dir():
             folder = path if is_blocks_folder(path) else None
@@ -253,7 +255,7 @@ def _snapshot(repository: str, weights: bool = True) -> Path | None:
     names = listing(repository)
     safetensors = names is None or any(_is_weights(name) for name in names)
     files = ["*.safetensors" if safetensors else "pytorch_model*.bin"] if weights else []
-    folder = _download(repository, [*files, *SETTINGS], names is None)
+    folder = _download(repository, [*files, *SETTINGS], names)
     if folder is None:
         return None
     if weights:
@@ -269,14 +271,18 @@ def files_of(repository: str, names: list[str]) -> Path:
     Raises:
         FileNotFoundError: where neither the hub nor the cache has it.
     """
-    folder = _download(repository, names, listing(repository) is None)
+    folder = _download(repository, names, listing(repository))
     if folder is None:
         raise not_there(repository)
     return folder
 
 
-def _download(repository: str, patterns: list[str], offline: bool) -> Path | None:
-    """Files of a repository in the cache, fetched first unless offline; None without any."""
+def _download(repository: str, patterns: list[str], names: list[str] | None) -> Path | None:
+    """Files of a repository in the cache, fetched first unless offline; None without any.
+
+    Args:
+        names: of all its files; None where it is offline.
+    """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -284,10 +290,9 @@ def _download(repository: str, patterns: list[str], offline: bool) -> Path | Non
         with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
             folder = snapshot_download(
                 repository,
-                allow_patterns=patterns,
-                ignore_patterns=["*/*", "consolidated*"],  # copies of the weights in other formats
+                allow_patterns=[name for name in names or () if _is_wanted(name, patterns)],
                 etag_timeout=FIRST_ANSWER_SECONDS,
-                local_files_only=offline,
+                local_files_only=names is None,
             )
     except LocalEntryNotFoundError:
         return None
@@ -297,6 +302,14 @@ def _download(repository: str, patterns: list[str], offline: bool) -> Path | Non
             f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
         ) from error
     return Path(folder)
+
+
+def _is_wanted(name: str, patterns: list[str]) -> bool:
+    """True if a file fits one of the patterns; other folders and names have copies of the weights
+    in other formats.
+    """
+    fits = (fnmatchcase(name, each) and name.count("/") == each.count("/") for each in patterns)
+    return any(fits) and not name.startswith("consolidated")
 
 
 def _is_weights(name: str) -> bool:

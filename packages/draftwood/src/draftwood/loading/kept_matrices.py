@@ -2,7 +2,7 @@
 
 Those of a model's floats are ``packed``, and mapped; here are those of a GGUF file's blocks, which
 are read into memory. All of them together stay below ``$DRAFTWOOD_PACKED_GB``; those that were not
-used for longest are dropped.
+used for longest are dropped by the next load.
 """
 
 import hashlib
@@ -19,8 +19,9 @@ import numpy as np
 
 from draftwood.native.matrix import LAYOUT, Blocks, Matrix, fill
 from draftwood.native.threads import threads
-from draftwood.storage.atomic import Facts, publish
+from draftwood.storage.atomic import Facts, publish, remove_folder
 from draftwood.storage.home import home
+from draftwood.storage.weights import settings_or_none, state_of
 
 PLACES, MATRICES = "packed.json", "matrices.bin"
 USUAL_GIGABYTES = 20.0
@@ -34,7 +35,8 @@ class KeptBlocks:
     """Fills matrices with blocks that an earlier load laid out, or lays them out and keeps them.
 
     What was kept is read into the memory that the matrices have: a tenth of the work, and no page
-    of the GGUF file is read.
+    of the GGUF file is read. Make it before the file is mapped: what another program writes
+    meanwhile is not kept then.
 
     Args:
         folder: that describes the GGUF file.
@@ -51,22 +53,22 @@ class KeptBlocks:
         meanwhile: Callable[[], object],
     ) -> None:
         self.folder, self.files, self.products = folder, files, products
-        self.meanwhile = meanwhile
+        self.meanwhile, self.states = meanwhile, self._states()
 
     def fill(self, matrices: Sequence[tuple[Matrix, Blocks]]) -> None:
         """Fill matrices with their blocks."""
         parts = [part for matrix, _ in matrices for part in matrix.memory]
         size = sum(part.nbytes for part in parts)
-        if size < LEAST_BYTES or not hasattr(os, "preadv"):  # Windows has none
-            return fill(matrices, self.meanwhile)
         made_from = self._made_from([blocks for _, blocks in matrices])
         kept = place_of(self.folder, made_from)
-        if is_whole(kept, size) and self._read(kept / MATRICES, parts):
-            with suppress(OSError):
-                os.utime(kept)  # it was used now
-            return None
-        fill(matrices, self.meanwhile)
-        return self._keep(kept, parts, made_from)
+        is_worth_it = size >= LEAST_BYTES and hasattr(os, "preadv")  # Windows has none
+        if is_worth_it and is_whole(kept, size) and self._read(kept / MATRICES, parts):
+            _mark_used(kept)
+        else:
+            fill(matrices, self.meanwhile)
+            if is_worth_it:
+                self._keep(kept, parts, made_from)
+        keep_within(limit())
 
     def _read(self, file: Path, parts: Sequence[np.ndarray]) -> bool:
         """Read memory part after part, by all threads; False where the disk refuses."""
@@ -84,7 +86,9 @@ class KeptBlocks:
     def _keep(
         self, kept: Path, parts: Sequence[np.ndarray], made_from: Mapping[str, object]
     ) -> None:
-        """Write what was laid out, if there is room for it; the next load tries again else."""
+        """Write what was laid out, if there is room for it and nobody else is at it; the next load
+        tries again else.
+        """
         size = sum(part.nbytes for part in parts)
 
         def write(partial: Path) -> None:
@@ -94,15 +98,18 @@ class KeptBlocks:
             write_places(partial, made_from, {})
 
         with suppress(OSError):
-            if size <= min(limit(), shutil.disk_usage(self.folder).free // 4):
-                keep(kept, self.folder, write, lambda found: is_whole(found, size))
+            has_room = size <= min(limit(), shutil.disk_usage(self.folder).free // 4)
+            if has_room and self._states() == self.states:
+                keep(kept, self.folder, write, lambda found: is_whole(found, size), waits=False)
+
+    def _states(self) -> dict[str, list[int]]:
+        return {str(file): state_of(file) for file in self.files}
 
     def _made_from(self, blocks: Sequence[Blocks]) -> dict[str, object]:
         """Everything that the bytes depend on."""
-        states = {str(file): file.stat() for file in self.files}
         return {
             "folder": str(self.folder.resolve()),
-            "files": {name: [each.st_size, each.st_mtime_ns] for name, each in states.items()},
+            "files": self.states,
             "products": self.products,
             "layout": LAYOUT,
             "blocks": [each.mark for each in blocks],
@@ -130,17 +137,19 @@ def keep(
     kept: Path,
     source: Path,
     write: Callable[[Path], None],
-    is_whole: Callable[[Path], bool] = Path.is_dir,
+    is_whole: Callable[[Path], bool],
+    waits: bool = True,
 ) -> None:
-    """Make a folder of matrices unless it is there, and drop others that are outdated or too much.
+    """Make a folder of matrices unless it is there, and drop others that are outdated.
 
     Args:
         source: folder of the model.
         write: fills an empty folder.
         is_whole: tells whether the folder is one; another is made again.
+        waits: for another process that makes the folder.
 
     Raises:
-        OSError: where the disk refuses.
+        OSError: where the disk refuses, or another process is at it and this one does not wait.
     """
 
     def build(partial: Path) -> Facts:
@@ -148,10 +157,15 @@ def keep(
         return {"quantisation": None, "weights": None}
 
     if not is_whole(kept):
-        publish(kept, str(source), build, is_whole)
+        publish(kept, str(source), build, is_whole, waits)
         _drop_outdated(kept)
-    os.utime(kept)  # it was used now
-    _keep_within(limit(), kept)
+    _mark_used(kept)
+
+
+def _mark_used(kept: Path) -> None:
+    """Let a folder be the last one that is dropped, where it is one's own."""
+    with suppress(OSError):
+        os.utime(kept)
 
 
 def is_whole(kept: Path, size: int) -> bool:
@@ -199,29 +213,35 @@ def _name_of(folder: Path) -> str:
 
 
 def _drop_outdated(kept: Path) -> None:
-    """Drop matrices packed before the folder or the layout changed."""
+    """Drop matrices packed before the folder, the GGUF file or the layout changed."""
     told = _same(kept)
     for other in _all_kept():
         if other != kept and _same(other) == told:
-            shutil.rmtree(other, ignore_errors=True)
+            _drop(other)
 
 
 def packed_from(folders: Collection[Path]) -> list[Path]:
     """Folders of matrices that were packed from models in folders."""
     names = {str(each.resolve()) for each in folders}
-    return [each for each in _all_kept() if (_same(each) or ("",))[0] in names]
+    return [each for each in _all_kept() if _made_from(each).get("folder") in names]
 
 
-def _same(kept: Path) -> tuple[object, ...] | None:
-    """The folder that packed matrices come from, how they are multiplied, and their adapter."""
-    try:
-        made_from = json.loads((kept / PLACES).read_text(encoding="utf-8"))["made_from"]
-        return made_from["folder"], made_from["products"], made_from.get("adapter")
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _same(kept: Path) -> tuple[object, ...]:
+    """The files that blocks come from or else the folder of floats, how they are multiplied, and
+    their adapter.
+    """
+    told = _made_from(kept)
+    source = [*told.get("files", ())] if "blocks" in told else told.get("folder")
+    return source, told.get("products"), told.get("adapter")
 
 
-def _keep_within(size: int, used: Path) -> None:
+def _made_from(kept: Path) -> dict[str, Any]:
+    """Everything that packed matrices depend on; empty where that cannot be read."""
+    told = (settings_or_none(kept / PLACES) or {}).get("made_from")
+    return told if isinstance(told, dict) else {}
+
+
+def keep_within(size: int, used: Path | None = None) -> None:
     """Drop the least recently used folders until the rest fits ``size`` bytes, but never `used`."""
     found = list[tuple[float, int, Path]]()
     for kept in _all_kept():
@@ -231,8 +251,14 @@ def _keep_within(size: int, used: Path) -> None:
     total = sum(each for _, each, _ in found)
     for _, each, kept in sorted(found):
         if total > size and kept != used:
-            shutil.rmtree(kept, ignore_errors=True)
+            _drop(kept)
             total -= each
+
+
+def _drop(kept: Path) -> None:
+    """Remove a folder, unless another process is at it or the disk refuses."""
+    with suppress(OSError):
+        remove_folder(kept, waits=False)
 
 
 def _all_kept() -> list[Path]:

@@ -245,10 +245,10 @@ def _in_place(
     label, halves = ("float32", None) if is_float else ("int8", "bfloat16")
 
     def run(meanwhile: Meanwhile) -> NativeModel:
-        blocks = open_blocks(folder, label, adapter)
         filled = functools.partial(fill, meanwhile=meanwhile)
         if adapter is None:
             filled = KeptBlocks(folder, files_of(folder), label, meanwhile).fill
+        blocks = open_blocks(folder, label, adapter)
         model = NativeModel(blocks, label, halves, cache=cache, fill=filled)
         require_unchanged(folder)
         return model
@@ -270,7 +270,7 @@ def _packed(
         reason: why Transformers has to read it; None if it need not.
     """
     from draftwood.loading import packed
-    from draftwood.loading.kept_matrices import limit
+    from draftwood.loading.kept_matrices import keep_within, limit
     from draftwood.loading.native_folders import of_transformers, read_folder
 
     def load() -> "tuple[NativeFolder, AnyTokenizer]":
@@ -282,12 +282,23 @@ def _packed(
 
     label, packing = _label(products, cache), packed.packing(folder)
     if packing.why_not is not None or packing.size(products) > limit():
+        keep_within(limit())
         loaded, tokenizer = load()
         model = NativeModel(loaded.model, products, cache=cache)
         return LoadedModel(model, tokenizer, folder, label)
     mark = "" if adapter is None else adapter.mark
+
+    def opened(kept: Path) -> LoadedModel:
+        return _opened(name, folder, kept, label, lambda _: packed.open_packed(kept, cache))
+
     kept = packed.packed_folder(folder, products, load, mark)
-    return _opened(name, folder, kept, label, lambda _: packed.open_packed(kept, cache))
+    try:
+        return opened(kept)
+    except (OSError, ValueError, ImportError):
+        if kept.is_dir():
+            raise
+    # another process dropped it meanwhile, for room
+    return opened(packed.packed_folder(folder, products, load, mark))
 
 
 def _opened(

@@ -14,7 +14,15 @@ import numpy as np
 
 from draftwood.loading import mxfp4
 from draftwood.loading.folders import REST, check_folder
-from draftwood.loading.kept_matrices import MATRICES, PLACES, keep, place_of, write_places
+from draftwood.loading.kept_matrices import (
+    MATRICES,
+    PLACES,
+    keep,
+    keep_within,
+    limit,
+    place_of,
+    write_places,
+)
 from draftwood.loading.native_folders import (
     CONFIG,
     GENERATION,
@@ -35,9 +43,10 @@ from draftwood.models.native import NativeModel
 from draftwood.models.shapes import Shape, matrix_shapes, tensor_shapes
 from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
+from draftwood.storage.atomic import MANIFEST
 from draftwood.storage.memory import require_memory
 from draftwood.storage.safetensors import map_arrays, write_arrays
-from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings
+from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings, settings_or_none, state_of
 from draftwood.tokenizer import AnyTokenizer
 
 # raised whenever a folder is written differently, so that those of earlier versions are made again
@@ -118,13 +127,31 @@ def packed_folder(
         adapter: mark of the one that was added to the weights; empty for none.
 
     Raises:
-        ValueError: for a model that the native path does not run.
+        ValueError: for a model that the native path does not run, and one that is written to
+            meanwhile.
         OSError: where the disk refuses.
     """
-    made_from = _made_from(folder, products) | ({"adapter": adapter} if adapter else {})
+    source = _made_from(folder, products)
+    made_from = source | ({"adapter": adapter} if adapter else {})
     kept = place_of(folder, made_from)
-    keep(kept, folder, lambda partial: write_packed(*load(), products, made_from, partial))
+
+    def write(partial: Path) -> None:
+        write_packed(*load(), products, made_from, partial)
+        if _made_from(folder, products) != source:
+            raise ValueError(
+                f"{folder} was changed while it was packed; load it again once nothing writes to it"
+                " any more"
+            )
+
+    keep(kept, folder, write, _is_whole)
+    keep_within(limit(), kept)
     return kept
+
+
+def _is_whole(kept: Path) -> bool:
+    """True if a folder has all its files; one whose removal was interrupted has not."""
+    files = (settings_or_none(kept / MANIFEST) or {}).get("files") or ()
+    return MATRICES in files and all((kept / name).is_file() for name in files)
 
 
 def write_packed(
@@ -246,11 +273,11 @@ def _append(file: BinaryIO, content: np.ndarray) -> int:
 
 def _made_from(folder: Path, products: Products) -> dict[str, object]:
     """Everything that packed matrices depend on."""
-    files = sorted({path for pattern in (*WEIGHTS, *SETTINGS) for path in folder.glob(pattern)})
-    states = {path.name: path.stat() for path in files if path.is_file()}
+    found = {path for pattern in (*WEIGHTS, *SETTINGS) for path in folder.glob(pattern)}
+    files = sorted(path for path in found if path.is_file())
     return {
         "folder": str(folder.resolve()),
-        "files": {name: [each.st_size, each.st_mtime_ns] for name, each in states.items()},
+        "files": {path.relative_to(folder).as_posix(): state_of(path) for path in files},
         "products": products,
         "layout": LAYOUT,
         "writing": WRITING,

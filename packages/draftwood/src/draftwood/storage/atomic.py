@@ -47,41 +47,49 @@ def publish(
     source: str,
     build: Callable[[Path], Facts | None],
     is_whole: Callable[[Path], bool] = Path.is_dir,
+    waits: bool = True,
 ) -> Path:
     """Make the folder `destination`, whole or not at all.
 
     `build` fills an empty folder, which is then renamed in one step. The manifest holds `source`,
     the origin, and the facts about the weights that `build` returns. Only one process builds a
     destination at a time; the others wait for it and take its result. An existing folder that is
-    not `is_whole` is replaced. Raises OSError if the disk cannot take the folder.
+    not `is_whole` is replaced. Raises OSError if the disk cannot take the folder, and TimeoutError
+    if another process is at it and this one does not wait.
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(destination):
+        with _locked(destination, waits):
             if is_whole(destination):
                 return destination
             _remove_leftovers(destination)
             partial = _partial(destination)
+            before = _partial(destination.with_name(f"{destination.name}.old"))
             partial.mkdir()
             try:
                 facts = build(partial)
                 write_manifest(partial, source, facts or {})
                 if destination.is_dir():
-                    shutil.rmtree(destination)
+                    os.replace(destination, before)
                 os.replace(partial, destination)
+                shutil.rmtree(before, ignore_errors=True)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
     return destination
 
 
-def remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path, waits: bool = True) -> None:
     """Remove a folder that `publish` made, at once for whoever looks for it.
+
+    Args:
+        waits: for another process that is at it.
 
     Raises:
         OSError: where the disk refuses.
+        TimeoutError: if another process is at it and this one does not wait.
     """
-    with explain_write_errors(folder), _locked(folder):
+    with explain_write_errors(folder), _locked(folder, waits):
         gone = _partial(folder)
         shutil.rmtree(gone, ignore_errors=True)
         os.replace(folder, gone)
@@ -97,13 +105,15 @@ def _lock_path(destination: Path) -> Path:
 
 
 @contextmanager
-def _locked(destination: Path) -> Iterator[None]:
+def _locked(destination: Path, waits: bool) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(_lock_path(destination))
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        if not waits:
+            raise
         with progress(f"waiting for another process that makes {destination.name}"):
             lock.acquire()
     try:

@@ -10,7 +10,10 @@ from typing import Any
 from draftwood.storage.home import home
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-SETTINGS = ("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*")
+SETTINGS = (
+    *("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*"),
+    "additional_chat_templates/*.jinja",
+)
 """Further files that a model is read from."""
 
 
@@ -39,6 +42,19 @@ def save_settings(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Write objects of JSON into a folder, by the names of their files."""
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def state_of(file: Path) -> list[int]:
+    """Size, times and number of a file, one of which differs once it was written or replaced.
+
+    Size and time of change alone do not tell: ``cp -p`` and ``rsync -t`` set them. Empty for a file
+    that is not there.
+    """
+    try:
+        found = file.stat()
+    except OSError:
+        return []
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:

@@ -88,17 +88,22 @@ def _spelled(token: str) -> str:
 
 
 def _pieces(vocabulary: StoredVocabulary) -> Backend:
-    """BPE over characters, with a blank before the text, as Llama's."""
+    """BPE over characters, with a blank before the text, as Llama's, unless the file says no."""
     made = _character_level(vocabulary.told, vocabulary.tokens)
-    set_blanks(made)
+    set_blanks(made, "first" if _has_blank(vocabulary) else "never")
     return made
+
+
+def _has_blank(vocabulary: StoredVocabulary) -> bool:
+    return vocabulary.told.get("add_space_prefix", True)
 
 
 def _phi3(vocabulary: StoredVocabulary) -> Backend:
     """The same with a blank before each part of the text that is no special token."""
     made = _pieces(vocabulary)
     blanks = normalizers.Replace(" ", BLANK)
-    made.normalizer = normalizers.Sequence([normalizers.Prepend(BLANK), blanks])
+    front = [normalizers.Prepend(BLANK)] if _has_blank(vocabulary) else []
+    made.normalizer = normalizers.Sequence([*front, blanks])
     made.pre_tokenizer = None  # type: ignore[assignment]
     return made
 

@@ -1,5 +1,6 @@
 """Ways to split a text before byte-level merges, by llama.cpp's names of them."""
 
+import warnings
 from typing import Any
 
 from tokenizers import Regex, pre_tokenizers
@@ -24,25 +25,44 @@ GPT4O = GPT4O.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 SPLITS = {
     LLAMA3: (
         *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0"),
-        *("lfm2", "jina-v5-nano", "dbrx", "smaug-bpe"),
+        *("lfm2", "jina-v5-nano", "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"),
     ),
     TEKKEN: ("tekken",),
-    QWEN2: ("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"),
+    QWEN2: (
+        *("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"),
+        *("stablelm2", "hunyuan", "solar-open", "grok-2"),
+    ),
     QWEN35: ("qwen35",),
     GPT4O: ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"),
 }
 """Patterns that split a text before merges, with llama.cpp's names of those who use them."""
 
-SINGLE_DIGITS = ("smollm", "refact", "command-r")
+SINGLE_DIGITS = (
+    *("smollm", "refact", "command-r"),
+    *("starcoder", "codeshell", "exaone", "minerva-7b", "mellum2"),
+)
 """Names of ways that split as GPT-2 does, and each digit from the next."""
+
+AS_GPT2 = (
+    *(None, "default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"),
+    *("exaone4", "gigachat", "a.x-4.0", "mellum", "modern-bert", "roberta-bpe"),
+    *("jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code"),
+)
+"""Names of ways that split as GPT-2 does, and of none, which Transformers takes for GPT-2's."""
 
 
 def split(name: str | None) -> Any:
-    """Pre-tokenizer of this name; GPT-2's for names that are not known."""
+    """Pre-tokenizer of this name; GPT-2's, with a warning, for names that are not known."""
     if name in SINGLE_DIGITS:
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     pattern = next((pattern for pattern, names in SPLITS.items() if name in names), None)
+    if pattern is None and name not in AS_GPT2:
+        warnings.warn(
+            f"the file's way to split text, {name!r}, is not known: it is split as GPT-2's, and the"
+            " model may read other tokens than it was trained on",
+            stacklevel=2,
+        )
     if pattern is None:
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
     parts = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
