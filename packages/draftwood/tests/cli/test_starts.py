@@ -290,6 +290,31 @@ def test_ctrl_c_is_one_line_in_the_first_moments(after: float, target: str) -> N
     assert (status, said.lstrip("\n")) == (130, "draftwood: stopped\n")
 
 
+IN_A_FINALISER = f"""
+from draftwood.cli import main, start
+import time
+
+class Ends:
+    def __del__(self):
+        {BEGUN}
+        time.sleep(5)
+
+def command():
+    Ends()
+    for _ in range(50):
+        time.sleep(0.1)
+
+main.main = command
+start.main()
+"""
+
+
+def test_ctrl_c_is_heard_once_more_where_a_finaliser_took_it() -> None:
+    status, said, took = interrupted(IN_A_FINALISER, 0.1)
+    assert (status, said) == (130, "draftwood: stopped\n")
+    assert took < 4
+
+
 @pytest.mark.parametrize("after", thinned([0.05, 0.5, 1.0], 3, 1))
 def test_ctrl_c_is_one_line_while_libraries_are_imported(after: float, endless: str) -> None:
     code = WHEN_NUMPY_IS_ASKED_FOR + START

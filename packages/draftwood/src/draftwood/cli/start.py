@@ -10,6 +10,7 @@ import sys
 
 TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
     from types import FrameType
 
 INTERRUPTED, FAILED = 130, 1
@@ -64,9 +65,24 @@ class Ending:
 
 def hear_ctrl_c() -> None:
     """Let Ctrl-C end the process at once during imports, as many modules take it for an error of
-    theirs. Otherwise it raises KeyboardInterrupt, as usual.
+    theirs. Otherwise it raises KeyboardInterrupt, as usual, and once more where a finaliser was
+    under way, whose errors Python ignores.
     """
     import signal
+    import time
+    from _thread import interrupt_main, start_new_thread
+
+    tell = sys.unraisablehook
+
+    def interrupt() -> None:
+        time.sleep(0.01)  # for what ignores errors to end
+        interrupt_main()
+
+    def hear_again(ignored: "UnraisableHookArgs") -> None:
+        if isinstance(ignored.exc_value, KeyboardInterrupt):
+            start_new_thread(interrupt, ())
+        else:
+            tell(ignored)
 
     def hear(number: int, frame: "FrameType | None") -> None:
         if _imports(frame):
@@ -76,6 +92,7 @@ def hear_ctrl_c() -> None:
     # where it is ignored, as in the background of a script, it stays so
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, hear)
+        sys.unraisablehook = hear_again
 
 
 def stop() -> None:
