@@ -96,6 +96,8 @@ def test_parts_of_text_are_one_content(lm: draftwood.LanguageModel) -> None:
         ({"role": "user", "content": "one"}, r"put a single message in a list"),
         ({"tokens": [1]}, "must have input_ids"),
         ([{"content": "one"}], "message 0 must be a dict with role and content"),
+        ([{"role": "assistant", "tool_calls": [5]}], "tool_calls of message 0 must be a list of"),
+        ([{"role": "assistant", "tool_calls": 5}], "tool_calls of message 0 must be a list of"),
         ([{"role": "user", "content": "one"}, "two"], "message 1 must be a dict"),
         ([{"role": "user", "content": 5}], "the content of message 0 must be text, got 5"),
         ([{"role": "user"}], "message 0 has no content; give it a text"),

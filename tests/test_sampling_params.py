@@ -31,7 +31,7 @@ BAD = {
     "repetition_penalty": [0.0, float("inf")],
     "presence_penalty": [float("inf"), float("nan")],
     "frequency_penalty": [float("-inf")],
-    "logit_bias": [{1.5: 0.0}, {1: float("inf")}, 3],
+    "logit_bias": [{1.5: 0.0}, {1: float("inf")}, {1: 1e39}, 3],
     "rules": [{"nosuch": 1.0}, {"momentum": -1.0}, ["momentum"]],
     "seed": [0.5, "a"],
     "stop": ["", [""], 3],

@@ -87,9 +87,11 @@ def said(told: dict[str, Any]) -> str:
     return "".join(each["token"] for each in told["logprobs"])
 
 
-def test_blanks_before_a_call_are_told_with_the_message() -> None:
+def test_messages_around_a_call_tell_their_own_tokens_and_the_blanks_before_it() -> None:
     call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-    updates = [[update("go")], [update(" ")], [TextUpdate(0, call, (), 9, "stop")], []]
+    parts = (call[:5], call[5:30], call[30:-3], call[-3:])
+    written = [update("go"), update(" "), *(update(part, "x y") for part in parts), update("done")]
+    updates = [[each] for each in written] + [[TextUpdate(0, "", (), 9, "stop")], []]
 
     async def heard() -> list[TextUpdate]:
         return updates.pop(0)
@@ -108,13 +110,15 @@ def test_blanks_before_a_call_are_told_with_the_message() -> None:
         metrics=dict,
     )
     formatter = ResponseFormatter(answer, ResponsesBody(input="go", top_logprobs=0), calls=True)
-    message, called = asyncio.run(formatter.whole())["output"]
+    message, called, after = asyncio.run(formatter.whole())["output"]
     assert message["content"][0]["text"] == "go"
     assert said(message["content"][0]) == "go "
     assert called["name"] == "now"
+    assert said(after["content"][0]) == after["content"][0]["text"] == "done"
 
 
-def update(text: str) -> TextUpdate:
-    tokens = letters().encode(text)
+def update(text: str, spelled: str = "") -> TextUpdate:
+    """A text, and its tokens, which may be spelled otherwise."""
+    tokens = letters().encode(spelled or text)
     told = [ToldToken(TokenLogprob(token, -1.0, {}), 0) for token in tokens]
     return TextUpdate(0, text, tuple(told), 1)

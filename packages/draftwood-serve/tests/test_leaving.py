@@ -86,11 +86,15 @@ def test_too_many_are_sent_away_and_told_when_to_come_back(slow: RunningServer) 
     assert len(slow.text("go", max_tokens=4)) == 4
 
 
-def test_a_place_is_foretold_by_requests_that_end_while_some_run() -> None:
-    metrics = Metrics(MetricFamilies(), "m")
+def test_a_place_is_foretold_by_requests_that_end_while_some_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics, now = Metrics(MetricFamilies(), "m"), [0.0]
+    monkeypatch.setattr("draftwood_serve.metrics.perf_counter", lambda: now[0])
 
     def end(started: float, ended: float) -> None:
         own = {"arrived": started, "started": started, "first_token": 0.0, "ended": ended}
+        now[0] = ended
         metrics.ended(SimpleNamespace(**own, prompt_tokens=1), "finished")  # type: ignore[arg-type]
 
     assert metrics.seconds_to_place() is None
@@ -103,6 +107,8 @@ def test_a_place_is_foretold_by_requests_that_end_while_some_run() -> None:
     end(100.0, 109.0)
     end(100.0, 110.0)
     assert metrics.seconds_to_place() == 1.0
+    now[0] = 130.0  # the other one goes on
+    assert metrics.seconds_to_place() == 21.0
 
 
 def test_texts_that_wait_are_counted_each(slow: RunningServer) -> None:

@@ -165,6 +165,14 @@ def test_calls_of_tools_are_objects() -> None:
     assert [call for each in found for call in each.get("tool_calls", ())] == [wanted, wanted]
 
 
+@pytest.mark.parametrize("cut", [20, 40])
+def test_a_call_that_the_end_cuts_is_none(cut: int) -> None:
+    answer: Any = Written("Let me see. ", CALL, CALL[:cut])
+    whole = asyncio.run(OllamaAnswer(answer, as_message, True).whole())
+    wanted = {"function": {"name": "now", "arguments": {"zone": "UTC"}}}
+    assert whole["message"]["tool_calls"] == [wanted]
+
+
 def test_tools_and_their_answers_are_read() -> None:
     call = {"function": {"name": "now", "arguments": {"zone": "UTC"}}}
     body = OllamaChatBody.model_validate(

@@ -160,7 +160,7 @@ class Metrics:
             ends, ran = list(self._ends), list(self._ran)
             running = max(1, self._running_texts)
         if len(ends) > 1:
-            return (ends[-1] - ends[0]) / (len(ends) - 1)
+            return (perf_counter() - ends[0]) / (len(ends) - 1)
         return mean(ran) / running if ran else None
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 LARGEST = 64 * 1024
 """Bytes of a schema or grammar."""
+MOST_BIAS = 1e38
+"""Of a token; logits are in float32."""
 
 
 def require_number(name: str, value: object, wanted: str = "a number") -> None:
@@ -44,9 +46,10 @@ def require_biases(name: str, value: object) -> None:
     for token, bias in value.items():
         require_whole(f"each token of {name}", token)
         require_number(f"{name} of token {token}", bias)
-        if not bias < float("inf"):
+        if not bias < MOST_BIAS:
             raise ValueError(
-                f"{name} of token {token} must be finite, or minus infinity to ban it, got {bias}"
+                f"{name} of token {token} must be below {MOST_BIAS:g}, or minus infinity to ban it,"
+                f" got {bias}"
             )
 
 

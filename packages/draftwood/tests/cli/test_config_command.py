@@ -201,6 +201,11 @@ def test_what_cannot_be_set_is_refused(file: Path, arguments: tuple[str, ...], s
     assert not file.exists()
 
 
+def test_an_option_of_another_command_has_its_own_bounds(file: Path) -> None:
+    told("set", "plan.context", "0")
+    assert file.read_text() == "[plan]\ncontext = 0\n"
+
+
 def test_a_broken_file_is_not_written_over(file: Path) -> None:
     write(file, "a = = 1")
     assert "mend that line" in refused("config", "set", "seed", "1")

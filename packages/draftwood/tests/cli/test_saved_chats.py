@@ -10,6 +10,7 @@ from command import refused, run
 from draftwood.cli import chats
 from draftwood.cli.chats import SavedChat
 from draftwood.native import library
+from draftwood.storage.home import absolute
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +124,6 @@ def test_a_full_disk_does_not_end_the_chat(
 
 def test_a_built_in_name_is_the_same_everywhere(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert chats.identity("smollm2-135m") == "smollm2-135m"
+    assert absolute("smollm2-135m") == "smollm2-135m"
     (tmp_path / "mine").mkdir()
-    assert chats.identity("mine") == str(tmp_path / "mine")
+    assert absolute("mine") == str(tmp_path / "mine")

@@ -74,6 +74,9 @@ def test_the_prompt_of_a_file_is_the_prompt(here: Path, target: str) -> None:
     typed = texts(target, "hello")
     assert texts(target, "--file", "fox.txt") == typed
     assert texts(target, "@fox.txt") == typed
+    marked = here / "marked.txt"
+    marked.write_bytes(b"\xef\xbb\xbfhello")
+    assert texts(target, "--file", "marked.txt") == typed
     assert texts(target, "--file", "my notes.md") == texts(target, "@@fox.txt stays")
 
 

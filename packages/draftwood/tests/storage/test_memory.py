@@ -1,6 +1,7 @@
 """Available memory: the least that the machine and every limit leave."""
 
 import ctypes
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_the_message_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 def resident() -> int:
     """Bytes of this process that are in memory."""
     pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * 4096
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.skipif(

@@ -45,7 +45,7 @@ class OllamaAnswer:
         """Answer once the text is written."""
         await self.answer.finish()
         text = self._content(self.answer.wholes[0].text, final=True)
-        return {**self.say(text, self._calls(final=True)), **self._end()}
+        return {**self.say(text, self._calls()), **self._end()}
 
     async def lines(self, first: list[TextUpdate]) -> AsyncIterator[str]:
         """Stream one line for each step, and one at the end.
@@ -57,7 +57,7 @@ class OllamaAnswer:
         while updates:
             ended = self.answer.ended
             text = self._content("".join(each.text for each in updates), final=ended)
-            calls = self._calls(final=ended)
+            calls = self._calls()
             if text or calls:
                 yield line({**self._head(), **self.say(text, calls), "done": False})
             if ended:
@@ -76,9 +76,9 @@ class OllamaAnswer:
                 self._called.append((name[0], name[1] + each.arguments))
         return "".join(each.text for each in deltas if isinstance(each, ContentDelta))
 
-    def _calls(self, final: bool) -> list[Any]:
-        """Calls that are whole and were not told yet."""
-        whole = len(self._called) if final or self._reader is None else self._reader.calls
+    def _calls(self) -> list[Any]:
+        """Calls that are whole and were not told yet; one that the text's end cut is none."""
+        whole = 0 if self._reader is None else self._reader.calls
         found, self._told = self._called[self._told : whole], whole
         return [{"function": {"name": name, "arguments": _arguments(told)}} for name, told in found]
 
@@ -93,7 +93,7 @@ class OllamaAnswer:
 
 
 def _arguments(told: str) -> Any:
-    """Arguments of a call; none where the text was cut inside them."""
+    """Arguments of a whole call; none where they are no JSON all the same."""
     try:
         return json.loads(told)
     except ValueError:

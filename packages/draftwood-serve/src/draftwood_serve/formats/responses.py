@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Literal
 
 from draftwood_serve.errors import ApiError
@@ -109,6 +109,8 @@ class ResponseFormatter:
                 told += self._content(each.text)
             elif isinstance(each, CallDelta):
                 told += self._called(each)
+        if self._items and self._items[-1].call is not None:
+            self._untold.clear()
         if update.finish_reason is not None and not self._items:
             told += self._open(ResponseItem(0))
         return told
@@ -128,11 +130,17 @@ class ResponseFormatter:
         message.told += taken
         return taken
 
+    def _is_blank(self, told: ToldToken) -> bool:
+        return self.answer.token_texts.of(told.logprob.token)[0].isspace()
+
     def _called(self, delta: CallDelta) -> str:
         told = ""
         if delta.id is not None:
+            # blanks before a call are the message's; no message tells what is the call's
+            self._untold = list(takewhile(self._is_blank, self._untold))
             call = (delta.id, delta.name or "")
             told = self._open(ResponseItem(len(self._items), call))
+        self._untold.clear()
         item = self._items[-1]
         item.text += delta.arguments
         if delta.arguments:

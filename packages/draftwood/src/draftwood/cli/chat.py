@@ -13,6 +13,7 @@ from draftwood.cli.chats import SavedChat
 from draftwood.cli.conversation import Conversation, Manner
 from draftwood.cli.terminal import notes
 from draftwood.sampling_params import sampling_params
+from draftwood.storage.home import absolute
 
 if TYPE_CHECKING:
     from draftwood.costs.calibration import Calibration
@@ -110,7 +111,7 @@ def _begun(model: str, save: str | None, resume: str | None) -> tuple[str | None
     Raises:
         ValueError: for names of chats that are or are not there, and a chat of another model.
     """
-    begun = SavedChat(chats.identity(model))
+    begun = SavedChat(absolute(model))
     if resume is not None:
         resume, begun = chats.read(resume)
         begun.require_model(resume, model)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.storage.atomic import for_its_owner, write_file
-from draftwood.storage.home import expanded, home
+from draftwood.storage.home import absolute, home
 
 NEWEST = "."
 """In the place of a name: the chat that was saved last."""
@@ -51,7 +51,7 @@ class SavedChat:
         Raises:
             ValueError: naming the option that mends it.
         """
-        if identity(model) != self.model:
+        if absolute(model) != self.model:
             raise ValueError(
                 f"chat {name!r} was held with {self.model}, not with {model}; go on with --model"
                 f" {self.model}"
@@ -64,12 +64,6 @@ def _is_message(found: object) -> bool:
         and set(found) == {"role", "content"}
         and all(isinstance(each, str) for each in found.values())
     )
-
-
-def identity(model: str) -> str:
-    """Name of a model, or the whole path of a folder or file, which holds in other folders too."""
-    path = expanded(model)
-    return str(path.resolve()) if path.exists() else model
 
 
 def path_of(name: str) -> Path:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -263,12 +264,20 @@ def _value(
 
 
 def _require_option(name: str, value: Any) -> None:
-    """Refuse numbers and stop strings that no text takes, though their type is right."""
+    """Refuse numbers and stop strings that no text takes, though click does.
+
+    Bounds are click's alone: of other commands an option may have the same name.
+    """
     from draftwood.sampling_params import OPTIONS
 
     option = OPTIONS.get(name)
-    if option is not None and option.kind in ("number", "whole", "stops"):
-        option.require(name, list(value) if isinstance(value, tuple) else value)
+    if option is None:
+        return
+    holds = option.holds or isfinite
+    if option.kind == "stops":
+        option.require(name, list(value))
+    elif option.kind == "number" and not (isfinite(value) and holds(value)):
+        option.require(name, value)
 
 
 def _hint(name: str, names: Iterable[str]) -> str:

@@ -14,13 +14,13 @@ CLOSING = ".,;:!?)]}'\""
 
 
 def read_text(name: str) -> str:
-    """Text of a file.
+    """Text of a file, without the mark that some editors put first.
 
     Raises:
         ValueError: for one that cannot be read or is no UTF-8.
     """
     try:
-        return expanded(name).read_text(encoding="utf-8")
+        return expanded(name).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ValueError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError:

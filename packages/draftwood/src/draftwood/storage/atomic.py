@@ -133,8 +133,8 @@ def _remove_leftovers(destination: Path) -> None:
         owner = destination.with_name(partial.name[1 : -len(".partial")])
         lock = nullcontext() if owner == destination else FileLock(_lock_path(owner), timeout=0)
         try:
-            with lock:
-                shutil.rmtree(partial)
+            with lock:  # of a folder that is being replaced, another one's maker removes it too
+                shutil.rmtree(partial, ignore_errors=True)
         except Timeout:
             continue
 

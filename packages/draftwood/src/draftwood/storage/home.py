@@ -18,6 +18,6 @@ def expanded(name: "str | os.PathLike[str]") -> Path:
 
 
 def absolute(name: str) -> str:
-    """A name, or the whole path of what is there under it."""
+    """A name, or the whole path of what is there under it, which holds in other folders too."""
     path = expanded(name)
     return str(path.resolve()) if path.exists() else name

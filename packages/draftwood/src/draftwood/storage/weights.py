@@ -45,7 +45,7 @@ def save_settings(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def state_of(file: Path) -> list[int]:
-    """Size, times and number of a file, one of which differs once it was written or replaced.
+    """Size and times of a file, one of which differs once it was written or replaced.
 
     Size and time of change alone do not tell: ``cp -p`` and ``rsync -t`` set them. Empty for a file
     that is not there.
@@ -54,7 +54,7 @@ def state_of(file: Path) -> list[int]:
         found = file.stat()
     except OSError:
         return []
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:

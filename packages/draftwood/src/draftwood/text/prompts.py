@@ -161,6 +161,11 @@ def plain_messages(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         elif content is not None and not isinstance(content, str):  # a call of a tool has none
             raise TypeError(f"the content of message {number} must be text, got {content!r:.80}")
         require_characters(content or "", f"the content of message {number}")
+        calls = message.get("tool_calls") or ()
+        if not isinstance(calls, Sequence) or not all(isinstance(each, Mapping) for each in calls):
+            raise TypeError(
+                f"tool_calls of message {number} must be a list of dicts, got {calls!r:.80}"
+            )
         messages.append({**message, "content": content})
     return messages
 
