@@ -12,7 +12,7 @@ from typing import Any
 LARGEST = 64 * 1024
 """Bytes of a schema or grammar."""
 MOST_BIAS = 1e38
-"""Of a token; logits are in float32."""
+"""Bound of a bias; logits are in float32."""
 
 
 def require_number(name: str, value: object, wanted: str = "a number") -> None:

@@ -81,9 +81,11 @@ class Strict(BaseModel):
     def _without_nulls(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        known = cls.model_fields
         return {
-            name: each for name, each in data.items() if each is not None or name not in optional
+            name: each
+            for name, each in data.items()
+            if each is not None or name not in known or known[name].is_required()
         }
 
 

@@ -101,8 +101,7 @@ class Maker:
         """Write shards until prompts and answers together have ``tokens`` tokens."""
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
         writer = self._writer(at_once, longest)
-        self._round(tokens, writer, report)
-        while self.manifest.tokens < tokens and not self._ran_out:  # own prompts were barred
+        while self.manifest.tokens < tokens and not self._ran_out:  # own prompts may be barred
             self._round(tokens, writer, report)
         if self._ran_out and not self.manifest.tokens:
             self._require_texts(0)

@@ -46,10 +46,10 @@ def _text_of(found: "re.Match[str]") -> str:
     quoted = len(word) > 2 and word[0] == word[-1] == '"'
     bare = word[1:-1] if quoted else word.rstrip(CLOSING)
     for name in [bare] if quoted else dict.fromkeys([word, bare]):
-        if os.path.isfile(os.path.expanduser(name)):
+        if os.path.isfile(expanded(name)):
             return read_text(name).removesuffix("\n") + ("" if quoted else word[len(name) :])
     if quoted or PATH.fullmatch(bare):
-        folder = os.path.isdir(os.path.expanduser(bare))
+        folder = os.path.isdir(expanded(bare))
         told = f"{bare} is a folder" if folder else f"there is no file {bare}"
         raise ValueError(f"{told}; @ takes a file, and @@{word} stands for the word itself")
     return found[0]

@@ -90,7 +90,7 @@ class Compiler:
         """
         if choice.mode == "none" or not tools:
             return None
-        lark = lark_of_tools(tools, choice, WHITESPACE, _words_in_brackets(self._backend))
+        lark = lark_of_tools(tools, choice, WHITESPACE, self._words)
         require_small("the tools' schemas", lark)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
 
@@ -116,6 +116,16 @@ class Compiler:
         return backend
 
     @cached_property
+    def _words(self) -> dict[str, int]:
+        """Added tokens that are no special ones and look like some, such as ``<tool_call>``."""
+        added = self._backend.get_added_tokens_decoder().items()
+        return {
+            token.content: number
+            for number, token in added
+            if not token.special and re.fullmatch(r"<[!-~]+>", token.content)
+        }
+
+    @cached_property
     def _tokens(self) -> "llguidance.LLTokenizer":
         backend, name = self._backend, type(self.tokenizer).__name__
         if not self.end_tokens:
@@ -131,7 +141,7 @@ class Compiler:
             )
         width = 1 + max([self.vocab_size - 1, *beyond])  # markers without a logit
         guidance, ends = _guidance(), sorted(self.end_tokens)
-        text = _text_of(backend)
+        text = _text_of(backend, self._words)
         try:
             return guidance.LLTokenizer(text, n_vocab=width, eos_token=ends)
         except ValueError as error:
@@ -163,27 +173,18 @@ def _guidance() -> Any:
     return llguidance
 
 
-def _words_in_brackets(backend: Any) -> dict[str, int]:
-    """Added tokens that are no special ones and look like some, such as ``<tool_call>``."""
-    added = backend.get_added_tokens_decoder().items()
-    return {
-        token.content: number
-        for number, token in added
-        if not token.special and re.fullmatch(r"<[!-~]+>", token.content)
-    }
-
-
-def _text_of(backend: Any) -> str:
+def _text_of(backend: Any, words: Mapping[str, int]) -> str:
     """A tokenizer's JSON without padding and truncation, which are for batches.
 
-    Added words in brackets become usual ones: llguidance takes them for special, so that it forces
-    them where a grammar asks for their text, and then refuses them.
+    Args:
+        words: added ones that become usual: llguidance takes them for special, so that it forces
+            them where a grammar asks for their text, and then refuses them.
     """
     if backend.padding is not None or backend.truncation is not None:
         backend = copy(backend)
         backend.no_padding()
         backend.no_truncation()
-    text, words = backend.to_str(), _words_in_brackets(backend)
+    text = backend.to_str()
     if not words:
         return text
     told = json.loads(text)

@@ -59,16 +59,22 @@ class KeptBlocks:
         """Fill matrices with their blocks."""
         parts = [part for matrix, _ in matrices for part in matrix.memory]
         size = sum(part.nbytes for part in parts)
+        if size < LEAST_BYTES or not hasattr(os, "preadv"):  # Windows has none
+            fill(matrices, self.meanwhile)
+        else:
+            self._read_or_keep(matrices, parts, size)
+        keep_within(limit())
+
+    def _read_or_keep(
+        self, matrices: Sequence[tuple[Matrix, Blocks]], parts: Sequence[np.ndarray], size: int
+    ) -> None:
         made_from = self._made_from([blocks for _, blocks in matrices])
         kept = place_of(self.folder, made_from)
-        is_worth_it = size >= LEAST_BYTES and hasattr(os, "preadv")  # Windows has none
-        if is_worth_it and is_whole(kept, size) and self._read(kept / MATRICES, parts):
+        if is_whole(kept, size) and self._read(kept / MATRICES, parts):
             _mark_used(kept)
         else:
             fill(matrices, self.meanwhile)
-            if is_worth_it:
-                self._keep(kept, parts, made_from)
-        keep_within(limit())
+            self._keep(kept, parts, size, made_from)
 
     def _read(self, file: Path, parts: Sequence[np.ndarray]) -> bool:
         """Read memory part after part, by all threads; False where the disk refuses."""
@@ -84,12 +90,11 @@ class KeptBlocks:
             return False
 
     def _keep(
-        self, kept: Path, parts: Sequence[np.ndarray], made_from: Mapping[str, object]
+        self, kept: Path, parts: Sequence[np.ndarray], size: int, made_from: Mapping[str, object]
     ) -> None:
         """Write what was laid out, if there is room for it and nobody else is at it; the next load
         tries again else.
         """
-        size = sum(part.nbytes for part in parts)
 
         def write(partial: Path) -> None:
             with (partial / MATRICES).open("wb") as file:
