@@ -29,7 +29,7 @@ def test_the_shipped_set_is_complete() -> None:
 def test_every_form_of_a_line(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text(
-        '{"prompt": "one"}\n\n{"id": "b", "category": "chat", "turns": ["two", "three"],'
+        '\ufeff{"prompt": "one"}\n\n{"id": "b", "category": "chat", "turns": ["two", "three"],'
         ' "reference": "zwei"}\n{"question_id": 7, "messages": [{"role": "system", "content": "s"},'
         ' {"role": "user", "content": "u"}]}\n'
     )

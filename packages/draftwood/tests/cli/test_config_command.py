@@ -66,6 +66,13 @@ def test_defaults_are_those_of_the_command_and_typed_options_win(file: Path, tar
     assert told() == "max-new-tokens = 5\n"
 
 
+def test_a_mark_of_byte_order_is_no_part_of_the_file(file: Path) -> None:
+    write(file, "\ufeffseed = 4\n")
+    assert told("show") == "seed = 4\n"
+    told("set", "seed", "5")
+    assert parse(file.read_text(encoding="utf-8")) == {"seed": 5}
+
+
 def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:
     (tmp_path / "p.lark").write_text("start: 'a'")
     told("set", "generate.grammar", str(tmp_path / "p.lark"))
@@ -242,6 +249,7 @@ def test_the_file_is_its_owner_s_and_links_to_it_stay(
 
 HAND_WRITTEN = """# top
 seed = 1  # kept
+# wrapped\u2028 as an editor did
 
 [generate] # of texts
 temperature = 0.5
@@ -262,7 +270,7 @@ threads = 2
         (("model",), "x", ['model = "x"', "# top"]),
         (("generate", "top-p"), 0.5, ["top-p = 0.5", "# of texts", "# kept"]),
         (("generate", "temperature"), None, ["# top", "seed = 1  # kept"]),
-        (("chat", "seed"), 3, ["[chat]", "seed = 3", "# top"]),
+        (("chat", "seed"), 3, ["[chat]", "seed = 3", "# wrapped\u2028 as an editor did"]),
         (("bench", "cost"), None, ["[generate]"]),
         (("generate", "stop"), ["c"], ['stop = ["c"]']),
         (("a key", "é"), True, ['["a key"]', '"é" = true']),

@@ -129,7 +129,7 @@ def _from_file(path: Path) -> Iterator[Prompt]:
             f"there is no file {path}; --prompts takes a JSONL file or one of {known}"
         )
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise ValueError(
             f"{path} is not UTF-8 text; give JSON Lines, one prompt per line"

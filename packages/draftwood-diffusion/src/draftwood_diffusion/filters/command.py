@@ -48,7 +48,7 @@ def train_filter(
     Example:
       draftwood train filter stories-diffusion filter.npz --prompts beginnings.txt
     """
-    lines = [each for each in prompts.splitlines() if each.strip()][:limit]
+    lines = [each for each in prompts.split("\n") if each.strip()][:limit]
     fitted, count = _fitted(model, lines, given)
     fitted.network.save(file)
     told = {"examples": count, "loss": fitted.loss, "right": fitted.right, "found": fitted.found}

@@ -190,7 +190,7 @@ def _asked(given: dict[str, Any]) -> "list[Asked]":
         return of_tasks(names, given["items"], given["exercises"], given["seed"])
     if given["tasks"] != "all":
         raise ValueError("--prompts stand in the place of tasks; leave --tasks out")
-    lines = [each for each in prompts.splitlines() if each.strip()]
+    lines = [each for each in prompts.split("\n") if each.strip()]
     if not lines:
         raise ValueError("--prompts needs a file with a beginning on a line, got none")
     return of_lines(lines)

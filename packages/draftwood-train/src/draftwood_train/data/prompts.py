@@ -131,7 +131,7 @@ def _own(path: Path) -> Iterator[str]:
     """The first turns of a file of JSON Lines with ``prompt``, ``messages`` or ``turns``."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; --prompts takes a file of JSON Lines")
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -205,6 +205,6 @@ def _write(place: Sequence[str], value: Any) -> None:
     text = ""
     if path.exists():
         read_config()  # what is broken is refused in its words
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     changed = for_its_owner(toml_text.with_value(text, place, value))
     write_file(path, changed, lambda at: explain_write_errors(at, f"set {VARIABLE} to another"))

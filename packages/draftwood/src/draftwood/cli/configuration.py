@@ -40,7 +40,7 @@ def read_config() -> Table:
     """
     path = config_path()
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError):
         if os.environ.get(VARIABLE):
             raise FileNotFoundError(

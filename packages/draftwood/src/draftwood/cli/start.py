@@ -8,6 +8,8 @@ import atexit
 import os
 import sys
 
+from draftwood.lazy import UNCOLLECTED
+
 TYPE_CHECKING = False  # as in draftwood.lazy
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -24,7 +26,8 @@ def main() -> None:
     try:
         atexit.register(ending.leave)  # the first that registers is the last that is called
         hear_ctrl_c()
-        from draftwood.cli.main import main as run
+        with UNCOLLECTED:
+            from draftwood.cli.main import main as run
 
         run()
     except SystemExit as end:

@@ -73,7 +73,7 @@ def _changed(table: Table, path: Sequence[str], value: Any) -> Table:
 
 def _edited(text: str, path: Sequence[str], line: str | None) -> str:
     """Lines with one replaced, taken out, or put behind the last of its table."""
-    lines, table = text.splitlines(), ".".join(path[:-1])
+    lines, table = text.removesuffix("\n").split("\n") if text else [], ".".join(path[:-1])
     key = re.compile(rf"\s*{re.escape(_key(path[-1]))}\s*=")
     inside, last = table == "", -1 if table else 0
     for number, each in enumerate(lines):

@@ -15,6 +15,7 @@ from draftwood.engine.options import Options
 from draftwood.engine.scheduler import run_all
 from draftwood.engine.task import Limits
 from draftwood.heads.trained import TrainedHead
+from draftwood.lazy import UNCOLLECTED
 from draftwood.loading.draft_models import ModelInMemory
 from draftwood.loading.names import DEFAULT_MODEL, require_token_by_token
 from draftwood.methods import MethodSpec
@@ -458,5 +459,6 @@ def load(
     if tree is not None:
         method = wanted  # not the fastest, which may draw other trees
         methods.require_tree([method], tree, drafts.levels)
-    models = ModelSet.load(names, tokenizer, overlap=overlap, curve=curve)
-    return LanguageModel.of(models, method, tree=tree)
+    with UNCOLLECTED:
+        models = ModelSet.load(names, tokenizer, overlap=overlap, curve=curve)
+        return LanguageModel.of(models, method, tree=tree)
