@@ -156,6 +156,22 @@ def test_a_path_is_one_line_without_its_query() -> None:
     assert lines[0].split()[3] == "/a?[31m??"
 
 
+def test_a_connection_keeps_nothing_of_a_request_behind_it() -> None:
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "state": {}}
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"]["model"] = "tiny"
+        await nothing(scope, receive, send)
+
+    async def send(message: Any) -> None: ...
+
+    lines: list[str] = []
+    app = Logged(told, ServerLog(write=lines.append))
+    asyncio.run(app(scope, lambda: None, send))  # type: ignore[arg-type]
+    assert "tiny" in lines[0]
+    assert not scope["state"]  # a job there would hold its model in memory
+
+
 def test_notes_are_lines_too() -> None:
     lines: list[str] = []
     take: Callable[[str], None] = lines.append

@@ -87,8 +87,10 @@ def test_a_key_is_asked_for_and_tells_owners_apart() -> None:
 def test_other_addresses_need_a_key() -> None:
     with pytest.raises(ValueError, match="--api-key"):
         ServeSettings(host="0.0.0.0")
-    with pytest.raises(ValueError, match="empty"):
-        ServeSettings(api_keys=("",))
+    for key in ("", "clé", " key", "key ", "a\nb"):  # no header says them
+        with pytest.raises(ValueError, match="printable ASCII"):
+            ServeSettings(api_keys=("good", key))
+    assert ServeSettings(api_keys=("a key",)).api_keys == ("a key",)
     assert ServeSettings(host="::1").host == "::1"
 
 

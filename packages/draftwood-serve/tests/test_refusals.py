@@ -218,6 +218,22 @@ def test_unknown_paths_and_methods_have_the_same_shape(server: RunningServer) ->
         assert response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("body", [b'{"prompt": "\xff"}', b'{"seed": ' + b"9" * 5000 + b"}", b"{"])
+def test_what_is_no_json_is_one_error(server: RunningServer, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    error = server.client.post("/v1/completions", content=body, headers=headers).json()["error"]
+    assert error["message"] == "the body is not JSON; send one JSON object"
+    assert error["code"] == "invalid_value"
+
+
+def test_what_can_be_got_has_a_head(server: RunningServer) -> None:
+    for path in ("/", "/health", "/v1/models", "/metrics", "/api/version"):
+        head, whole = server.client.head(path), server.client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+    assert server.client.head("/v1/completions").status_code == 405
+
+
 def test_models_and_health_are_told(server: RunningServer) -> None:
     (card,) = server.client.get("/v1/models").json()["data"]
     assert card["id"] == "tiny"

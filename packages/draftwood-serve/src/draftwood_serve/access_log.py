@@ -179,6 +179,7 @@ class Logged:
                 "seconds": round(perf_counter() - since, 3),
             }
             self.log.request(told, outcome_of(state))
+            state.clear()  # an idle connection keeps its last request, which would keep its model
 
 
 class Telling:

@@ -130,6 +130,8 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
+        if error.status_code == 400:  # FastAPI's, of bytes and numbers that no JSON has
+            return answered(request, _no_json())
         if error.status_code == 404:
             told = f"there is no {request.method} {request.url.path}"
         else:
@@ -161,9 +163,13 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"there is no field {param}", param, "unknown_parameter")
     if first["type"] == "json_invalid":
-        return ApiError(400, "the body is not JSON; send one JSON object", None, "invalid_value")
+        return _no_json()
     what = "the body" if param is None else param
     return ApiError(400, f"{what}: {one_line(ValueError(first['msg']))}", param, "invalid_value")
+
+
+def _no_json() -> ApiError:
+    return ApiError(400, "the body is not JSON; send one JSON object", None, "invalid_value")
 
 
 def _is_field(part: str | int) -> bool:

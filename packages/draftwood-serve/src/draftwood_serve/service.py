@@ -163,6 +163,12 @@ class OpenRequest:
         """True if it has a place in the batch."""
         return self._begun and self.job.started > 0.0
 
+    @property
+    def seconds_left(self) -> float:
+        """What is left of the time that a request may take, never none."""
+        since = perf_counter() - self.arrived
+        return max(self.service.settings.request_timeout - since, 0.001)
+
     async def wait_for_model(self) -> None:
         """Wait until the model is in memory, for as long as a request may take."""
         seconds = self.service.settings.request_timeout
@@ -217,9 +223,8 @@ class OpenRequest:
         if not self._left:
             return []
         if not self._unheard:
-            left = self.service.settings.request_timeout - (perf_counter() - self.arrived)
             try:
-                self._unheard = await self.job.mailbox.get(max(left, 0.001))
+                self._unheard = await self.job.mailbox.get(self.seconds_left)
             except asyncio.TimeoutError:
                 late = self._late("the answer was not written")
                 self.model.running.cancel(self.job, late)

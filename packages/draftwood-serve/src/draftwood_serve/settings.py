@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -20,6 +21,7 @@ STOP_CHARACTERS = 256
 PROMPTS = 256
 EMBEDDED = 2048
 DRAIN_SECONDS = 30.0
+KEY = r"[!-~]([ -~]*[!-~])?"  # of an API, as a header carries it
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,11 @@ class ServeSettings(ModelNames):
         for name in ("max_step_ms", "request_timeout"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        if any(not key for key in self.api_keys):
-            raise ValueError("an API key must not be empty")
+        if not all(re.fullmatch(KEY, key) for key in self.api_keys):
+            raise ValueError(
+                "an API key must be printable ASCII without blanks around it, as no header carries"
+                " another, and not empty"
+            )
         if not self.api_keys and not is_own_address(self.host):
             raise ValueError(
                 f"a server at {self.host} can be reached from other machines; ask for a key with"

@@ -1,5 +1,6 @@
 """Response of server-sent events that always closes its request."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -8,16 +9,21 @@ from starlette.responses import Response
 from draftwood_serve.service import OpenRequest
 
 Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
 
 EVENTS, LINES = "text/event-stream; charset=utf-8", "application/x-ndjson"
 HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+LAST_WORD_SECONDS = 1.0
+"""Time to tell that a request took too long."""
 
 
 class EventStream(Response):
     """Send events one after the other; one write for each string that they yield.
+
+    A client that does not read them loses its connection when its request's time is over.
 
     Args:
         events: to be sent.
@@ -35,14 +41,19 @@ class EventStream(Response):
         self,
         scope: Message,
         receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
+        send: Send,
     ) -> None:
         try:
-            headers = [(b"content-type", str(self.media_type).encode()), *HEADERS]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            async for events in self.events:
-                body = events.encode()
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await asyncio.wait_for(self._send(send), self.request.seconds_left + LAST_WORD_SECONDS)
+        except asyncio.TimeoutError:
+            pass  # what is not whole ends with the connection
         finally:
             self.request.close()
+
+    async def _send(self, send: Send) -> None:
+        headers = [(b"content-type", str(self.media_type).encode()), *HEADERS]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for events in self.events:
+            body = events.encode()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

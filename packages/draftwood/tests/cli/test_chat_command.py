@@ -50,6 +50,23 @@ def test_commands_that_do_not_exist_and_methods_that_cannot_be(target):
     assert said[3] == "method: auto"
 
 
+def test_lossy_methods_want_the_option_and_the_chat_goes_on(target, draft):
+    lines = "/method typical\n/method\nhello\n/stats\n"
+    drafts = ("--draft-model", draft, "--method", "rsd-s")
+    said = talk(target, lines, *drafts).stderr
+    assert "--inexact allows that" in said
+    assert "method: rsd-s" in said
+    assert "8 tokens" in said
+    assert "method: typical" in talk(target, lines, *drafts, "--inexact").stderr
+
+
+def test_a_question_that_cannot_be_asked_does_not_end_the_chat(target, monkeypatch):
+    monkeypatch.setattr("draftwood.cli.chat._lines", lambda *given: iter(["caf\udce9", "hello"]))
+    result = talk(target, "")
+    assert "surrogate" in result.stderr
+    assert result.stdout.strip()
+
+
 def test_method_with_a_draft_model(target, draft):
     said = talk(target, "/method rsd-s\nhello\n/stats\n", "--draft-model", draft).stderr
     assert "method: rsd-s" in said
@@ -168,6 +185,29 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless, kind):
         terminal.wait_for("> ")
         terminal.enter("/stats\n")
         terminal.wait_for("tokens per forward pass")
+        terminal.wait_for("> ")
+        terminal.enter("\x04")
+        assert terminal.process.wait(30) == 0
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+        os.close(terminal.screen)
+    assert "Traceback" not in terminal.seen
+
+
+@pytest.mark.parametrize("after", [0.03, 0.2])
+def test_ctrl_c_in_a_command_does_not_end_the_chat(target, after):
+    terminal = Terminal("--model", target)
+    try:
+        terminal.wait_for("> ")
+        terminal.enter("/method layer-skip\n")
+        terminal.wait_for("layer-skip\r\n")
+        time.sleep(after)
+        terminal.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        terminal.enter("/system -\n")
+        terminal.wait_for("system: none")
+        terminal.seen = terminal.seen.partition("system: none")[2]
         terminal.wait_for("> ")
         terminal.enter("\x04")
         assert terminal.process.wait(30) == 0

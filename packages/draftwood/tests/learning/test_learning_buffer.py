@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning import folder as folders
@@ -190,20 +191,33 @@ def test_states_of_another_head_are_refused(
         opened(strange, tiny_eagle(strange), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full; free some space"),
+        (SafetensorError("IoError: Input/output error (os error 5)"), "Input/output error"),
+    ],
+)
 def test_a_full_disk_leaves_the_buffer_in_memory(
-    target: NativeModel, trained: TrainedHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: NativeModel,
+    trained: TrainedHead,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    why: str,
 ) -> None:
     learning, lines = opened(target, trained, tmp_path), list[str]()
     learning.say = lines.append
 
     def full(*given: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise error
 
     monkeypatch.setattr(folders, "_write", full)
     learning.take(fitting(0, trained))
     learning.close()
     assert len(lines) == 1
-    assert lines[0].startswith("learning goes on in memory: cannot write")
-    assert "the disk is full; free some space" in lines[0]
+    assert lines[0].startswith("learning goes on in memory: ")
+    assert why in lines[0]
+    opened(target, trained, tmp_path).close()  # others may have the folder
     assert not list((tmp_path / "texts").iterdir())
     assert learning.status.rows == 8

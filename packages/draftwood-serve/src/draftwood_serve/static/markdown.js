@@ -46,7 +46,7 @@ function lookOfWord(word, next) {
 
 function words(text, language) {
   const comment = HASHED.test(language) ? "#.*" : DASHED.test(language) ? "--.*" : "//.*|/\\*.*";
-  const parts = new RegExp(`(${comment})|("(?:[^"\\\\]|\\\\.)*"|'(?:[^'\\\\]|\\\\.)*')|(\\w+)`, "g");
+  const parts = new RegExp(`(${comment})|("(?:[^"\\\\]|\\\\.){0,399}"|'(?:[^'\\\\]|\\\\.){0,399}')|(\\w+)`, "g");
   const runs = [];
   let last = 0;
   for (const found of text.matchAll(parts)) {

@@ -235,6 +235,11 @@ function chat(question) {
     for (const by of ["wheel", "touchmove", "keydown"]) {
       addEventListener(by, leave, { passive: true, signal: over.signal });
     }
+    let lowest = scrollY;  // a scrollbar that is dragged tells of itself by going up
+    addEventListener("scroll", () => {
+      if (scrollY < lowest && scrollY + innerHeight < document.body.scrollHeight - 4) sinks = false;
+      lowest = scrollY;
+    }, { passive: true, signal: over.signal });
     state.live = true;
     const chosen = $("model").value;  // though its facts may still be on their way
     if (!servedModel(chosen)?.loaded) measures.textContent = "The model is being loaded …";
@@ -244,6 +249,7 @@ function chat(question) {
     } catch (error) {
       if (!record.steps.length) card.remove();
       if (!signal.aborted) throw error;
+      if (!record.steps.length && !$("prompt").value) put(question);
       stopped = " · stopped";
     } finally {
       record.draw();
@@ -253,7 +259,7 @@ function chat(question) {
       over.abort();
     }
     const answered = servedModel(chosen);
-    if (answered && !answered.loaded) {
+    if (answered && !answered.loaded && record.steps.length) {
       answered.loaded = true;
       $("model").querySelector(`[value="${CSS.escape(chosen)}"]`).textContent = chosen;
     }
@@ -485,7 +491,7 @@ $("scrub").addEventListener("input", () => go(Number($("scrub").value)));
 $("back").addEventListener("click", () => go(state.step - 1));
 $("on").addEventListener("click", () => go(state.step + 1));
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !$("key-asked").open) state.running?.abort();
+  if (event.key === "Escape" && !event.isComposing && !$("key-asked").open) state.running?.abort();
   const writes = event.target.closest?.(EDITABLE) && event.target.value !== "";
   if (writes || event.altKey || event.ctrlKey || event.metaKey) return;
   const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

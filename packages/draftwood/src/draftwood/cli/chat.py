@@ -11,6 +11,7 @@ import click
 from draftwood.cli import chats, completers, options
 from draftwood.cli.chats import SavedChat
 from draftwood.cli.conversation import Conversation, Manner
+from draftwood.cli.start import hear_ctrl_c
 from draftwood.cli.terminal import notes
 from draftwood.sampling_params import sampling_params
 from draftwood.storage.home import absolute
@@ -97,6 +98,7 @@ def chat(
     manner = Manner(sys.stdin.isatty(), show_tree, colour)
     conversation = Conversation(loaded, method, decoding, manner, begun, tree, saved_as)
     if manner.interactive:
+        hear_ctrl_c(ends_imports=False)  # of a command: the conversation goes on
         _greet(names.model, conversation)
     calibration = loaded.calibration
     for line in _lines(manner.interactive, calibration):

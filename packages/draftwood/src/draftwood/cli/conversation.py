@@ -111,7 +111,10 @@ class Conversation:
         """Obey a command or answer; False ends the conversation."""
         if re.fullmatch(r"/\w+(\s.*)?", line):  # "/usr/bin is what?" is a question
             return self._obey(*line.split(maxsplit=1))
-        self._answer(line)
+        try:
+            self._answer(line)
+        except ValueError as error:  # of a question that cannot be asked; others can
+            self._say(str(error))
         return True
 
     def _obey(self, command: str, argument: str = "") -> bool:
@@ -122,6 +125,10 @@ class Conversation:
                 self._commands[command](argument.strip())
             except (ValueError, OSError) as error:
                 self._say(str(error))
+            except KeyboardInterrupt:
+                if not self.manner.interactive:
+                    raise
+                self._say("stopped")
         else:
             near = difflib.get_close_matches(command, [name.split()[0] for name in HELP], n=1)
             self._say(
@@ -146,7 +153,9 @@ class Conversation:
     def _change_method(self, wanted: str) -> None:
         name, _, tree = wanted.partition(" ")
         if name:
-            self.lm = self.loaded.with_method(name, tree=tree.strip() or None)
+            found = self.loaded.with_method(name, tree=tree.strip() or None)
+            options.require_promise([name], inexact=not self.decoding["exact"])
+            self.lm = found
         self._say(f"method: {self.lm.method.name}")
 
     def _change_system(self, wanted: str) -> None:
@@ -190,26 +199,14 @@ class Conversation:
         elif self.lm.method.name == "plain":
             self._say("plain would race with itself; /method auto takes another one")
         elif self._fits(asked):
-            try:
-                prompt = self.lm.encode(asked)
-                race(self.loaded, self.lm, prompt, self.decoding, notes())
-            except KeyboardInterrupt:
-                if not self.manner.interactive:
-                    raise
-                self._say("stopped")
+            race(self.loaded, self.lm, self.lm.encode(asked), self.decoding, notes())
 
     def _edit_file(self, wanted: str) -> None:
         """Show how a file would change; the conversation stays as it is."""
         self._edit = None
         file, stream = edit.begin(self.lm, wanted, self.decoding)
-        try:
-            for _ in stream:
-                pass
-        except KeyboardInterrupt:
-            if not self.manner.interactive:
-                raise
-            self._say("stopped")
-            return
+        for _ in stream:
+            pass
         self.stats += stream.result.stats
         found = edit.proposed(file, stream.result)
         found.show(self.manner.colour)
@@ -230,11 +227,7 @@ class Conversation:
         return [*told, *self.messages, {"role": "user", "content": question}]
 
     def _answer(self, text: str) -> None:
-        try:
-            asked = self._with(with_files(text))
-        except ValueError as error:
-            self._say(str(error))
-            return
+        asked = self._with(with_files(text))
         if not self._fits(asked):
             return
         stream = self.lm.stream(asked, **self.decoding)  # type: ignore[arg-type]

@@ -255,6 +255,11 @@ def check_methods(
     if drafts is not None:
         drafts.require_for(map(methods.spec, names))
     trees.require_tree(names, tree, None if drafts is None else drafts.levels)
+    require_promise(names, inexact)
+
+
+def require_promise(names: Sequence[str], inexact: bool) -> None:
+    """Refuse lossy methods where nobody allowed them; raises ValueError."""
     lossy = [name for name in names if methods.listing(name).promise == "trades quality"]
     if lossy and not inexact:
         raise ValueError(

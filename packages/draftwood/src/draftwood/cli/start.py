@@ -66,10 +66,13 @@ class Ending:
         timer.start()
 
 
-def hear_ctrl_c() -> None:
+def hear_ctrl_c(ends_imports: bool = True) -> None:
     """Let Ctrl-C end the process at once during imports, as many modules take it for an error of
     theirs. Otherwise it raises KeyboardInterrupt, as usual, and once more where a finaliser was
     under way, whose errors Python ignores.
+
+    Args:
+        ends_imports: False waits for imports to end and raises it then.
     """
     import signal
     import time
@@ -89,11 +92,15 @@ def hear_ctrl_c() -> None:
 
     def hear(number: int, frame: "FrameType | None") -> None:
         if _imports(frame):
-            stop()
+            if ends_imports:
+                stop()
+            start_new_thread(interrupt, ())
+            return
         signal.default_int_handler(number, frame)
 
     # where it is ignored, as in the background of a script, it stays so
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler or getattr(before, "__module__", None) == __name__:
         signal.signal(signal.SIGINT, hear)
         sys.unraisablehook = hear_again
 

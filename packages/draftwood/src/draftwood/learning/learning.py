@@ -262,6 +262,7 @@ class Learning(InProcess):
         try:
             act(self._folder)
         except OSError as error:
+            self._folder.close()
             self._folder = None
             self._tell(f"learning goes on in memory: {error}")
 

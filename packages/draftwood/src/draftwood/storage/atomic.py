@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import threading
 import time
@@ -213,12 +214,12 @@ def explain_write_errors(
     except (OSError, SafetensorError) as error:
         code = getattr(error, "errno", None)
         # safetensors reports the number only inside its text
-        if code is None and "os error" in str(error):
-            code = next(
-                (number for number in CANNOT_WRITE if f"os error {number})" in str(error)), None
-            )
+        if code is None and (told := re.search(r"os error (\d+)\)", str(error))):
+            code = int(told[1])
         if code not in CANNOT_WRITE:
-            raise
+            if code is None or isinstance(error, OSError):
+                raise
+            raise OSError(code, os.strerror(code), str(destination)) from error
         cure = (
             "free some space"
             if code in (errno.ENOSPC, errno.EDQUOT)
