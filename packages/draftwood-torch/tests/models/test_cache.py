@@ -67,6 +67,18 @@ def test_slots_double_and_come_back() -> None:
     assert not pool.used
 
 
+def test_nothing_of_an_owner_is_left_to_the_next() -> None:
+    pool, first = CachePool(SHAPES, torch.float32, CPU), Owner()
+    slot = pool.acquire(first)
+    pool.cover([CacheSlice(slot, 0, 5)])
+    for tensor in (tensor for index in range(len(SHAPES)) for tensor in pool.layer(index)):
+        tensor[slot, :5] = torch.nan
+    pool.release(first)
+    assert pool.acquire(other := Owner()) == slot
+    assert all(bool(tensor.isfinite().all()) for tensor in copies(pool))
+    pool.release(other)
+
+
 @pytest.mark.parametrize(("asked", "capacity"), [(1, 128), (128, 128), (129, 256), (1000, 1000)])
 def test_capacity_at_least_doubles(asked: int, capacity: int) -> None:
     pool = pool_of(1, 1)

@@ -114,6 +114,24 @@ def test_a_planted_difference_is_found(name: str) -> None:
     assert list(differences(ours, read_decoder(model)))
 
 
+FOREIGN: dict[str, dict[str, Any]] = {
+    "mistral-window": {"attention_bias": True},
+    "qwen2": {"attention_bias": True, "mlp_bias": True, "num_local_experts": 4},
+    "phi3": {"attention_bias": True, "layer_types": ["sliding_attention"] * 4},
+    "mixtral": {"mlp_only_layers": [1], "decoder_sparse_step": 2, "moe_intermediate_size": 24},
+    "olmoe": {"moe_intermediate_size": 24},
+    "stablelm": {"attention_bias": True},
+    "gpt-oss": {"hidden_act": "gelu_pytorch_tanh"},
+}
+
+
+@pytest.mark.parametrize("family", FOREIGN)
+def test_keys_that_a_class_does_not_read_say_nothing(family: str) -> None:
+    model: Any = hf_model(family)
+    ours = describe(told(model) | FOREIGN[family], ModelArrays(model))
+    assert list(differences(ours, read_decoder(model))) == []
+
+
 def test_a_planted_bit_is_found() -> None:
     model: Any = hf_model("llama")
     ours, theirs = described(model), read_decoder(model)
@@ -211,7 +229,9 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"quantization_config": {"quant_method": "awq"}}, "has quantization_config"),
         ({"per_layer_config": {"0": {"hidden_act": "gelu"}}}, "has per_layer_config"),
-        ({"layer_types": ["linear_attention"] * 4}, "its layer_types are"),
+        ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 32}, "its layer_types are"),
+        ({"model_type": "gpt_oss", "swiglu_limit": 0.0}, "one of its bounds is 0.0"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": 0.0}, "one of its bounds is 0.0"),
         ({"model_type": "cohere", "use_qk_norm": True}, "a weight for each head"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clips queries"),
     ],

@@ -190,9 +190,13 @@ def test_classes_with_windows_see_no_more(model_type: str) -> None:
     assert_same(model)
 
 
-def test_kinds_of_layers_that_the_class_does_not_know_are_passed_over() -> None:
-    model = build("llama")
+@pytest.mark.parametrize("kind", ["full_attention", "sliding_attention"])
+@pytest.mark.parametrize("model_type", ["llama", "phi3", "mixtral", "qwen3_moe", "starcoder2"])
+def test_kinds_of_layers_that_the_class_does_not_know_are_passed_over(
+    model_type: str, kind: str
+) -> None:
+    model, window = build(model_type), None if model_type == "llama" else WINDOW
     assert model is not None
-    model.config.layer_types = ["sliding_attention", "full_attention"] * 2
-    assert layer_windows(model) == [None] * 4
+    model.config.layer_types = [kind] * 4
+    assert layer_windows(model) == [window] * 4
     assert_same(model)

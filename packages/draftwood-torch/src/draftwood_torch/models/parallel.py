@@ -79,6 +79,10 @@ class LeadingPool(CachePool):
         self.channel.tell("resize", slots, capacity)
         super()._resize(slots, capacity)
 
+    def _clear(self, slot: int, length: int) -> None:
+        self.channel.tell("clear", slot, length)
+        super()._clear(slot, length)
+
     def _move(self, slot: int, start: int, path: Sequence[int]) -> None:
         self.channel.tell("move", slot, start, list(path))
         super()._move(slot, start, path)
@@ -93,7 +97,8 @@ class FollowingPool(CachePool):
 
     def follow(self, act: str, *given: Any) -> None:
         """Do what the first process did."""
-        {"resize": self._resize, "move": self._move, "duplicate": self._duplicate}[act](*given)
+        acts = {"resize": self._resize, "clear": self._clear, "move": self._move}
+        (acts | {"duplicate": self._duplicate})[act](*given)
 
 
 class LeadingModel(TransformersModel):

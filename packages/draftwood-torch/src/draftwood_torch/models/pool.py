@@ -28,8 +28,8 @@ class CachePool:
 
     Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a
     path moves the tail of all layers with one operation and a sequence's keys in one layer lie side
-    by side. Slots and capacity grow geometrically; unused places are zero, since what a padded
-    forward pass reads by accident must be finite. What two times of use in a row did not need goes
+    by side. Slots and capacity grow geometrically; places that an owner has not used are zero,
+    since what a padded forward pass reads by accident must be finite. What two times of use in a row did not need goes
     back to the system (see ``_tidy``).
 
     Threads take turns: who reads or writes the memory, or makes room in it, holds ``lock``. Nobody
@@ -87,6 +87,8 @@ class CachePool:
             slot = min(set(range(self.slots + 1)) - self.used)
             if slot == self.slots:
                 self._grow([(max(1, 2 * slot), self.capacity), (slot + 1, self.capacity)])
+            if old := self._ends.get(slot, 0):
+                self._clear(slot, old)
             self._ends[slot] = 0
             self._peak = (max(self._peak[0], slot + 1), self._peak[1])
             self._owners[ref(owner)] = slot
@@ -167,6 +169,10 @@ class CachePool:
             start = max(0, length - theirs.shape[1])
             newest = theirs[:, theirs.shape[1] - (length - start) :]
             ours[slot, start:length] = newest.transpose(0, 1)
+
+    def _clear(self, slot: int, length: int) -> None:
+        for block in self._blocks.values():
+            block[:, slot, :length] = 0
 
     def _move(self, slot: int, start: int, path: Sequence[int]) -> None:
         nodes = torch.tensor(path).to(self.device, non_blocking=True) + start

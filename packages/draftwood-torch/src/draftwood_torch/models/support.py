@@ -2,6 +2,8 @@
 
 import inspect
 import sys
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -120,13 +122,14 @@ def attention_windows(hf_model: "PreTrainedModel") -> dict[str, int | None]:
     None sees everything.
 
     A configuration may name a window that its class ignores: one without code that makes such masks
-    sees everything.
+    sees everything, and in one whose code asks for no kinds of layers all have the window.
     """
     config = hf_model.config.get_text_config()
-    if not _makes_windows(hf_model):
+    makers = _makers_of_windows(hf_model)
+    if not makers:
         return {FULL: None}
     window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
-    if kinds is None:
+    if kinds is None or not any(map(_asks_for_kinds, makers)):
         return {SLIDING if window else FULL: window}
     return {kind: window if kind == SLIDING else None for kind in kinds}
 
@@ -148,11 +151,20 @@ def _has_own_window(hf_model: "PreTrainedModel") -> bool:
     )
 
 
-def _makes_windows(hf_model: "PreTrainedModel") -> bool:
-    """True if a file that one of the model's classes is written in builds masks with a window."""
+def _makers_of_windows(hf_model: "PreTrainedModel") -> list[ModuleType]:
+    """The files that the model's classes are written in and that build masks with a window."""
     classes = {kind for module in hf_model.modules() for kind in type(module).__mro__}
-    files = {sys.modules.get(kind.__module__) for kind in classes}
-    return any(hasattr(file, "create_sliding_window_causal_mask") for file in files)
+    files = [sys.modules.get(name) for name in {kind.__module__ for kind in classes}]
+    return [each for each in files if each and hasattr(each, "create_sliding_window_causal_mask")]
+
+
+@cache
+def _asks_for_kinds(file: ModuleType) -> bool:
+    """True if a file's code asks for the kinds of layers, or cannot be read."""
+    try:
+        return "layer_types" in inspect.getsource(file)
+    except OSError:
+        return True
 
 
 def _counts_positions(hf_model: "PreTrainedModel") -> bool:

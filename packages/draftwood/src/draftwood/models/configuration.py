@@ -21,6 +21,11 @@ REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
 """Keys that change a model in ways that are not known here, unless they say nothing."""
 SAME = ("num_experts", "num_local_experts")
 """Two names of one number."""
+OF_SOME_CLASSES = (
+    *("attention_bias", "mlp_bias", "use_qkv_bias", "layer_types", *SAME),
+    *("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"),
+)
+"""Keys that say nothing in files of classes without them."""
 
 
 class UnknownConfigurationError(ValueError):
@@ -143,7 +148,8 @@ def _renamed(kind: ConfigurationClass, text: Mapping[str, Any]) -> dict[str, Any
     for name in SAME:
         if own is not None and name != own and name in values:
             values[own] = values.pop(name)
-    return values
+    foreign = [name for name in OF_SOME_CLASSES if name not in kind.values]
+    return {name: each for name, each in values.items() if name not in foreign}
 
 
 def _says(name: str, value: object) -> bool:
@@ -189,6 +195,8 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
         config.sliding_window = config.sliding_window if config.use_sliding_window else None
     if config.architecture == "GemmaForCausalLM" and config.hidden_act == "gelu":
         config.hidden_act = "gelu_pytorch_tanh"  # which it means
+    if config.architecture == "GptOssForCausalLM":
+        config.hidden_act = "silu"  # whatever it says
     if config.architecture == "Cohere2ForCausalLM":
         config.head_dim = config.hidden_size // config.num_attention_heads
     if kind.values.get("no_rope_layers", 0) is None and config.no_rope_layers is None:
@@ -275,6 +283,10 @@ def _require_readable(config: ModelConfiguration) -> None:
     used = config.get("num_experts_per_tok") if config.expert_count else 1
     if reason is None and not (_is_count(used) and used <= max(config.expert_count, 1)):
         reason = f"each token goes to {used} of {config.expert_count} experts"
+    scales = config.family.scales(config)
+    for bound in (scales.score_cap, scales.logit_cap, scales.gate_limit):
+        if bound is not None and not bound > 0:
+            reason = reason or f"one of its bounds is {bound}"
     for name in config.rotary_names:
         reason = reason or _why_not_rotary(config, rotary_parameters(config, name))
     if reason is not None:

@@ -108,6 +108,7 @@ CLASSES: dict[str, ConfigurationClass] = {
             num_key_value_heads=8,
             head_dim=None,
             sliding_window=4096,
+            layer_types=None,  # with them Transformers takes its class Ministral
         ),
         makes_windows=True,
     ),
