@@ -74,7 +74,8 @@ def test_nothing_of_an_owner_is_left_to_the_next() -> None:
     for tensor in (tensor for index in range(len(SHAPES)) for tensor in pool.layer(index)):
         tensor[slot, :5] = torch.nan
     pool.release(first)
-    assert pool.acquire(other := Owner()) == slot
+    other = Owner()
+    assert pool.acquire(other) == slot
     assert all(bool(tensor.isfinite().all()) for tensor in copies(pool))
     pool.release(other)
 

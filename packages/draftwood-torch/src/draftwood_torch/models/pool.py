@@ -29,8 +29,8 @@ class CachePool:
     Tensors of equal shape live in one block [tensors slots capacity heads dim], so that keeping a
     path moves the tail of all layers with one operation and a sequence's keys in one layer lie side
     by side. Slots and capacity grow geometrically; places that an owner has not used are zero,
-    since what a padded forward pass reads by accident must be finite. What two times of use in a row did not need goes
-    back to the system (see ``_tidy``).
+    since what a padded forward pass reads by accident must be finite. What two times of use in a
+    row did not need goes back to the system (see ``_tidy``).
 
     Threads take turns: who reads or writes the memory, or makes room in it, holds ``lock``. Nobody
     waits for anything else while holding it. A slot belongs to its owner until this gives it back
