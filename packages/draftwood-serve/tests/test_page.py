@@ -108,6 +108,29 @@ def test_an_answer_is_stopped(visit: Open, endless: str) -> None:
         wait_for(found.idle)
 
 
+def test_a_scrollbar_that_is_dragged_lets_the_newest_tokens_go(visit: Open, endless: str) -> None:
+    with running(endless) as found:
+        page = visit(found.address)
+        ask(page, "abcabc", tokens=99999)
+        above = "document.body.scrollHeight - innerHeight - scrollY"
+        page.wait_for_function("document.body.scrollHeight > innerHeight + 300")
+        page.evaluate("scrollTo(0, 0)")  # which no wheel and no key tells of
+        page.wait_for_timeout(300)
+        assert page.evaluate(above) > 100
+        page.get_by_role("button", name="Stop").click()
+        wait_for(found.idle)
+
+
+def test_what_was_asked_comes_back_where_nothing_was_answered(visit: Open) -> None:
+    page = visit()
+    page.route(COMPLETIONS, lambda route: None)  # never answered
+    ask(page, "a long question")
+    expect(page.locator("#prompt")).to_have_value("")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#prompt")).to_have_value("a long question")
+    expect(page.locator(".turn")).to_have_count(0)
+
+
 @pytest.mark.parametrize("temperature", ["0", "1"])
 def test_a_race_ends_with_the_same_text(visit: Open, temperature: str) -> None:
     page = visit(reduced_motion="no-preference")
