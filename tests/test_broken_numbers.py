@@ -411,6 +411,8 @@ def test_what_is_no_number_comes_first(name: str, dtype: type) -> None:
         ({"top_p": float("nan")}, "top_p"),
         ({"min_p": float("nan")}, "min_p"),
         ({"repetition_penalty": float("nan")}, "repetition_penalty"),
+        *(({"repetition_penalty": value}, "from 1e-30 to 1e30") for value in (1e-300, 1e300)),
+        ({"frequency_penalty": -1e300}, "frequency_penalty must be a number from -1e30 to 1e30"),
         ({"presence_penalty": float("inf")}, "presence_penalty"),
         ({"frequency_penalty": float("nan")}, "frequency_penalty"),
     ],

@@ -402,7 +402,7 @@ def _biased(
     scores: Float[np.ndarray, "rows vocab"], bias: Mapping[int, float]
 ) -> Float[np.ndarray, "rows vocab"]:
     tokens, scores = list(bias), scores.copy()
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # beyond 32 bits is without a bound
         scores[:, tokens] += np.array([bias[token] for token in tokens], scores.dtype)
     return scores
 
@@ -435,7 +435,8 @@ def _head(probs: Float[np.ndarray, " vocab"], top_p: float) -> Int[np.ndarray, "
     size, vocab = 256, len(probs)
     while True:
         count = min(size, vocab)
-        top = np.argpartition(probs, -count)[-count:] if count < vocab else np.arange(vocab)
+        least = np.partition(probs, -count)[-count]
+        top = np.flatnonzero(~(probs < least))  # with all that tie, in the order of tokens
         order = top[np.argsort(-probs[top], kind="stable")]
         reached = probs[order].cumsum(dtype=np.float64)
         if count == vocab or reached[-1] >= top_p:

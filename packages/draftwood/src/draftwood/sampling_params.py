@@ -247,6 +247,8 @@ class DrawingOptions(CheckedOptions):
         least=0,
         above=True,
         transformers="repetition_penalty",
+        holds=lambda value: 1e-30 <= value <= 1e30,  # else no numbers in 32 bits
+        wanted="a number from 1e-30 to 1e30",
         rule=penalise_repetition,
         in_steps=True,
     )
@@ -254,6 +256,8 @@ class DrawingOptions(CheckedOptions):
         0.0,
         "number",
         "Taken off the logits of tokens that the answer holds.",
+        holds=lambda value: abs(value) <= 1e30,
+        wanted="a number from -1e30 to 1e30",
         rule=penalise_said,
         in_steps=True,
     )
@@ -261,6 +265,8 @@ class DrawingOptions(CheckedOptions):
         0.0,
         "number",
         "Taken off for each time that the answer holds a token.",
+        holds=lambda value: abs(value) <= 1e30,
+        wanted="a number from -1e30 to 1e30",
         rule=penalise_said,
         in_steps=True,
     )

@@ -70,6 +70,16 @@ def test_ties_with_the_last_of_top_k_are_kept() -> None:
     assert np.isfinite(left).tolist() == [False, True, True, True, True, False]
 
 
+@pytest.mark.parametrize("rules", [{"top_p": 0.05, "top_k": 200}, {"top_p": 0.6}], ids=str)
+def test_of_ties_in_a_nucleus_the_first_are_kept(rules: dict[str, Any]) -> None:
+    row = np.zeros(1000, np.float32)
+    row[::7] = 3.0
+    found, wanted = laws(row, Sampling(1.0, **rules))
+    assert np.array_equal(found > 0, wanted > 0)
+    kept = np.flatnonzero(wanted)
+    assert kept.tolist() == list(range(0, 7 * len(kept), 7))
+
+
 def test_a_certain_choice_is_only_penalised() -> None:
     row = row_of(300)
     sampling = Sampling(0.0, top_k=3, top_p=0.5, frequency_penalty=0.5)
