@@ -125,6 +125,19 @@ def test_a_text_ends_where_a_context_is_full(forgetful: str) -> None:
     assert result.finish_reason == "length"
 
 
+@pytest.mark.parametrize("rule", ["foreal,n=4", "step-router,tau=0", "oracle"])
+def test_a_leader_whose_context_is_full_leaves_the_text_to_the_follower(
+    rule: str, forgetful: str, small: LanguageModel
+) -> None:
+    tight = draftwood.load(forgetful)  # 32 tokens
+    asked: dict[str, Any] = {"max_new_tokens": 60, "exact": False}
+    result = collaborate("hi.", tight, small, parse_rule(rule), **asked).run()
+    assert result.tokens == 60
+    assert result.lost == {LEADER: "its context is full"}
+    with pytest.raises(ValueError, match="the leader's context is 32; shorten the prompt"):
+        collaborate("a" * 40, tight, small, parse_rule(rule), **asked)
+
+
 def test_a_writer_ends_the_text_with_its_end_token() -> None:
     logits = np.zeros((3, 3), np.float32)
     logits[:, 1] = 9.0  # a mark behind everything

@@ -1,7 +1,13 @@
 """Ends of sentences and steps in decoded text, and texts that go on in another vocabulary."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from draftwood.engine import Options
+from draftwood_choices.answers import written
+from draftwood_choices.asking import read_behind, text_of
 from draftwood_choices.collaboration.ends import sentence_end, step_end, until
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
@@ -111,6 +117,22 @@ def test_the_last_word_is_encoded_again_and_no_other() -> None:
     assert continued(tokenizer, begun, " a") == [0, 1, 4, 6]  # type: ignore[arg-type]
     assert continued(tokenizer, [], "Hello") == [2]  # type: ignore[arg-type]
     assert continued(tokenizer, begun, "") == [0, 1, 4]  # type: ignore[arg-type]
+
+
+def test_an_answer_goes_on_with_what_was_asked() -> None:
+    tokenizer = AddsSpace()
+    lm: Any = SimpleNamespace(
+        name="words",
+        tokenizer=tokenizer,
+        encode=lambda text, raw: tokenizer(text)["input_ids"],
+        text_before=lambda tokens, raw: tokens if raw else (),
+    )
+    before, own = read_behind(lm, "Hello", " world a", True)
+    assert (before, own) == (tokenizer("Hello")["input_ids"], [3, 6])
+    assert read_behind(lm, "Hello", "world a", False) == (before, own)  # begins a text
+    assert read_behind(lm, "Hel", "lo a", True) == (before[:1], [2, 6])
+    (made,) = written(lm, "distinct", [own], Options(), before, 1, 0.0)
+    assert (made.text, text_of(lm, own, ())) == (" world a", "world a")
 
 
 def test_a_tokenizer_that_adds_a_space_says_the_same_text() -> None:

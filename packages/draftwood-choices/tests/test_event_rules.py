@@ -131,5 +131,5 @@ def test_the_command_prints_intervals_beside_controls() -> None:
     assert found["learned"]["nats per head"][0] > found["random rules"]["nats per head"][0]
     shown = CliRunner().invoke(event_rules.main, asked).stdout
     assert "shuffled times" in shown
-    refused = CliRunner().invoke(event_rules.main, ["--kinds", "3"])
-    assert refused.exit_code == 2
+    for wrong in (("--kinds", "3"), ("--seed", "-1")):
+        assert CliRunner().invoke(event_rules.main, wrong).exit_code == 2

@@ -109,3 +109,5 @@ def test_the_command_prints_both_sums() -> None:
         refused = CliRunner().invoke(latent_trees.main, [text, *more])
         assert refused.exit_code == 2
         assert "change --depth or TEXT" in refused.stderr
+    refused = CliRunner().invoke(latent_trees.main, ["a", "--seed", "-1"])
+    assert (refused.exit_code, "'--seed': -1" in refused.stderr) == (2, True)

@@ -16,7 +16,7 @@ from draftwood.stats import Stats
 from draftwood.text.stream import Generation
 from draftwood_choices.search import iad, plan_tree
 from draftwood_choices.search.checkers import Judgement, Pattern, Program, Schema, checker_of
-from draftwood_choices.search.lite_search import CHILDREN, children
+from draftwood_choices.search.lite_search import CHILDREN, StepTree, children
 from draftwood_choices.search.methods import METHODS, SearchOptions
 from draftwood_choices.search.plan_tree import plan_of
 from draftwood_choices.search.proposals import Proposer, final_answer
@@ -36,8 +36,9 @@ class Written(Proposer):
     """A proposer that hands out these texts, and keeps the prompts that it was given."""
 
     def __init__(self, texts: list[str], checker: Callable[[str], Judgement]) -> None:
-        drafter = SimpleNamespace(takes_prediction=False)
-        super().__init__(SimpleNamespace(method=SimpleNamespace(drafter=drafter)), checker)  # type: ignore[arg-type]
+        method = SimpleNamespace(drafter=SimpleNamespace(takes_prediction=False))
+        lm = SimpleNamespace(method=method, model=SimpleNamespace(context_length=None))
+        super().__init__(lm, checker)  # type: ignore[arg-type]
         self.texts, self.prompts = list(texts), list[str]()
 
     def write(self, prompt: Any, count: int = 1, **options: Any) -> tuple[Generation, ...]:
@@ -108,6 +109,30 @@ def test_children_are_those_of_the_formula(depth: int) -> None:
     assert children(0.0, 0.0, depth) == CHILDREN
     assert children(1.0, 1.0, depth) == 1
     assert children(0.1, 0.1, depth) >= children(0.9, 0.9, depth)
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_an_end_token_ends_a_step_unless_it_is_ignored(ignores: bool) -> None:
+    lm = SimpleNamespace(
+        end_tokens={7},
+        tokenizer=SimpleNamespace(decode=lambda tokens, **options: "a" * len(tokens)),
+        encode=lambda prompt, raw: [1],
+        text_before=lambda tokens, raw: tokens,
+    )
+    made = (Generation("a", [7], "length", "", "", Stats()),)
+    proposer: Any = SimpleNamespace(
+        **{"lm": lm, "head": None, "checker": None, "write": lambda *given, **options: made},
+        **{"refuse": lambda *given: None, "context": None},
+        options={"max_new_tokens": 4, "ignore_eos": ignores},
+    )
+    tree = StepTree(proposer, "b")
+    (step,) = tree.children(tree.root, 1)
+    assert (step.text, step.is_whole) == ("a", not ignores)
+
+
+def test_help_tells_no_temperature_that_a_method_does_not_have() -> None:
+    told = " ".join(run("solve", "--help").stdout.split())
+    assert "0 is greedy decoding. [default: the method's]" in told
 
 
 def test_final_answers() -> None:
@@ -263,6 +288,29 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     assert "Missing argument" in refused("solve", *model)
     assert "holds no word" in refused("solve", "?!", *model, "--method", "thought-tree")
     assert "no stop string" in refused("solve", "hi", *model, "--method", "distinct", "--stop", "a")
+    (tmp_path / "a.lark").write_text('start: "a"')
+    grammar = ("--grammar", str(tmp_path / "a.lark"))
+    for method in ("lite-search", "breadth-first"):
+        for more in (("--stop", "a"), ("--min-tokens", "2"), grammar):
+            said = refused("solve", "hi", *model, "--method", method, *more)
+            assert f"{more[0]} is not for this method" in said
+    for method in ("answer-mask", "thought-tree"):
+        assert "words of the task alone" in refused(
+            "solve", "hi", *model, "--method", method, *grammar
+        )
+
+
+@pytest.mark.parametrize("method", ["lite-search", "breadth-first", "iad"])
+def test_answers_end_where_the_context_is_full(forgetful: str, method: str) -> None:
+    asked = ("--method", method, "--checker", "regex:[0-9]{9}", "--rounds", "2", "--answers", "2")
+    more = ("--max-new-tokens", "90", "--raw", "--json")
+    made = run("solve", "a" * 25, "--model", forgetful, *asked, *more)  # of 32 tokens
+    assert made.exit_code in (0, 1), made.output
+    found = json.loads(made.stdout)
+    assert found["text"]
+    if method == "iad":
+        assert found["details"]["rounds"] == 1
+        assert "no further round" in found["notes"][-1]
 
 
 @pytest.mark.model

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import draftwood
 from command import refused, run
+from draftwood.stats import Stats
+from draftwood.text.stream import Generation
 from draftwood_diffusion import painting
 from draftwood_diffusion.painting import EARLY, LATE, OPEN, colour, frame, pieces
 from masked_copies import MASK, masked_copy
@@ -86,17 +89,45 @@ def test_show_paints_the_text(filling: str) -> None:
     assert "1.00 tokens per forward pass, one-by-one" in plain.stderr
 
 
+def test_answers_are_painted_one_under_another_beside_their_stats(filling: str) -> None:
+    asked = ("generate", "hello", "--model", filling, "--method", "one-by-one", *SHORT)
+    several = ("--answers", "2", "--temperature", "1", "--seed", "3")
+    plain = run(*asked, *several, "--stats")
+    shown = run(*asked, *several, "--stats", "--show")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout == plain.stdout
+    assert [f"answer {number}" in shown.stderr for number in (1, 2, 3)] == [True, True, False]
+    assert shown.stderr.count("12 tokens in 12 passes") == 2
+    assert "24 tokens, " in shown.stderr
+    assert "ended by length" in run(*asked, "--stats", "--show").stderr
+
+
+def test_a_text_that_ignores_end_tokens_ends_by_its_length(filling: str, tmp_path: Path) -> None:
+    last = text(filling, "one-by-one")["token_ids"][-1]
+    ending = masked_copy(filling, tmp_path)
+    (Path(ending) / "generation_config.json").write_text(json.dumps({"eos_token_id": last}))
+    ignored = text(ending, "one-by-one", "--ignore-eos")
+    assert (ignored["token_ids"][-1], ignored["finish_reason"]) == (last, "length")
+    assert text(ending, "one-by-one")["finish_reason"] == "stop"
+
+
 class Letters:
     """Tokens are letters; -1 is no letter."""
 
-    def decode(self, tokens: list[int], skip_special_tokens: bool = False) -> str:
+    def __call__(self, text: str, **options: object) -> dict[str, list[int]]:
+        return {"input_ids": [ord(each) - 97 for each in text]}
+
+    def decode(self, tokens: list[int], **options: object) -> str:
         return "".join(chr(97 + token) for token in tokens)
 
 
 class Bytes:
     """Tokens are bytes."""
 
-    def decode(self, tokens: list[int], skip_special_tokens: bool = False) -> str:
+    def __call__(self, text: str, **options: object) -> dict[str, list[int]]:
+        return {"input_ids": list(text.encode())}
+
+    def decode(self, tokens: list[int], **options: object) -> str:
         return bytes(tokens).decode("utf-8", "replace")
 
 
@@ -108,6 +139,26 @@ def test_a_character_of_several_tokens_stands_at_the_one_that_completes_it() -> 
     assert pieces(tokenizer, [*text[:5], None, text[6]]) == [*whole[:5], OPEN, "\ufffd"]
     assert pieces(tokenizer, text[:5])[-1] == "\ufffd"  # nothing behind it completes it
     assert pieces(tokenizer, [text[1], text[0]]) == ["", "\ufffdn"]
+
+
+def test_a_run_keeps_the_space_with_which_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    lm = draftwood.load("stories-diffusion", method="plain")
+    fox, ran = ([{"token": each} for each in behind(lm, word)] for word in (" fox", " ran"))
+    assert "".join(pieces(lm.tokenizer, [None, *fox, None, *ran])) == f"{OPEN} fox{OPEN} ran"
+    assert "".join(pieces(lm.tokenizer, [*fox, *ran])) == "fox ran"
+    before = lm.encode("One", True)
+    assert "".join(pieces(lm.tokenizer, [*fox, *ran], before)) == " fox ran"
+    tokens = behind(lm, " fox")
+    order = [{"pass": 1, "place": place, "token": each} for place, each in enumerate(tokens)]
+    details = {"passes": 1, "tokens_per_pass": 1.0, "order": order}
+    for said in ("fox", " fox"):
+        made = Generation(said, tokens, "length", "m", "x", Stats(), details=details)
+        painting.paint(lm.tokenizer, made)
+        assert capsys.readouterr().out == f"{said}\n"
+
+
+def behind(lm: draftwood.LanguageModel, text: str) -> list[int]:
+    return lm.encode(f"One{text}", True)[len(lm.encode("One", True)) :]
 
 
 def test_frames_show_what_is_fixed_and_when(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +176,6 @@ def test_frames_show_what_is_fixed_and_when(monkeypatch: pytest.MonkeyPatch) -> 
     terminal = Console(file=place, force_terminal=True, color_system="truecolor", width=40)
     monkeypatch.setattr(painting, "output", lambda: terminal)
     monkeypatch.setattr(painting.time, "sleep", lambda seconds: None)
-    from draftwood.stats import Stats
-    from draftwood.text.stream import Generation
-
     details = {"passes": 3, "tokens_per_pass": 1.0, "order": order}
     painting.paint(
         letters, Generation("abc", [0, 1, 2], "stop", "m", "x", Stats(), details=details)
@@ -193,4 +241,5 @@ def test_bench_parallel_prices_methods(tmp_path: Path) -> None:
     (line,) = (each for each in shown.stdout.splitlines() if each.startswith("top-k,k=4"))
     assert line.split() == ["top-k,k=4", "4.00", "1.71", "0.55", "3.42", "shuffle"]
     assert "there is no task 'x'" in refused("bench", "parallel", "--tasks", "x")
+    assert "'--seed': -1" in refused("bench", "parallel", "--seed", "-1")
     assert "give at most 7 items, or other tasks" in refused("bench", "parallel", "--items", "8")

@@ -45,6 +45,19 @@ def test_loss_is_that_of_the_definition() -> None:
     assert float(found) == pytest.approx(total / 6, rel=1e-5)
 
 
+class Endless(Insertion):
+    """Every gap takes a token in every pass."""
+
+    def _logs(self, decoder: StreamDecoder, prompts: Tensor, shown: Tensor) -> Tensor:
+        assert shown.shape[1] <= LENGTH
+        return -torch.eye(END + 1)[END].expand(1, shown.shape[1] + 1, -1)
+
+
+def test_a_text_ends_once_it_is_longer_than_a_right_one() -> None:
+    text, passes = Endless(BEGIN, END).written(decoder_of(), torch.tensor([3, 1]), 18, LENGTH)
+    assert (text, passes) == ([0] * 7, 3)
+
+
 def exercise(count: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
     """Lists, and the same in ascending order."""
     lists = torch.rand(count, ITEMS, generator=chance).argsort(1)[:, :LENGTH]
@@ -73,6 +86,6 @@ def test_a_list_is_sorted_in_few_passes() -> None:
 def right(decoder: StreamDecoder, insertion: Insertion) -> tuple[int, float]:
     """Lists of 40 that come out right, and their passes on average."""
     prompts, texts = exercise(40, torch.Generator().manual_seed(9))
-    made = [insertion.written(decoder, each, 12) for each in prompts]
+    made = [insertion.written(decoder, each, 12, LENGTH) for each in prompts]
     count = sum(found == text.tolist() for (found, _), text in zip(made, texts, strict=True))
     return count, sum(passes for _, passes in made) / len(made)

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
+import draftwood
 from command import refused, run
+from draftwood.sampling_params import SamplingParams
+from draftwood_bench.run.quality import log_likelihood
 from draftwood_diffusion.lists.tasks import exercises
-from draftwood_diffusion.parallel.measured import TextRecord, in_words, is_right, of_tasks, rows_of
+from draftwood_diffusion.parallel.measured import (
+    Asked,
+    Measured,
+    TextRecord,
+    in_words,
+    is_right,
+    of_tasks,
+    read_behind,
+    rows_of,
+)
 from masked_copies import masked_copy
 
 target = import_module("command_models").target  # a fixture of tests that run commands
@@ -55,6 +67,25 @@ def test_figures_stand_beside_the_first_method_prompt_by_prompt() -> None:
     assert fast.score.prompts == fast.more_score.prompts == 19  # one has no tokens to judge
     # the same text is judged twice, so prompts' own differences do not widen the interval
     assert fast.more_score.high - fast.more_score.low < 1e-9 < fast.score.high - fast.score.low
+
+
+def test_a_text_is_judged_by_the_tokens_that_go_on_with_its_prompt() -> None:
+    lm = draftwood.load("stories-diffusion", method="plain")
+    prompt, text = "One day a girl", " saw a fox"
+    before, whole = lm.encode(prompt, True), lm.encode(f"{prompt}{text}", True)
+    alone = lm.tokenizer(", and", add_special_tokens=False)["input_ids"]
+    assert read_behind(lm, prompt, text) == (before, whole[len(before) :])
+    assert read_behind(lm, prompt, ", and")[1] != alone  # which begins with a space
+    assert read_behind(lm, prompt, "") == (before, [])
+    params = SamplingParams(max_new_tokens=8)
+    measured = Measured(lm, lm, [], [], params, {}, None)
+    wanted = log_likelihood(lm.model, before, read_behind(lm, prompt, ", and")[1])
+    assert measured._score(Asked("line 1", prompt), ", and") == pytest.approx(wanted, abs=1e-4)
+    assert measured._score(Asked("line 1", prompt), "") is None
+    asked = Asked("copy 0", "fox\n", (("fox",), ("fox", "fox")))
+    assert measured._length(asked) == len(lm.encode("fox\nfox fox", True)) - len(
+        lm.encode("fox\n", True)
+    )
 
 
 def test_tasks_and_judged_texts_on_a_model(filling: str, target: str, tmp_path: Path) -> None:

@@ -88,6 +88,11 @@ def test_a_text_is_told_with_the_order_of_its_tokens(masks: RunningServer) -> No
     assert runs == sorted(runs)
     assert {*runs} == {*range(1, details["passes"] + 1)}
     assert told["usage"]["completion_tokens"] == 30
+    spaced = {"prompt": f"{BEGINNING}, there was a", "max_tokens": 4, "temperature": 0}
+    told = masks.post(PATH, **spaced, speculative={"method": "threshold", "trace": True})
+    (details,) = told["metrics"]["details"]
+    assert told["choices"][0]["text"].startswith(" ")
+    assert "".join(details["pieces"]) == told["choices"][0]["text"]
     untold = masks.post(PATH, **body, speculative={"method": "threshold"})
     assert "details" not in untold["metrics"]  # nobody asked
 

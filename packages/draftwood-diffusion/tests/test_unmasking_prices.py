@@ -95,6 +95,12 @@ def test_prices_by_text_are_those_of_every_draw(method: str, length: int) -> Non
         assert found.accuracy == pytest.approx(accuracy(listed, every.chances))
 
 
+def test_an_order_may_have_any_seed() -> None:
+    listed, method = ListedTexts.of([(0, 1, 2), (0, 2, 1)]), parse("random")
+    orders = [unwritten(listed, (0,), method, 3, seed).order.tolist() for seed in (-1, 1)]
+    assert orders[0] != orders[1]
+
+
 def test_one_place_a_pass_costs_nothing_and_more_do() -> None:
     for name in ("one-by-one", "by-margin", "by-entropy", "left-to-right", "random"):
         for length in (1, 2, 4):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_methods_draw_the_same_names_and_seeds(model: str, tmp_path: Path) -> No
     assert told["raced-jacobi"]["same"] == 4
     assert told["sjd"]["same"] < 4
     assert told["gsd"]["promise"] == "trades quality"
-    assert 1 < told["plain"]["tokens_per_pass"]["value"] < told["sjd"]["tokens_per_pass"]["value"]
+    assert 1 == told["plain"]["tokens_per_pass"]["value"] < told["sjd"]["tokens_per_pass"]["value"]
     records = read(tmp_path)
     for point in told:
         drawn = [(each.name, each.seed) for each in records if each.point == point]
@@ -137,6 +138,13 @@ def test_figures_are_paired_name_by_name() -> None:
     assert found["sjd"].seconds == pytest.approx((0.5 + 5 + 50) / 3)
     with pytest.raises(ValueError, match="no picture of plain drawing yet"):
         compared(records[:1])
+
+
+def test_neither_the_prompt_s_pass_nor_its_token_counts() -> None:
+    each = replace(record(PLAIN, "a", 0), passes=TOKENS - 1)
+    assert each.tokens_per_pass == 1
+    drafted = record("sjd", "a", 0)
+    assert replace(drafted, passes=drafted.passes - 1).tokens_per_pass == (TOKENS - 5) / 3
 
 
 def test_maps_leave_the_ends_of_lines_out() -> None:

@@ -105,6 +105,11 @@ def test_training_learns_what_tokens_before_tell(target: PatchModel) -> None:
     assert 5 < (means > 0).sum() < 35
 
 
+def test_first_weights_may_have_any_seed() -> None:
+    one, other = (first_weights(SMALL, seed)["embed"] for seed in (-1, 1))
+    assert not np.array_equal(one, other)
+
+
 def test_training_says_how_far_it_is_and_repeats_itself() -> None:
     told, tokens = list[tuple[int, int]](), tokens_of(stripes(80), 2)
     lesson = training.Lesson(SMALL, 3)
@@ -172,6 +177,8 @@ def test_broken_files_are_told_in_one_line(target: PatchModel, tmp_path: Path) -
 
 def test_the_trainer_needs_pictures(tmp_path: Path) -> None:
     assert "--digits takes" in refused("train", "continuous", str(tmp_path / "new"))
+    told = refused("train", "continuous", str(tmp_path / "new"), "--digits", "--seed", "-1")
+    assert "'--seed': -1" in told
     assert not (tmp_path / "new").exists()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from draftwood.models.model import PromptInput
 from draftwood_images.codec import GreyCodec, LearnedCodec, read_codec, write_codec
-from draftwood_images.folder import load_picture_model, shipped_models
+from draftwood_images.folder import load_picture_model, picture_folder, shipped_models
 from draftwood_images.picture_model import PictureSettings
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes, as_input
 from draftwood_images.training.export import TrainedPictures
@@ -97,6 +97,19 @@ def test_settings_come_back_and_refuse_shared_tokens(tmp_path: Path) -> None:
         replace(SETTINGS, begin=7)
     with pytest.raises(ValueError, match="rows is at least 1"):
         replace(SETTINGS, rows=0)
+
+
+def test_a_path_is_a_folder_whatever_built_in_models_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own, name = Path("emoji"), "emoji"
+    with pytest.raises(ValueError, match="no model of pictures emoji"):
+        picture_folder(own)
+    own.mkdir()
+    SETTINGS.save(own)
+    assert picture_folder(own) == own
+    assert picture_folder(name) == shipped_models()[name]
 
 
 def test_native_logits_are_those_of_the_trained_transformer(

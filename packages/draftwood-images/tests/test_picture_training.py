@@ -97,6 +97,19 @@ def test_what_was_begun_is_not_overwritten(folder: Path, tmp_path: Path) -> None
         small(folder, tmp_path / "model", steps=1, codes=16, resume=True).run(silent)
 
 
+@pytest.mark.parametrize("hidden", [64, 128, 192, 256, 320, 576, 960])
+def test_heads_share_keys_evenly(folder: Path, hidden: int) -> None:
+    sizes = small(folder, folder, hidden=hidden)._sizes
+    assert sizes.heads % sizes.key_heads == 0
+    if hidden // 64 in (1, 2, 3, 4):
+        assert sizes.key_heads == max(1, hidden // 128)
+
+
+def test_an_odd_number_of_heads_is_trained(folder: Path, tmp_path: Path) -> None:
+    small(folder, tmp_path / "model", hidden=320, steps=1).run(silent)
+    assert load_picture_model(tmp_path / "model").settings.words
+
+
 def test_a_transformer_of_other_codes_is_not_resumed(folder: Path, tmp_path: Path) -> None:
     training = small(folder, tmp_path / "model", steps=2)
     training.run(silent)

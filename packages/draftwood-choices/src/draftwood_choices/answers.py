@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import draftwood
 from draftwood.methods.answers import AnswersMethod
 from draftwood.stats import Stats
+from draftwood_choices.asking import text_of
 
 if TYPE_CHECKING:
     from draftwood.engine import Options
@@ -36,11 +37,13 @@ def distinct(
 
     require_taken("distinct", params, OF_TOKENS | DRAWING)
     since, options = time.perf_counter(), options_of(lm, params)
-    task = DistinctTexts(lm.model, lm.encode(prompt, params.raw), options, count)
+    given = lm.encode(prompt, params.raw)
+    task = DistinctTexts(lm.model, given, options, count)
     for _ in run_all([task]):
         pass
-    texts = [each.tokens for each in task.texts]
-    return written(lm, "distinct", texts, options, task.runs - 1, time.perf_counter() - since)
+    texts, behind = [each.tokens for each in task.texts], lm.text_before(given, params.raw)
+    spent = task.runs - 1, time.perf_counter() - since
+    return written(lm, "distinct", texts, options, behind, *spent)
 
 
 def superposed(
@@ -57,8 +60,9 @@ def superposed(
     task = SuperposedTexts(lm.model, given, options, count, stored.index)
     for _ in run_all([task]):
         pass
-    texts = [each.tokens for each in task.best]
-    return written(lm, "superposed", texts, options, task.runs, time.perf_counter() - since)
+    texts, behind = [each.tokens for each in task.best], lm.text_before(given, params.raw)
+    spent = task.runs, time.perf_counter() - since
+    return written(lm, "superposed", texts, options, behind, *spent)
 
 
 def options_of(lm: "LanguageModel", params: draftwood.SamplingParams) -> "Options":
@@ -75,6 +79,7 @@ def written(
     name: str,
     texts: Sequence[Sequence[int]],
     options: "Options",
+    behind: Sequence[int],
     runs: int,
     seconds: float,
 ) -> list[draftwood.Generation]:
@@ -82,6 +87,7 @@ def written(
 
     Args:
         texts: tokens of each.
+        behind: tokens before each.
         runs: forward passes behind the prompt's, which all shared: they stand with the first one,
             so that sums count them once.
         seconds: likewise.
@@ -91,7 +97,7 @@ def written(
         stats = Stats(tokens=len(tokens))
         if not made:
             stats.prefills, stats.target_runs, stats.seconds["target"] = 1, runs, seconds
-        text = str(lm.tokenizer.decode(list(tokens), skip_special_tokens=True))
+        text = text_of(lm, tokens, behind)
         reason = "stop" if tokens and tokens[-1] in options.stop_tokens else "length"
         made.append(draftwood.Generation(text, list(tokens), reason, lm.name, name, stats))
     return made

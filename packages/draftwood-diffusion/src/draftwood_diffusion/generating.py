@@ -46,6 +46,7 @@ class Writing:
         self, lm: "LanguageModel", prompt: Any, count: int, params: SamplingParams
     ) -> "list[Generation]":
         """Write so many texts, of which text i is that of seed + i."""
+        from draftwood_diffusion.loop import written
         from draftwood_diffusion.opening import masked_model
 
         require_taken(self.text, params)
@@ -55,8 +56,10 @@ class Writing:
         for number in range(count):
             since = time.perf_counter()
             seed = None if params.seed is None else params.seed + number
-            found = _written(masked, tokens, lm, replace(params, seed=seed), method)
-            made.append(_generation(lm, self.text, found, time.perf_counter() - since, behind))
+            options = options_of(lm, replace(params, seed=seed))
+            found, ends = written(masked, tokens, options, method), options.stop_tokens
+            took = time.perf_counter() - since
+            made.append(_generation(lm, self.text, found, ends, took, behind))
         return made
 
     def serve(self, lm: "LanguageModel", tokens: list[int], params: SamplingParams) -> "ServedText":
@@ -72,9 +75,10 @@ class Writing:
         require_taken(self.text, params, SERVED)
         masked, method = masked_model(lm, self.settings), for_model(self.method, lm)
         method.rule.require_file()
-        ends = StopStrings(lm.tokenizer, params.stops, behind=lm.text_before(tokens, params.raw))
+        behind = lm.text_before(tokens, params.raw)
+        ends = StopStrings(lm.tokenizer, params.stops, behind=behind)
         options = replace(options_of(lm, params), stop_rules=[ends])
-        return ServedText(masked, tokens, options, method, lm.tokenizer)
+        return ServedText(masked, tokens, options, method, lm.tokenizer, behind)
 
     def require_served(self, folder: Path | None, is_own: bool) -> None:
         """Refuse what a server cannot run, as ``AnswersMethod`` asks.
@@ -127,14 +131,6 @@ def options_of(lm: "LanguageModel", params: SamplingParams) -> "Options":
     return Options(Sampling.of(params, ends), params.max_new_tokens, ends, params.seed)
 
 
-def _written(
-    masked: Any, tokens: list[int], lm: "LanguageModel", params: SamplingParams, method: Unmasking
-) -> "WrittenText":
-    from draftwood_diffusion.loop import written
-
-    return written(masked, tokens, options_of(lm, params), method)
-
-
 def require_taken(name: str, params: SamplingParams, more: Set[str] = frozenset()) -> None:
     """Raise ValueError for an option of a text that filling masks does not take.
 
@@ -155,10 +151,17 @@ def _generation(
     lm: "LanguageModel",
     name: str,
     found: "WrittenText",
+    ends: Set[int],
     seconds: float,
     behind: Sequence[int],
 ) -> "Generation":
-    """A text in the form of others, with its passes and the order of its tokens."""
+    """A text in the form of others, with its passes and the order of its tokens.
+
+    Args:
+        ends: tokens that end it.
+        seconds: that it took.
+        behind: tokens before it.
+    """
     from draftwood import Generation
     from draftwood.stats import Stats
     from draftwood.text.builder import TextBuilder
@@ -170,8 +173,7 @@ def _generation(
     stats.seconds["prefill"] = found.prompt_seconds
     stats.seconds["target"] = seconds - found.prompt_seconds
     details = found.details()
-    ended = bool(tokens) and tokens[-1] in lm.end_tokens
-    reason = "stop" if ended else "length"
+    reason = "stop" if tokens and tokens[-1] in ends else "length"
     return Generation(builder.text, list(tokens), reason, lm.name, name, stats, details=details)
 
 

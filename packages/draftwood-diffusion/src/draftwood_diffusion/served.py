@@ -27,6 +27,7 @@ class ServedText(MaskedText):
     Args:
         masked, prompt, options, method: as for ``MaskedText``; stop rules of the options end it.
         tokenizer: of the model.
+        behind: tokens with which the text goes on.
 
     Attributes:
         stops: stop rules at work on it.
@@ -41,11 +42,12 @@ class ServedText(MaskedText):
         options: Options,
         method: Unmasking,
         tokenizer: AnyTokenizer,
+        behind: Sequence[int],
     ) -> None:
         super().__init__(masked, prompt, options, method)
         self.stops = [rule.start() for rule in options.stop_rules]
         self.prompt_logprobs: tuple[None, ...] = ()
-        self.prefill, self._tokenizer = NothingReused(), tokenizer
+        self.prefill, self._tokenizer, self._behind = NothingReused(), tokenizer, behind
         self._told = self._told_runs = 0  # tokens and passes
         self._seconds = {"prefill": 0.0, "target": 0.0}  # of passes not yet told
 
@@ -75,4 +77,4 @@ class ServedText(MaskedText):
     def details(self) -> dict[str, object]:
         """Facts that ``generate`` tells beside a text, and the characters of each place."""
         told = [{"token": token} for token in self.text.tokens]
-        return {**self.text.details(), "pieces": pieces(self._tokenizer, told)}
+        return {**self.text.details(), "pieces": pieces(self._tokenizer, told, self._behind)}

@@ -22,13 +22,13 @@ def picture_folder(name: str | Path) -> Path:
     """Find the folder of a model of pictures.
 
     Args:
-        name: a folder, or the name of a model that comes with the package.
+        name: a folder, or the name of a model that comes with the package; a path is a folder.
 
     Raises:
         ValueError: where it is neither.
     """
     known, path = shipped_models(), Path(os.path.expanduser(name))
-    folder = known.get(str(name), path)
+    folder = path if isinstance(name, Path) else known.get(name, path)
     if not folder.is_dir():
         raise ValueError(
             f"there is no model of pictures {name}; name its folder, or one of: {', '.join(known)}"

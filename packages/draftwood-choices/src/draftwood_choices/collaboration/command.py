@@ -189,7 +189,8 @@ def _show(text: "Collaboration", colour: bool, as_json: bool) -> None:
         for line in summary(result):
             notes().print(line, style="dim", markup=False, soft_wrap=True)
     for name, reason in result.lost.items():
-        notes().print(f"the {name} was lost: {reason}; the follower went on", soft_wrap=True)
+        line = f"the {name} was lost: {reason}; the follower went on"
+        notes().print(line, markup=False, soft_wrap=True)
 
 
 def summary(result: "CollaborationResult") -> list[str]:

@@ -143,7 +143,8 @@ class Collaboration:
     def _answer(self, asked: TurnRequest | JudgeRequest | Passage) -> Passage | float:
         passages = self.result.passages
         if isinstance(asked, JudgeRequest):
-            return self.writers[asked.writer].judge(passages)
+            is_told = asked.writer not in self.result.lost and self._room(asked.writer) != 0
+            return self.writers[asked.writer].judge(passages) if is_told else 0.0
         if isinstance(asked, Passage):
             self._take_back()
             passages.append(asked)
@@ -178,9 +179,11 @@ class Collaboration:
         passage = Passage(asked.writer, text_of(passages), writer.vocabulary)
         room = self.most - self.result.tokens
         most = room if asked.most is None else min(room, asked.most)
-        fits = writer.room(passages)
+        fits = self._room(asked.writer)
+        if fits == 0 and asked.writer != FOLLOWER:
+            return None
         if fits is not None:
-            self.is_full = fits <= 0
+            self.is_full = fits == 0
             most = min(most, fits)
         written, kept = passage.tokens, None
         if most > 0:
@@ -202,6 +205,15 @@ class Collaboration:
             del written[kept:]
         writer.cost.kept += passage.count
         return passage
+
+    def _room(self, name: str) -> int | None:
+        """Tokens that a writer's context holds still; a leader without any is lost."""
+        fits = self.writers[name].room(self.result.passages)
+        if fits is None or fits > 0:
+            return fits
+        if name != FOLLOWER:
+            self.result.lost[name] = "its context is full"
+        return 0
 
 
 def _sent(course: Course, value: Passage | float) -> TurnRequest | JudgeRequest | Passage | None:

@@ -59,6 +59,12 @@ def collaborate(
     if isinstance(leader, LanguageModel):
         ahead = LocalWriter(leader, prompt, own, known.get(LEADER))
     writers = {LEADER: ahead, FOLLOWER: LocalWriter(follower, prompt, own, known.get(FOLLOWER))}
+    for name, writer in writers.items():
+        if isinstance(writer, LocalWriter) and (room := writer.room([])) is not None and room <= 0:
+            raise ValueError(
+                f"the prompt has {len(writer.prompt)} tokens and the {name}'s context is"
+                f" {room + len(writer.prompt)}; shorten the prompt"
+            )
     return Collaboration(rule, writers, own.max_new_tokens, own.seed)
 
 

@@ -310,7 +310,9 @@ def summary(
 @click.option("--rules", type=click.IntRange(1, 4), default=3, show_default=True, help="Planted.")
 @click.option("--kinds", type=click.IntRange(8, 20), default=10, show_default=True)
 @click.option("--sequences", type=click.IntRange(2), default=300, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first world.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first world."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print an object.")
 def main(worlds: int, rules: int, kinds: int, sequences: int, seed: int, as_json: bool) -> None:
     """Plant rules in worlds of events, and tell how many are found again, with 95 % intervals."""

@@ -152,7 +152,9 @@ def drawing(leaves: Leaves, words: Sequence[str], node: int = 1) -> str:
 @click.command()
 @click.argument("text")
 @click.option("--depth", type=click.IntRange(1, 4), default=4, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random network.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random network."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print an object.")
 def main(text: str, depth: int, seed: int, as_json: bool) -> None:
     """Sum the chance of TEXT over all trees, twice: by a walk over leaves and tree by tree."""

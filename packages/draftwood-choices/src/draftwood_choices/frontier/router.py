@@ -73,4 +73,4 @@ def router(
         found = course.learn(file, lambda prompts: bar.track(prompts, description="texts"))
     known = {name: value for name, value in found.about.items() if value is not None}
     told = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
-    notes().print(f"{file}: {told}", soft_wrap=True)
+    notes().print(f"{file}: {told}", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from draftwood.together import results_together
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.quality import quality
 from draftwood_bench.run.record_folder import RecordFolder
-from draftwood_choices.asking import asked_of
+from draftwood_choices.asking import asked_of, read_behind
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate
@@ -117,8 +117,7 @@ class Frontier:
             **{"seed": seed, "exact": False, "raw": raw},
         ).run()
         ahead, behind = result.costs[LEADER], result.costs[FOLLOWER]
-        tokens = self.leader.encode(asked, raw)
-        own = self.leader.tokenizer(result.text, add_special_tokens=False)["input_ids"]
+        tokens, own = read_behind(self.leader, asked, result.text, raw)
         found = quality(prompt, result.text, self.leader.model, tokens, own)
         score = found or {"name": "empty", "value": 0.0}
         return AnswerRecord(

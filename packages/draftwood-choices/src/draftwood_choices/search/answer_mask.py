@@ -4,7 +4,7 @@ from typing import Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposer, proposal_of
-from draftwood_choices.search.word_bank import bank_grammar, prompt_text
+from draftwood_choices.search.word_bank import GRAMMARS, bank_grammar, prompt_text
 
 
 def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
@@ -19,6 +19,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     Raises:
         ValueError: for a task without any word.
     """
+    proposer.refuse(GRAMMARS, "it writes words of the task alone")
     grammar = bank_grammar(prompt_text(prompt))
     (made,) = proposer.write(prompt, temperature=0.0, grammar=grammar)
     only = proposer.judged(proposal_of(made))

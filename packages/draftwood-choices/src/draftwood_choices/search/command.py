@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
+from draftwood.sampling_params import OPTIONS
 from draftwood_choices.search.methods import (
     METHODS,
     SearchOptions,
@@ -108,7 +108,12 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
 @options.system
 @options.model_options
 @options.threads
-@options.text_options()
+@options.text_options(without=("temperature",))
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    help=f"{OPTIONS['temperature'].help}  [default: the method's]",
+)
 @click.option("--show", is_flag=True, help="Draw the search as a tree on stderr.")
 @options.as_json
 @click.pass_context
@@ -150,7 +155,7 @@ def solve(
     check_methods([way], checker is not None, judge is not None)
     checking = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
     pattern = None if final is None else pattern_of("--final", final)
-    if command.get_parameter_source("temperature") is ParameterSource.DEFAULT:
+    if decoding["temperature"] is None:
         decoding["temperature"] = way.temperature
     names.require()
     written = generate.given_prompt(task, file)

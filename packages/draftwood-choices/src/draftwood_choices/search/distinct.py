@@ -6,6 +6,7 @@ from typing import Any
 import draftwood
 from draftwood.engine import run_all
 from draftwood_choices.answers import options_of
+from draftwood_choices.asking import text_of
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, best_of
@@ -21,15 +22,16 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     if params.stops or params.grammar is not None or params.json_schema is not None:
         raise ValueError("distinct answers take no stop string, grammar or schema; leave it out")
     since, wanted = time.perf_counter(), options_of(lm, params)
-    task = DistinctTexts(lm.model, lm.encode(prompt, params.raw), wanted, options.answers)
+    given = lm.encode(prompt, params.raw)
+    task = DistinctTexts(lm.model, given, wanted, options.answers)
     for _ in run_all([task]):
         pass
     proposer.spent.seconds += time.perf_counter() - since
     proposer.spent.passes += task.runs
     proposer.spent.tokens += task.rows
-    made = list[Proposal]()
+    made, behind = list[Proposal](), lm.text_before(given, params.raw)
     for each in task.texts:
-        text = lm.tokenizer.decode(each.tokens, skip_special_tokens=True)
+        text = text_of(lm, each.tokens, behind)
         mean = each.log_prob / max(1, len(each.tokens))
-        made.append(proposer.judged(Proposal(str(text), each.tokens, mean, value=each.log_prob)))
+        made.append(proposer.judged(Proposal(text, each.tokens, mean, value=each.log_prob)))
     return Solution(best_of(made), made)

@@ -23,12 +23,17 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     passes is the last one. An answer without a score is neither best nor worst. The wording of the
     feedback is ours; the paper does not print it.
     """
-    made, rounds = list[Proposal](), 0
+    made, rounds, notes = list[Proposal](), 0, list[str]()
+    raw, most = bool(proposer.options.get("raw")), proposer.context
     while rounds < options.rounds and not any(_passed(each) for each in made):
-        made += proposer.propose(with_feedback(prompt, made), options.answers)
+        asked = with_feedback(prompt, made)
+        if made and most is not None and len(proposer.lm.encode(asked, raw)) >= most:
+            notes.append(f"no further round: its prompt would not fit into {most} tokens")
+            break
+        made += proposer.propose(asked, options.answers)
         rounds += 1
     scored = [each for each in made if _score(each) is not None]
-    return Solution(best_of(scored or made), made, {"rounds": rounds})
+    return Solution(best_of(scored or made), made, {"rounds": rounds}, notes)
 
 
 def with_feedback(prompt: Any, made: list[Proposal]) -> Any:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from draftwood_choices.asking import text_of
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer
 
@@ -101,14 +102,23 @@ class StepTree:
 
     Attributes:
         proposer: writes and values steps.
+        behind: tokens with which an answer goes on.
+        ends: tokens that end an answer.
         steps: all that were looked at, the task itself first.
     """
 
     def __init__(self, proposer: Proposer, prompt: Any) -> None:
+        why = "a step is a line, and knows nothing of the answer's end"
+        proposer.refuse(("stop", "grammar", "json_schema", "min_tokens"), why)
         self.proposer = proposer
         raw = bool(proposer.options.get("raw"))
         self.task, self.prompt = prompt, proposer.lm.encode(prompt, raw)
+        self.behind = proposer.lm.text_before(self.prompt, raw)
         self.length: int = proposer.options.get("max_new_tokens", 128)
+        if proposer.context is not None:
+            self.length = min(self.length, max(1, proposer.context - len(self.prompt)))
+        ignores = bool(proposer.options.get("ignore_eos"))
+        self.ends = frozenset[int]() if ignores else frozenset(proposer.lm.end_tokens)
         self.values: Value = _probabilities
         if proposer.head is not None:
             self.values = lambda steps: proposer.valued(self.task, steps)
@@ -128,10 +138,10 @@ class StepTree:
         options |= {"stop": "\n", "max_new_tokens": left, "logprobs": 0}
         for made in self.proposer.write([*self.prompt, *above.token_ids], count, **options):
             tokens = [*above.token_ids, *made.token_ids]
-            ended = made.token_ids[-1] in lm.end_tokens or len(tokens) >= self.length
+            ended = made.token_ids[-1] in self.ends or len(tokens) >= self.length
             told = [*above.logprobs, *(each.logprob for each in made.logprobs or ())]
             step = Proposal(
-                str(lm.tokenizer.decode(tokens, skip_special_tokens=True)),
+                text_of(lm, tokens, self.behind),
                 tokens,
                 sum(told) / len(tokens),
                 told,

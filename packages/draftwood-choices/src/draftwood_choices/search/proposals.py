@@ -114,6 +114,19 @@ class Proposer:
         """Keeps what earlier requests have computed; None where the model's cache has no blocks."""
         return prefixes_of(self.lm)
 
+    def refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise ValueError where one of these options is given."""
+        for name in names:
+            if self.options.get(name):
+                raise ValueError(f"--{name.replace('_', '-')} is not for this method: {why}")
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that prompt and answer may have together; None for no limit."""
+        from draftwood.engine.prefill import context_limit
+
+        return context_limit(self.lm.model, self.options.get("context"))
+
     def write(self, prompt: Any, count: int = 1, **options: Any) -> "tuple[Generation, ...]":
         """Answers to a prompt, all in each forward pass.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, proposal_of, with_more
-from draftwood_choices.search.word_bank import WORD, bank_grammar, prompt_text
+from draftwood_choices.search.word_bank import GRAMMARS, WORD, bank_grammar, prompt_text
 
 ALIKE = 0.7
 """Share of common words from which two questions count as paraphrases."""
@@ -34,6 +34,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     Raises:
         ValueError: for a prompt without any word.
     """
+    proposer.refuse(GRAMMARS, "it writes words of the task alone")
     grammar = bank_grammar(prompt_text(prompt))
     root = Proposal("", value=1.0, is_whole=False)
     tree, grown = [root], set[int]()

@@ -85,4 +85,4 @@ def value(
     head = trained(seen, lm, layers)
     head.save(folder)
     told = [f"{name} {each:.3g}" for name, each in head.about.items() if each is not None]
-    notes().print(f"{folder}: {', '.join(told)}", soft_wrap=True)
+    notes().print(f"{folder}: {', '.join(told)}", markup=False, soft_wrap=True)

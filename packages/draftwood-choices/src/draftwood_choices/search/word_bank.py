@@ -6,6 +6,8 @@ from typing import Any
 
 WORDS = 12
 """Words of such an answer at most."""
+GRAMMARS = ("grammar", "json_schema")
+"""Options that would hold beside a bank's own grammar."""
 SHORTEST = 3
 """Letters of a part of a word, as Anna in Anna's, that counts as a word too."""
 WORD = re.compile(r"\w+(?:[-'.,]\w+)*")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--epochs", type=click.IntRange(1), default=2000, show_default=True)
 @options.threads
 @options.text_option("max_new_tokens", 64)
-@options.text_option("seed", 0)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @options.as_json
 def train_filter(
     model: str,

@@ -56,7 +56,7 @@ def fit(
             f"a filter needs at least 10 passes to learn from, got {len(examples)}; give more"
             " prompts or longer texts"
         )
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(seed % (1 << 64))
     order = draw.permutation(len(examples))
     held = max(1, int(len(examples) * HELD_OUT))
     learnt, tested = examples.of(order[held:]), examples.of(order[:held])

@@ -153,5 +153,5 @@ def unwritten(
     if not begins.any():
         raise ValueError(f"no text of the list begins with {list(prompt)}")
     own = ListedTexts(listed.texts[begins], listed.weights[begins], listed.vocab)
-    order = np.random.default_rng(seed).random(listed.places - len(prompt))
+    order = np.random.default_rng(seed % (1 << 64)).random(listed.places - len(prompt))
     return Unwritten(own, prompt, method, block_length, order)

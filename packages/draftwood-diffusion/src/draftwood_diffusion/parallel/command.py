@@ -46,7 +46,9 @@ METHODS = (
     metavar="N",
     help="Tokens that are filled together.  [default: the model's own, else 16]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first exercise.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the first exercise."
+)
 @click.option("--model", metavar="NAME|FOLDER", help="A model that fills masks, to be measured.")
 @click.option(
     "--prompts",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,18 @@ def in_words(answer: Sequence[str]) -> str:
     return "\n".join(line.strip() for line in lines)
 
 
+def read_behind(lm: "LanguageModel", prompt: str, text: str) -> tuple[list[int], list[int]]:
+    """Tokens of a prompt, and those of a text that goes on with it, read as one.
+
+    A token that holds an end of the prompt and a beginning of the text counts among the text's.
+    """
+    whole = lm.encode(prompt + text, True)
+    pairs = zip(lm.encode(prompt, True), whole, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    same = max(1, same)  # nothing predicts a first token
+    return whole[:same], whole[same:]
+
+
 @dataclass(frozen=True)
 class Measured:
     """Texts of methods on the prompts of a model.
@@ -155,17 +168,14 @@ class Measured:
         if not asked.answers:
             return self.params.max_new_tokens
         texts = [in_words(each) for each in asked.answers]
-        read = self.lm.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return max(map(len, read))
+        return max(len(read_behind(self.lm, asked.text, each)[1]) for each in texts)
 
     def _score(self, asked: Asked, text: str) -> float | None:
         if asked.answers:
             return float(is_right(text, asked.answers))
         assert self.judge is not None
-        own = self.judge.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if not own:
-            return None
-        return round(log_likelihood(self.judge.model, self.judge.encode(asked.text, True), own), 4)
+        before, own = read_behind(self.judge, asked.text, text)
+        return round(log_likelihood(self.judge.model, before, own), 4) if own else None
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,13 @@ class Insertion:
 
     @torch.no_grad()
     def written(
-        self, decoder: StreamDecoder, prompt: Int[Tensor, " prompt"], most: int
+        self, decoder: StreamDecoder, prompt: Int[Tensor, " prompt"], most: int, longest: int
     ) -> tuple[list[int], int]:
         """Text behind a prompt, and its passes: every gap takes its likeliest token in each.
 
         Args:
             most: passes at most.
+            longest: tokens of a right text at most; none is taken away, so a longer one ends here.
         """
         text = list[int]()
         for passes in range(1, most + 1):
@@ -73,6 +74,8 @@ class Insertion:
                 return text, passes
             pairs = zip(found, [*text, self.end], strict=True)
             text = [token for pair in pairs for token in pair if token != self.end]
+            if len(text) > longest:
+                return text, passes
         return text, most
 
     def _logs(

@@ -137,8 +137,8 @@ class ListTraining:
         return {"mended": float(mended), "mended_without_looking_back": float(control)}
 
     def _written(self, given: Tensor, made: Tensor) -> dict[str, float]:
-        most, insertion = 2 * self.settings.items, Insertion(BEGIN, END)
-        texts = [insertion.written(self.decoder, each, most) for each in given]
+        items, insertion = self.settings.items, Insertion(BEGIN, END)
+        texts = [insertion.written(self.decoder, each, 2 * items, items) for each in given]
         right = sum(text == each.tolist() for (text, _), each in zip(texts, made, strict=True))
         passes = sum(passes for _, passes in texts)
         return {"right": right / len(texts), "passes": passes / len(texts)}

@@ -15,7 +15,7 @@ from draftwood.cli.terminal import notes, progress
 )
 @click.option("--updates", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--apart", is_flag=True, help="The draft learns pictures, not its target's answers.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 def continuous(
     folder: Path, digits: bool, patch: str, updates: int, apart: bool, seed: int
 ) -> None:

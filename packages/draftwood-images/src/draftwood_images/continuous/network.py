@@ -52,7 +52,7 @@ class PatchSettings:
 
 def first_weights(settings: PatchSettings, seed: int) -> dict[str, np.ndarray]:
     """Draw weights to begin training with."""
-    rng, found = np.random.default_rng(seed), dict[str, np.ndarray]()
+    rng, found = np.random.default_rng(seed % (1 << 64)), dict[str, np.ndarray]()
     width, inner = settings.width, settings.head_width
 
     def matrix(name: str, rows: int, columns: int, scale: float = 1.0) -> None:

@@ -85,7 +85,9 @@ class PictureRecord:
 
     @property
     def tokens_per_pass(self) -> float:
-        return self.tokens / self.passes
+        """Tokens that a pass gave, those of the prompt's pass left out like that pass."""
+        of_prompt = sum(self.given[: len(self.given) - self.passes])
+        return (self.tokens - of_prompt) / self.passes if self.passes else 1.0
 
     @classmethod
     def of(cls, point: str, method: str, picture: DrawnPicture) -> "PictureRecord":

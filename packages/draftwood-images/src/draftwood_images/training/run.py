@@ -154,13 +154,15 @@ class PictureTraining:
     def _sizes(self) -> TransformerSizes:
         longest = max(map(len, self.pictures.words)) + 3 + self.grid**2
         vocabulary = -(-self.settings.vocabulary // 32) * 32
+        heads = self.hidden // 64
+        shared = next(each for each in range(max(1, heads // 2), 0, -1) if heads % each == 0)
         return TransformerSizes(
             vocabulary,
             self.hidden,
             self.hidden * 11 // 4,
             self.layers,
-            heads=self.hidden // 64,
-            key_heads=max(1, self.hidden // 128),
+            heads=heads,
+            key_heads=shared,
             positions=-(-longest // 64) * 64,
         )
 

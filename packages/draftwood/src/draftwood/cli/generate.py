@@ -18,6 +18,8 @@ from draftwood.methods.answers import answers_method
 from draftwood.sampling_params import sampling_params
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from draftwood.methods.answers import AnswersMethod
     from draftwood.model_names import ModelNames
     from draftwood.stats import DraftingTime, Stats
@@ -92,9 +94,8 @@ def generate(
         show = filling.show and together.show is None
         own = {"--tree": tree, "--overlap": overlap, "--show-tree": show_tree, "--show": show}
         lm, made = _together(together, names, own, (prompt, file, system), answers, decoding)
-        if filling.show and together.show is not None and not as_json:
-            return together.show(lm, made)
-        return _print_answers(made, lm, None, as_json, show_stats)
+        paint = together.show if filling.show else None
+        return _print_answers(made, lm, None, as_json, show_stats, paint)
     filling.require_none()
     drafts = names.drafts
     method = method if tree is None else method or drafts.method
@@ -111,7 +112,7 @@ def generate(
     asked = options.messages(lm, written or "", system)
     if answers > 1:
         several = lm.generate(asked, n=answers, **decoding)
-        _print_answers(several, lm, decoding["seed"], as_json, show_stats)
+        _print_answers(several, lm, decoding["seed"], as_json, show_stats, None)
         if show_stats:
             _print_instructions(lm)
         return lm.calibration.keep("draftwood generate")
@@ -219,21 +220,34 @@ def _is_form(decoding: dict[str, Any]) -> bool:
 
 
 def _print_answers(
-    result: "Generation", lm: "LanguageModel", seed: int | None, as_json: bool, show_stats: bool
+    result: "Generation",
+    lm: "LanguageModel",
+    seed: int | None,
+    as_json: bool,
+    show_stats: bool,
+    paint: "Callable[[LanguageModel, Generation], None] | None",
 ) -> None:
+    """Print answers, each under a line with its number where there are several.
+
+    Args:
+        seed: of the first one.
+        paint: prints an answer in a way of its own, and what it took.
+    """
     if as_json:
         click.echo(json.dumps(result.as_json()))
     else:
-        if not result.others:
-            click.echo(result.text)
-        for number, answer in enumerate(result.answers if result.others else ()):
-            origin = "" if seed is None else f", seed {seed + number}"
-            notes().rule(f"answer {number + 1}{origin}", style="dim")
-            click.echo(answer.text)
+        for number, answer in enumerate(result.answers):
+            if result.others:
+                origin = "" if seed is None else f", seed {seed + number}"
+                notes().rule(f"answer {number + 1}{origin}", style="dim")
+            if paint is None:
+                click.echo(answer.text)
+            else:
+                paint(lm, answer)
     stats = sum((each.stats for each in result.others), result.stats)
     if show_stats:
         _print_stats(replace(result, stats=stats), stats.costs().lines)
-    elif not as_json:
+    elif not as_json and paint is None:
         say_summary(stats, result.method)
 
 
