@@ -21,7 +21,7 @@ from draftwood_bench.planner import (
     expected,
     widths_of,
 )
-from draftwood_bench.sizes import ModelSize
+from draftwood_bench.sizes import ModelSize, size_for
 
 SEVEN = ModelSize(6.6e9)
 
@@ -91,6 +91,17 @@ def test_a_pass_takes_the_longer_of_reading_and_multiplying() -> None:
     assert machine.seconds(attending, 1000, context=1000) == pytest.approx(3.0)
     slow = replace(machine, attention=0.5)
     assert slow.seconds(attending, 1000, context=1000) == pytest.approx(4.0)
+
+
+def test_a_size_is_estimated_from_its_parameters() -> None:
+    for known in plan.VICUNA.values():
+        size = size_for(known.parameters, layers=known.layers)
+        assert size.cache_bytes == pytest.approx(known.cache_bytes, rel=0.05)
+        assert size.attention == pytest.approx(known.attention, rel=0.05)
+    assert size_for(7e9).layers == 32
+    drafting = draft_source("model", None, SEVEN).size
+    assert drafting is not None
+    assert drafting.cache_bytes > 0
 
 
 def test_acceptance_is_found_again_from_the_tokens_it_gives() -> None:
@@ -165,8 +176,9 @@ def test_bad_numbers_are_refused() -> None:
             Machine("", bandwidth, 1)
     with pytest.raises(ValueError, match="above 0"):
         ModelSize(math.inf)
-    with pytest.raises(ValueError, match="at most 1"):
-        DraftSource("copying", (0.7, 0.7))
+    for ranks in ((0.7, 0.7), (0.7, math.nan), (-0.1,)):
+        with pytest.raises(ValueError, match="at most 1"):
+            DraftSource("copying", ranks)
     with pytest.raises(ValueError, match="exactly where"):
         DraftSource("head", (0.7,), None, "once")
     with pytest.raises(ValueError, match="copying, head, model"):

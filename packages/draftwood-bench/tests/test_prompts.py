@@ -10,7 +10,7 @@ import pytest
 from draftwood.loading import downloads
 from draftwood_bench.plan.data_sets import DATA_SETS
 from draftwood_bench.plan.prompt import Prompt
-from draftwood_bench.plan.prompts import load_prompts
+from draftwood_bench.plan.prompts import load_prompts, load_text
 
 NAMES = ("a1", "a2", "a3", "b1", "b2")
 
@@ -80,6 +80,14 @@ def test_several_sets_make_one(tmp_path: Path) -> None:
         ('{"turns": []}', r"p\.jsonl:2: a turn is empty"),
         ('{"prompt": " "}', r"p\.jsonl:2: a turn is empty"),
         ('{"prompt": 3}', r"p\.jsonl:2: a turn is empty or no text"),
+        (
+            '{"messages": [{"role": "system", "content": 3}, {"role": "user", "content": "x"}]}',
+            r"p\.jsonl:2: no prompt \(role or content of a message is no text",
+        ),
+        (
+            '{"messages": [{"role": null, "content": "s"}, {"role": "user", "content": "x"}]}',
+            r"p\.jsonl:2: no prompt \(role or content of a message is no text",
+        ),
         ('{"messages": []}', r"p\.jsonl:2: no prompt"),
         ('{"messages": [{"role": "assistant", "content": "x"}]}', r"p\.jsonl:2: .*not the user's"),
     ],
@@ -89,6 +97,12 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     file.write_text('{"prompt": "fine"}\n' + line + "\n")
     with pytest.raises(ValueError, match=words):
         load_prompts(str(file))
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("\ufeffOnce upon a time")
+    assert load_text(str(file)) == "Once upon a time"
 
 
 def test_files_without_prompts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from draftwood_bench.records.statistics import block_efficiency
 from draftwood_bench.report.best_shapes import best_shape, held_out, worth_timing
 from draftwood_bench.report.orderings import orderings, seconds
 from draftwood_bench.report.scores import beside_plain, quality_table
-from draftwood_bench.report.tables import category_table, rsd_tables
+from draftwood_bench.report.tables import category_table, load_table, rsd_tables
 from making import record, run_info
 
 
@@ -68,6 +68,20 @@ def test_a_category_says_how_many_prompts_it_has() -> None:
     ]
     head = category_table(records, run_info(), 0.0).head
     assert head == ("method", "sums (n = 2)", "tales (n = 1)")
+
+
+@pytest.mark.parametrize(("count", "slow"), [(1, 1), (20, 19), (40, 38), (21, 20)])
+def test_so_many_of_a_hundred_requests_are_done_within(count: int, slow: int) -> None:
+    records = [
+        record(
+            prompt=str(number),
+            seconds_end_to_end=float(number),
+            load={"arrived": 0.0, "started": 0.0, "first_token": 0.5, "finished": float(number)},
+        )
+        for number in range(1, count + 1)
+    ]
+    table = load_table(records, run_info(protocol="load"), 0.0)
+    assert dict(zip(table.head, table.rows[0], strict=True))["95 % within"] == f"{slow:.2f}"
 
 
 def lengths(runs: dict[int, int], method: str = "rsd-c", temperature: float = 1.0) -> list[Record]:

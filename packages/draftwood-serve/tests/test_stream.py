@@ -33,7 +33,7 @@ async def never() -> dict[str, Any]:
 
 
 def sent(request: Open, reads: int) -> list[dict[str, Any]]:
-    """What a client gets that reads so many messages."""
+    """Messages that a client gets who reads so many of them."""
     got: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:

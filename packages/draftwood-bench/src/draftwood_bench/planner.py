@@ -6,14 +6,14 @@ Trees come from the dynamic programme of Sequoia (Chen et al. 2024, arXiv:2402.1
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Literal
 
 from draftwood.costs.budget import Budget
 from draftwood.shapes.best_tree import plan as best_tree
 from draftwood.validation import positive
 from draftwood_bench.machine import Machine
-from draftwood_bench.sizes import ModelSize
+from draftwood_bench.sizes import ModelSize, size_for
 
 Passes = Literal["none", "once", "by level"]
 Form = Literal["chain", "tree"]
@@ -41,10 +41,11 @@ class DraftSource:
     passes: Passes = "none"
 
     def __post_init__(self) -> None:
-        if not self.acceptance or min(self.acceptance) < 0 or sum(self.acceptance) > 1 + 1e-9:
+        ranks = self.acceptance
+        if not ranks or not all(map(isfinite, ranks)) or min(ranks) < 0 or sum(ranks) > 1 + 1e-9:
             raise ValueError(
                 f"the acceptance of {self.name} must be probabilities by rank that sum to at most"
-                f" 1, got {self.acceptance}"
+                f" 1, got {ranks}"
             )
         if (self.size is None) != (self.passes == "none"):
             raise ValueError(f"{self.name} drafts with a network exactly where it makes passes")
@@ -274,7 +275,7 @@ def draft_source(
 
 def draft_model_of(size: ModelSize) -> ModelSize:
     """A model of a hundredth of the target's parameters, with an eighth of its layers."""
-    return ModelSize(0.01 * size.parameters, size.bits, max(1, size.layers // 8))
+    return size_for(0.01 * size.parameters, size.bits, max(1, size.layers // 8))
 
 
 def head_of(size: ModelSize) -> ModelSize:

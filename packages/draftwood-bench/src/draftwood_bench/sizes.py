@@ -1,7 +1,7 @@
 """Sizes of models, by which passes are priced: computed from a configuration alone."""
 
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, replace
+from math import isfinite, sqrt
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,26 @@ class ModelSize:
     @property
     def weight_bytes(self) -> float:
         return self.parameters * self.bits / 8
+
+
+def usual_layers(parameters: float) -> int:
+    """As models of this size usually have: 32 with 7 billion parameters."""
+    return max(2, round(32 * (parameters / 7e9) ** 0.4))
+
+
+def size_for(parameters: float, bits: float = 16.0, layers: int | None = None) -> ModelSize:
+    """Estimate a size from a number of parameters: each layer has 12 times its width squared, and
+    every head of attention has keys and values of its own.
+
+    Args:
+        layers: None takes as many as usual.
+
+    Raises:
+        ValueError: as ``ModelSize``.
+    """
+    size = ModelSize(parameters, bits, layers or usual_layers(parameters))
+    wide = 2 * 2.0 * size.layers * sqrt(size.parameters / (12 * size.layers))
+    return replace(size, cache_bytes=wide, attention=wide)  # as in ``size_of``
 
 
 def size_of(name: str) -> ModelSize:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+import torch
 
 from command import refused, run, with_library
 from draftwood.loading.origin import weights_digest
@@ -304,6 +305,8 @@ def test_a_killed_run_goes_on(target: str, prompts: str, tmp_path: Path) -> None
         "lookup",
         "--rounds",
         "30",
+        "--threads",
+        "1",
         *options(target, prompts, output),
     ]
     command = [sys.executable, "-m", "draftwood.cli.main", *arguments]
@@ -640,9 +643,8 @@ def test_a_peer_that_always_fails_at_a_prompt_is_asked_for_those_behind_it(
         """Start once more; return what the peer has answered so far, and the output."""
         result = run(*order)
         assert result.exit_code == 0, result.output
-        return [
-            (record.prompt, record.turn) for record in read_records(output) if record.is_peer
-        ], result.stdout
+        found = [record for record in read_records(output) if record.is_peer]
+        return sorted((record.prompt, record.turn) for record in found), result.stdout
 
     before, told = start()
     assert before == [("a", 0), ("a", 1)]
@@ -694,6 +696,23 @@ def test_a_unit_of_which_a_part_was_written_is_measured_whole(
         next(r for r in found if r.method == "plain").seconds_end_to_end
         != old["seconds_end_to_end"]
     )
+
+
+def test_later_turns_of_a_unit_that_was_cut_are_measured(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path))
+    output, peer = tmp_path / "out", ("--peers", "vllm")
+    order = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
+    among(monkeypatch, fake("vllm"))
+    assert run(*order, *peer, "--category", "first").exit_code == 0
+    lines = (output / "records.jsonl").read_bytes().splitlines(keepends=True)
+    whole = {record.key for record in read_records(output)}
+    assert len(lines) == 6
+    for kept in (2, 3, 5):
+        (output / "records.jsonl").write_bytes(b"".join(lines[:kept]))
+        assert run(*order, *peer, "--category", "first").exit_code == 0
+        assert {record.key for record in read_records(output)} == whole
 
 
 def test_a_start_that_measured_nothing_binds_nobody(
@@ -828,6 +847,54 @@ def test_bad_input(
     assert "set $DRAFTWOOD_DATA" in line
     Path(prompts).write_text('{"prompt": "fine"}\n{"prompt": \n')
     assert "prompts.jsonl:2" in refused("bench", "spec-bench", *given)
+
+
+def test_a_run_keeps_to_its_threads_and_its_machine(
+    target: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    order = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
+    one = ("--threads", "1")
+    before = torch.get_num_threads()
+    try:
+        assert run(*order, *one).exit_code == 0
+        line = refused(*order, "--threads", "2")
+        assert "with threads 1, this one has 2; choose another --output, or go on" in line
+        assert run(*order, *one).exit_code == 0
+        monkeypatch.setattr("draftwood_bench.run.resume.device_name", lambda device: "a GPU")
+        assert re.search("with device .*, this one has a GPU; choose", refused(*order, *one))
+        monkeypatch.undo()
+        monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
+        known = json.loads((output / "run.json").read_text())
+        known["hardware"]["processor"] = "an abacus"
+        (output / "run.json").write_text(json.dumps(known))
+        assert "with processor an abacus, this one has" in refused(*order, *one)
+        known["hardware"]["processor"] = None
+        (output / "run.json").write_text(json.dumps(known))
+        assert run(*order, *one).exit_code == 0  # earlier versions may not have told
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_keeps_to_its_datastore(target: str, prompts: str, tmp_path: Path) -> None:
+    output, store, text = tmp_path / "out", tmp_path / "texts.store", tmp_path / "text"
+    build = ("datastore", "build", str(text), "--output", str(store), "--model", target)
+    order = ("bench", "spec-bench", "--methods", "suffix", "--datastore", str(store))
+    order = (*order, *options(target, prompts, output))
+    text.write_text("hello again " * 9)
+    assert run(*build).exit_code == 0
+    assert run(*order).exit_code == 0
+    assert run(*build).exit_code == 0
+    assert run(*order).exit_code == 0  # the same texts
+    text.write_text("number again " * 9)
+    assert run(*build).exit_code == 0
+    line = refused(*order)
+    assert "holds a run on other texts of the same name (datastore_texts" in line
+    told = json.loads((output / "run.json").read_text())  # as earlier versions wrote it
+    (output / "run.json").write_text(
+        json.dumps({name: told[name] for name in told if name != "datastore_texts"})
+    )
+    assert run(*order).exit_code == 0
 
 
 def test_a_run_keeps_to_its_weights(target: str, prompts: str, tmp_path: Path) -> None:

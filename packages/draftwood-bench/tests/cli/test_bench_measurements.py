@@ -154,7 +154,7 @@ def test_a_measurement_that_was_cut_short_goes_on(target: str, text: str, tmp_pa
 @pytest.mark.proof
 def test_a_killed_measurement_goes_on(target: str, text: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    arguments = [*quality(target, text, output), "--windows", "100"]
+    arguments = [*quality(target, text, output), "--windows", "100", "--threads", "1"]
     command = [sys.executable, "-m", "draftwood.cli.main", *arguments]
     environment = with_library(tmp_path / "home")
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
@@ -180,6 +180,13 @@ def test_what_cannot_be_measured_leaves_no_trace(
     assert "not 'int9'" in refused(*quality(target, text, output, "--formats", "int9"))
     assert "windows 3, this one has 2" in refused(*quality(target, text, output, "--windows", "2"))
     assert f"model {target}, this" in refused(*quality(draft, text, output))
+    threads = torch.get_num_threads()
+    try:
+        other = ("--threads", str(threads + 1), "--formats", "float16")
+        line = refused(*quality(target, text, output, *other))
+        assert f"with threads {threads}, this one has {threads + 1}; choose" in line
+    finally:
+        torch.set_num_threads(threads)
     Path(text).write_text("Another text. " * 40)
     assert "on other prompts" in refused(*quality(target, text, output))
     assert {path.name: path.read_bytes() for path in output.iterdir()} == before

@@ -49,6 +49,21 @@ def test_sources_are_given_by_ranks_and_by_tokens() -> None:
     assert by_ranks["plans"][0]["block_efficiency"] > 1
 
 
+def test_the_context_counts_where_the_size_is_given_too() -> None:
+    given = ("--parameters", "7B", "--hardware", "h100", "--texts", "16", "--source", "head")
+
+    def seconds(*context: str) -> float:
+        plans = planned(*given, *context)["plans"]
+        (plain,) = [each for each in plans if each["source"] is None]
+        return plain["seconds_per_step"]
+
+    bare, behind = seconds("--context", "0"), seconds("--context", "32768")
+    assert bare == pytest.approx(14e9 / (0.8 * 3350e9) + 100e-6 + 32 * 15e-6, rel=0.001)
+    # keys and values of 32 layers, 4096 wide, of two bytes each
+    reading = 16 * 32768 * 32 * 2 * 2 * 4096 / (0.8 * 3350e9)
+    assert behind - bare == pytest.approx(reading, rel=0.05)
+
+
 def test_the_size_is_read_from_a_model_and_the_machine_from_its_curve(target) -> None:
     read = planned("--model", target, "--hardware", "epyc-2-cores")
     measured = planned("--measure", target)
@@ -82,6 +97,7 @@ def test_the_size_of_a_quantised_file_needs_no_floats(monkeypatch) -> None:
         (("--hardware", "h100", "--parameters", "7B", "--model", "x"), "not both"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "head=x"), "head=0.6"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "oracle=1"), "copying, head"),
+        (("--hardware", "h100", "--parameters", "7B", "--source", "head=0.6,nan"), "at most 1"),
         (("--hardware", "h100", "--parameters", "7B", "--engine", "steam"), "graphs"),
     ],
 )

@@ -125,6 +125,19 @@ def test_what_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     line = refused("report", str(broken), *output)
     assert "records.jsonl:2 is no record" in line
     assert "delete that line" in line
+    for name in ("stats", "method"):
+        damaged = json.dumps({**json.loads(whole[1]), name: None}) + "\n"
+        (broken / "records.jsonl").write_text("".join([whole[0], damaged, *whole[2:]]))
+        line = refused("report", str(broken), *output)
+        assert f"records.jsonl:2 is no record of a benchmark: {name} cannot be None" in line
+        assert line in refused("bench", "show", str(broken))
+    told = json.loads((folder / "run.json").read_text())
+    for name, value in (("prompts", None), ("peers", {"vllm": None}), ("resumed", [3])):
+        (broken / "run.json").write_text(json.dumps({**told, name: value}))
+        line = refused("report", str(broken), *output)
+        assert f"run.json is no description of a benchmark run: {name} cannot be" in line
+        assert "measure into a new folder" in line
+    (broken / "run.json").write_text(json.dumps(told))
     (broken / "records.jsonl").write_text("".join(whole))
     (broken / "tree.json").write_text('{"auto": [{"step": 1}]}')
     assert "tree.json describes no draft trees" in refused("report", str(broken), *output)
@@ -137,6 +150,23 @@ def test_what_cannot_be_written(folder: Path, tmp_path: Path) -> None:
     assert "cannot write" in line
     assert "choose another file" in line
     assert "is a directory" in refused("report", str(folder), "--output", str(tmp_path))
+
+
+def test_no_page_takes_the_place_of_what_was_measured(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    page = str(tmp_path / "page.html")
+    monkeypatch.chdir(folder)
+    for name in ("run.json", "records.jsonl", "records.jsonl.gz", "tree.json"):
+        line = refused("report", str(folder), "--output", name)
+        assert f"{name} holds what was measured; choose another file" in line
+        line = refused("report", ".", "--output", page, "--markdown", str(folder / name))
+        assert "choose another file" in line
+    line = refused("report", ".", "--output", page, "--markdown", page)
+    assert "cannot be both page and tables; give --markdown another file" in line
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not Path(page).exists()
 
 
 def test_without_matplotlib(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ class OpenRequest:
 
     @property
     def seconds_left(self) -> float:
-        """What is left of the time that a request may take, never none."""
+        """Rest of the time that a request may take, never none."""
         since = perf_counter() - self.arrived
         return max(self.service.settings.request_timeout - since, 0.001)
 

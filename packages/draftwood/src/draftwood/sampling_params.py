@@ -158,6 +158,8 @@ def _option(default: Any, kind: Kind, help: str, **more: Any) -> Any:
 
 
 _TYPED: tuple[Place, ...] = ("command line",)
+_SAID: dict[str, Any] = {"least": -1e30, "most": 1e30, "rule": penalise_said, "in_steps": True}
+"""Penalties of what was said; 32 bits hold their sums."""
 
 
 @dataclass(frozen=True)
@@ -244,11 +246,9 @@ class DrawingOptions(CheckedOptions):
         1.0,
         "number",
         "Above 1 makes tokens of prompt and answer less likely.",
-        least=0,
-        above=True,
+        least=1e-30,
+        most=1e30,
         transformers="repetition_penalty",
-        holds=lambda value: 1e-30 <= value <= 1e30,  # else no numbers in 32 bits
-        wanted="a number from 1e-30 to 1e30",
         rule=penalise_repetition,
         in_steps=True,
     )
@@ -256,19 +256,13 @@ class DrawingOptions(CheckedOptions):
         0.0,
         "number",
         "Taken off the logits of tokens that the answer holds.",
-        holds=lambda value: abs(value) <= 1e30,
-        wanted="a number from -1e30 to 1e30",
-        rule=penalise_said,
-        in_steps=True,
+        **_SAID,
     )
     frequency_penalty: float = _option(
         0.0,
         "number",
         "Taken off for each time that the answer holds a token.",
-        holds=lambda value: abs(value) <= 1e30,
-        wanted="a number from -1e30 to 1e30",
-        rule=penalise_said,
-        in_steps=True,
+        **_SAID,
     )
     logit_bias: Mapping[int, float] | None = _option(
         None,

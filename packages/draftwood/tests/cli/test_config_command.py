@@ -115,10 +115,13 @@ def test_values_of_the_file_written_by_hand(file: Path, target: str) -> None:
     made = run("generate", "hello", "--json")
     assert len(json.loads(made.stdout)["token_ids"]) == 4
     told("set", "compare.seed", "2")
+    told("set", "chat.system", "one line\u2028another")
     told("set", "chat.seed", "9")
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     assert "max_new_tokens = 4 # mine" in text
     assert parse(text)["compare"] == {"seed": 2}
+    assert parse(text)["chat"]["system"] == "one line\u2028another"
+    told("unset", "chat.system")
     told("unset", "max-new-tokens")
     told("unset", "compare")
     assert parse(file.read_text()) == {"model": target, "chat": {"seed": 9}}
@@ -190,6 +193,14 @@ def test_a_wrong_key_can_be_taken_out_and_other_commands_work(file: Path) -> Non
         (("set", "dtype", "int9"), "dtype is one of int8"),
         (("set", "datastore", "nowhere.texts"), "nowhere.texts"),
         (("set", "", "1"), "is no option of"),
+        (("set", "model", ""), "'draftwood config unset model' takes a default back"),
+        (("set", "draft_model", "none", ""), "draft_model takes a name or a path, got an empty"),
+        (("set", "datastore", ""), "got an empty text"),
+        (("set", "adapter", ""), "got an empty text"),
+        (("set", "bench.cost.output", ""), "got an empty text"),
+        (("set", "method", ""), "there is no method ''"),
+        (("set", "tune.seconds", "inf"), "tune.seconds is refused: it takes a finite number"),
+        (("set", "plan.bandwidth", "nan"), "got nan"),
         (("set", "seed", "soon"), "seed is refused: 'soon' is not a valid integer"),
         (("set", "seed", "1", "2"), "seed takes one value"),
         (("set", "generate.raw", "maybe"), "takes true or false, not 'maybe'"),
@@ -206,6 +217,13 @@ def test_a_wrong_key_can_be_taken_out_and_other_commands_work(file: Path) -> Non
 def test_what_cannot_be_set_is_refused(file: Path, arguments: tuple[str, ...], said: str) -> None:
     assert said in refused("config", *arguments)
     assert not file.exists()
+
+
+def test_a_number_without_end_in_the_file_is_refused(file: Path) -> None:
+    write(file, "[tune]\nseconds = inf\n")
+    for arguments in (("config", "show", "--json"), ("tune",)):
+        line = refused(*arguments)
+        assert "tune.seconds is refused: it takes a finite number, got inf; 'draftwood" in line
 
 
 def test_an_option_of_another_command_has_its_own_bounds(file: Path) -> None:

@@ -243,6 +243,7 @@ def test_phases_are_shown_thread_by_thread_and_nothing_is_stored(target, own_hom
 def test_phases_refuse_what_they_do_not_measure(target):
     assert "numbers of nodes" in refused("tune", "--model", target, "--phases", "0")
     assert "numbers of nodes" in refused("tune", "--model", target, "--phases", "one")
+    assert "from 1 to 512" in refused("tune", "--model", target, "--phases", "1,1000000")
     assert "leave --method" in refused(
         "tune", "--model", target, "--phases", "1", "--method", "lookup"
     )

@@ -70,5 +70,7 @@ def test_sizes_are_measured_and_the_clock_is_off_again() -> None:
     assert not model.pool.used
     with pytest.raises(ValueError, match=r"at least one node, the root; got sizes \[0\]"):
         measure_phases(model, [0])
+    with pytest.raises(ValueError, match=r"33 nodes do not fit .* 64 tokens behind 32; .* most 32"):
+        measure_phases(model, [1, 33])
     with pytest.raises(ValueError, match="only models of the native path"):
         measure_phases(LeanModel(tiny_llama(0)), [1])

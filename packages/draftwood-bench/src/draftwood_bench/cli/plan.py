@@ -39,7 +39,13 @@ class Count(click.ParamType):
     "--model",
     help="Read the size from a built-in name, a folder or a Hugging Face id.",
 )
-@click.option("--parameters", type=Count(), help="Or give it: 7B, 135M.")
+@click.option(
+    "--parameters",
+    type=Count(),
+    help=(
+        "Or give it: 7B, 135M. Keys and values of --context are those of full multi-head attention."
+    ),
+)
 @click.option("--layers", type=click.IntRange(1), help="Of the model.  [default: by its size]")
 @click.option(
     "--bits",
@@ -117,11 +123,12 @@ def plan(
       draftwood plan --model tinyllama-1.1b --bits 8.5 --measure --source copying=0.35
     """
     from draftwood_bench.planner import Planner, Traffic
+    from draftwood_bench.sizes import size_for
 
     machine, size = _read(given)
     small = None
     if draft_parameters is not None:
-        small = replace(size, parameters=draft_parameters, layers=_layers(draft_parameters))
+        small = size_for(draft_parameters, size.bits)
     planner = Planner(machine, size, Traffic(texts, context))
     chosen = [source_of(text, size, small) for text in sources or ("copying", "head", "model")]
     found = planner.choices(chosen, max_draft_tokens, max_depth)
@@ -155,8 +162,6 @@ def _read(given: dict[str, Any]) -> "tuple[Machine, ModelSize]":
 
 
 def _size(given: dict[str, Any], measured: "ModelSize | None") -> "ModelSize":
-    from draftwood_bench.sizes import ModelSize
-
     if given["model"] is not None and given["parameters"] is not None:
         raise ValueError("give --model or --parameters, not both")
     usual = 16.0 if measured is None else measured.bits
@@ -166,17 +171,14 @@ def _size(given: dict[str, Any], measured: "ModelSize | None") -> "ModelSize":
 
         size = size_of(given["model"])
     elif given["parameters"] is not None:
-        size = ModelSize(given["parameters"], usual, _layers(given["parameters"]))
+        from draftwood_bench.sizes import size_for
+
+        size = size_for(given["parameters"], usual, given["layers"])
     elif measured is not None:
         size = measured
     else:
         raise ValueError("say how large the model is: --parameters 7B, or --model NAME")
     return replace(size, bits=given["bits"] or usual, layers=given["layers"] or size.layers)
-
-
-def _layers(parameters: float) -> int:
-    """As models of this size usually have: 32 with 7 billion parameters."""
-    return max(2, round(32 * (parameters / 7e9) ** 0.4))
 
 
 def _measure(name: str) -> "tuple[ModelSize, Machine]":

@@ -31,6 +31,7 @@ def report(folders: tuple[Path, ...], output: Path, markdown: Path | None, as_js
     from draftwood_bench.report.page import page
     from draftwood_bench.report.sections import sections
 
+    reading.require_apart([output] if markdown is None else [output, markdown], folders)
     told, left = sections(reading.distinct(folders))
     runs = [reading.read(folder) for folder in left]
     written = [(output, page(runs, told))]

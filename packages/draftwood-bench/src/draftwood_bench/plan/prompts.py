@@ -91,7 +91,7 @@ def load_text(source: str) -> str:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; --text takes a file or {WIKITEXT}")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text; give a plain text") from None
 
@@ -177,7 +177,10 @@ def _conversation(fields: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], 
             raise ValueError("turns is no list")
         return (), fields["turns"]
     if "messages" in fields:
-        *before, last = [(message["role"], message["content"]) for message in fields["messages"]]
+        said = [(message["role"], message["content"]) for message in fields["messages"]]
+        if not all(isinstance(part, str) for message in said for part in message):
+            raise ValueError("role or content of a message is no text")
+        *before, last = said
         if last[0] != "user":
             raise ValueError("the last message is not the user's")
         return tuple(before), [last[1]]

@@ -34,7 +34,7 @@ class Unit:
 
     @property
     def keys(self) -> list[Key]:
-        """Record keys of the first turns; later turns are recorded with them."""
+        """Record keys of the first turns; later turns are recorded before them."""
         return [
             (cell.key, self.temperature, prompt.id, 0, self.round)
             for cell in self.cells
@@ -53,10 +53,12 @@ class Unit:
         return replace(self, cells=cells)
 
     def lacks(self, cell: str, done: Container[Key]) -> bool:
-        """True if a configuration lacks first-prompt turns that plain decoding has answered."""
+        """True if a configuration lacks the first turn of the first prompt, or another one that
+        plain decoding has answered.
+        """
         turns = range(len(self.prompts[0][1].turns))
         answered = [turn for turn in turns if self.key(Configuration(PLAIN).key, turn) in done]
-        return any(self.key(cell, turn) not in done for turn in answered or [0])
+        return any(self.key(cell, turn) not in done for turn in {0, *answered})
 
     def seed(self, base: int, number: int, turn: int = 0) -> int:
         """The seed of a request: the same for every cell."""

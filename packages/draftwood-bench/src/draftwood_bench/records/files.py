@@ -15,12 +15,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from draftwood.storage.atomic import write_file
 from draftwood_bench.plan.units import Key
+from draftwood_bench.records.typed_fields import made_of
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
 PACKED = f"{RECORDS}.gz"
@@ -135,6 +136,8 @@ class RunInfo:
         draft_weights: likewise of the draft model.
         drafter_weights: likewise of the trained drafter.
         datastore: file of texts that methods copied from; None without one.
+        datastore_texts: SHA-256 that tells its texts from others; None likewise, and in records of
+            earlier versions.
         adapter: that was added to the model's weights; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.
@@ -163,6 +166,7 @@ class RunInfo:
     drafter: str | None = None
     drafter_weights: str | None = None
     datastore: str | None = None
+    datastore_texts: str | None = None
     adapter: str | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
@@ -216,18 +220,14 @@ def read_run(folder: Path) -> RunInfo:
     """
     path = folder / RUN
     try:
-        known = {each.name for each in fields(RunInfo)}
-        return RunInfo(
-            **{
-                name: value
-                for name, value in json.loads(path.read_text("utf-8")).items()
-                if name in known
-            }
-        )
+        return made_of(RunInfo, json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no benchmark run: there is no {RUN}") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no description of a benchmark run: {_line(error)}") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path} is no description of a benchmark run: {_line(error)}; measure into a new"
+            " folder"
+        ) from None
 
 
 def write_run(folder: Path, run: RunInfo) -> None:
@@ -270,7 +270,6 @@ def read_clean(folder: Path) -> tuple[RunInfo, list[Record]]:
 
 def _read(path: Path) -> Iterator[tuple[Record, int]]:
     """Records and where their lines end."""
-    known = {each.name for each in fields(Record)}
     end = 0
     for number, line in enumerate(_content(path).splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
@@ -280,12 +279,13 @@ def _read(path: Path) -> Iterator[tuple[Record, int]]:
             continue
         try:
             found = json.loads(line)
-            record = Record(
-                **{name: renamed(value) for name, value in found.items() if name in known}
-            )
-        except (ValueError, TypeError, AttributeError) as error:
+            if isinstance(found, dict):
+                found = {name: renamed(value) for name, value in found.items()}
+            record = made_of(Record, found)
+        except (ValueError, TypeError) as error:
             raise ValueError(
-                f"{path}:{number} is no record of a benchmark: {_line(error)}"
+                f"{path}:{number} is no record of a benchmark: {_line(error)}; delete that line,"
+                " and its command measures it again"
             ) from None
         yield record, end
 

@@ -10,9 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draftwood_bench.records.files import TREE, Record, RunInfo, read_records, read_run, write_whole
+from draftwood_bench.records.files import (
+    LOCK,
+    PACKED,
+    RECORDS,
+    RUN,
+    TREE,
+    Record,
+    RunInfo,
+    read_records,
+    read_run,
+    write_whole,
+)
 
 Drawn = dict[str, Any]  # one step of ``tree.json``
+FILES = (RUN, RECORDS, PACKED, TREE, LOCK)
 FIELDS = ("step", "context_tail", "tokens", "parents", "path", "emitted")
 
 
@@ -50,12 +62,7 @@ def read(folder: Path) -> MeasuredRun:
         raise FileNotFoundError(
             f"{error}; name a folder that `draftwood bench ... --output DIR` wrote"
         ) from None
-    except ValueError as error:
-        raise ValueError(f"{error}; measure into a new folder") from None
-    try:
-        records = read_records(folder)
-    except ValueError as error:
-        raise ValueError(f"{error}; delete that line, and its command measures it again") from None
+    records = read_records(folder)
     if not records:
         raise ValueError(
             f"{folder} holds no records yet, so there is nothing to show; let its run go on:"
@@ -80,6 +87,25 @@ def _trees(path: Path) -> dict[str, list[Drawn]]:
             f"{path} describes no draft trees; delete it, and the page goes without them"
         )
     return found
+
+
+def require_apart(written: Sequence[Path], folders: Sequence[Path]) -> None:
+    """Refuse files of a report that would take the place of records, or of each other.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    kept = {
+        (folder / name).resolve()
+        for folder in folders
+        for name in (*FILES, *(each.name for each in folder.glob("*.json*")))
+    }
+    places = [path.resolve() for path in written]
+    for path, place in zip(written, places, strict=True):
+        if place in kept:
+            raise ValueError(f"{path} holds what was measured; choose another file")
+        if places.count(place) > 1:
+            raise ValueError(f"{path} cannot be both page and tables; give --markdown another file")
 
 
 def write(path: Path, text: str) -> None:

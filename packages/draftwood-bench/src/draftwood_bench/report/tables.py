@@ -1,6 +1,7 @@
 """Tables of a run's results: for the terminal, and in Markdown for pages."""
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from statistics import median
 
 from draftwood_bench.records.files import Record, RunInfo
@@ -243,7 +244,7 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
             record.load["first_token"] - record.load["arrived"] for record in group if record.load
         ]
         ends = sorted(record.seconds_end_to_end or 0.0 for record in group)
-        slow = ends[min(len(ends) - 1, int(0.95 * len(ends)))]
+        slow = ends[ceil(95 * len(ends) / 100) - 1]
         efficiency = tokens_per_run(each)
         gain = "texts differ" if each.failures else number(over_plain(each, here))
         times = (number(median(waits)), number(median(ends)), number(slow))

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from datetime import datetime, timezone
+from hashlib import sha256
 from importlib import metadata
 from math import prod
 from pathlib import Path
@@ -40,7 +41,6 @@ def describe(
     models = bench.models
     device = bench.plain.model.device
     folder, threads = bench.folder, torch.get_num_threads()
-    weights = digests(bench)
     return RunInfo(
         protocol=protocol.name,
         options=as_json(protocol),
@@ -62,9 +62,7 @@ def describe(
             "digest": digest(prompts),
         },
         draft_ratio=_draft_ratio(bench),
-        weights=weights["weights"],
-        draft_weights=weights["draft_weights"],
-        drafter_weights=weights["drafter_weights"],
+        **digests(bench),
     )
 
 
@@ -102,18 +100,31 @@ def here(device: str) -> dict[str, Any]:
     }
 
 
-def digests(bench: Workbench) -> dict[str, str | None]:
-    """Digests of the weights of target, draft model and head, under the names of ``RunInfo``."""
+def digests(bench: Workbench) -> dict[str, Any]:
+    """Digests of the weights of target, draft model and head, and of the datastore's texts.
+
+    They have the names of ``RunInfo``.
+    """
     draft, head = bench.models.drafts.model, bench.models.drafts.head
     folders = {
         "weights": bench.folder,
         "draft_weights": draft and WeightsFolder.of(draft, bench.models.dtype).path,
         "drafter_weights": head and heads.folder_of(head),
     }
+    datastore = bench.models.datastore
     return {
-        name: WeightsFolder(Path(folder)).digest if folder else None
-        for name, folder in folders.items()
+        **{
+            name: WeightsFolder(Path(folder)).digest if folder else None
+            for name, folder in folders.items()
+        },
+        "datastore_texts": datastore and _texts_digest(datastore),
     }
+
+
+def _texts_digest(datastore: str) -> str:
+    """Digest of the header of a datastore, which holds that of its texts."""
+    with Path(datastore).open("rb") as file:
+        return sha256(file.read(int.from_bytes(file.read(8), "little"))).hexdigest()
 
 
 def _weight_bytes(bench: Workbench, folder: Path | None) -> int | None:
@@ -161,8 +172,6 @@ def versions() -> dict[str, str]:
 
 def digest(prompts: PromptSet) -> str:
     """Digest of a set of prompts."""
-    from hashlib import sha256
-
     return sha256(repr(prompts.prompts).encode()).hexdigest()[:16]
 
 

@@ -81,7 +81,8 @@ def _in_turns(
                     _peer_record(bench, unit, number, prompt, turn, tokens, fields, plain.token_ids)
                 )
         said.append(plain.text)
-    return found
+    # a unit whose first turn is recorded counts as whole, so that its lines come last
+    return sorted(found, key=lambda made: made.turn == 0)
 
 
 def _judged(

@@ -166,6 +166,7 @@ def _start(order: MeasurementOrder, work: Work, device: Any) -> Start:
         asked.growing,
         work.prompts.get("digest"),
         {"weights": weights},
+        device_name(device),
         described,
     )
 

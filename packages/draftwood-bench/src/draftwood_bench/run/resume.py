@@ -5,9 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from draftwood.storage.machine import device_name
 from draftwood_bench.plan.prompts import PromptSet
 from draftwood_bench.plan.protocols import PROTOCOLS, as_json, from_json, listed, measurement
 from draftwood_bench.records.files import RunInfo, Writer, read_run, write_run
+from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit, describe, digest, digests, now
 from draftwood_bench.run.workbench import Workbench
 
@@ -26,6 +30,7 @@ class Start:
         growing: options that may.
         prompts: digest of what is asked; None where nothing is.
         weights: digests by field of ``RunInfo``.
+        device: name of what the models run on.
         describe: makes the whole ``RunInfo`` of a first start.
     """
 
@@ -35,7 +40,14 @@ class Start:
     growing: frozenset[str]
     prompts: str | None
     weights: dict[str, str | None]
+    device: str
     describe: Callable[[], RunInfo]
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """Facts that figures depend on, under the names of ``RunInfo`` and its ``hardware``."""
+        threads = torch.get_num_threads()
+        return {"threads": threads, "device": self.device, "processor": processor()}
 
 
 def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) -> Start:
@@ -59,6 +71,7 @@ def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) ->
         order.protocol.growing,
         digest(prompts),
         digests(bench),
+        device_name(bench.plain.model.device),
         described,
     )
 
@@ -116,8 +129,15 @@ def _difference(start: Start, before: RunInfo) -> str | None:
         if getattr(before, name) not in (None, value):  # earlier versions did not tell
             were, are = (_short(each)[:12] for each in (getattr(before, name), value))
             return (
-                f"on other weights of the same name ({name} {were}, here {are}); choose another"
-                " --output"
+                f"on other {name.rpartition('_')[2]} of the same name ({name} {were}, here {are});"
+                " choose another --output"
+            )
+    there = {"threads": before.threads, **before.hardware}
+    for name, value in start.machine.items():
+        if there.get(name) not in (None, value):
+            return (
+                f"with {name} {there[name]}, this one has {value}; choose another --output, or go"
+                f" on with the same {name}"
             )
     return None
 

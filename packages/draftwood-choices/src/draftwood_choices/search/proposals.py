@@ -123,9 +123,8 @@ class Proposer:
     @property
     def context(self) -> int | None:
         """Tokens that prompt and answer may have together; None for no limit."""
-        from draftwood.engine.prefill import context_limit
-
-        return context_limit(self.lm.model, self.options.get("context"))
+        limits = self.lm.model.context_length, self.options.get("context")
+        return min((each for each in limits if each is not None), default=None)
 
     def write(self, prompt: Any, count: int = 1, **options: Any) -> "tuple[Generation, ...]":
         """Answers to a prompt, all in each forward pass.

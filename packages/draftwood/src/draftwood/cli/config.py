@@ -21,7 +21,7 @@ from draftwood.cli.configuration import (
 from draftwood.cli.terminal import notes
 from draftwood.storage.home import expanded
 
-NAMES = ("model", "draft_model", "datastore")
+NAMES = ("model", "draft_model", "datastore", "adapter")
 """Parameters that may name a file or folder."""
 
 
@@ -92,6 +92,11 @@ def set_(context: click.Context, key: str, values: tuple[str, ...]) -> None:
     place = _place(key)
     known = KnownCommands.of(context.find_root())
     command, parameter = known.parameter(place)
+    if _may_name_a_file(parameter) and not all(values):
+        raise ValueError(
+            f"{key} takes a name or a path, got an empty text; 'draftwood config unset {key}' takes"
+            " a default back"
+        )
     value = _typed(command, parameter, values)
     known.check(reduce(lambda inner, key: {key: inner}, reversed(place), value))
     if len(place) == 1 or place[0] in SHARED:
@@ -141,7 +146,7 @@ def _require_name(flag: str, value: Any) -> None:
     from draftwood.methods.answers import answers_method
     from draftwood.model_names import ModelNames
 
-    if not isinstance(value, str) or expanded(value).exists():
+    if not isinstance(value, str) or (value and expanded(value).exists()):
         return
     named = value.rpartition("=")[2]
     if flag in ("method", "methods"):
@@ -172,14 +177,17 @@ def _typed(command: click.Command, parameter: click.Parameter, values: tuple[str
 def _one(command: click.Command, parameter: click.Parameter, text: str) -> Any:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return {"true": True, "false": False}.get(text.lower(), text)
-    files = isinstance(parameter.type, options.TextFile | click.Path) or parameter.name in NAMES
-    if files and expanded(text).exists():
+    if _may_name_a_file(parameter) and expanded(text).exists():
         return str(expanded(text).absolute())
     try:
         found = parameter.type.convert(text, parameter, click.Context(command))
     except click.BadParameter:
         return text  # refused with the others
     return found if isinstance(found, int | float) else text
+
+
+def _may_name_a_file(parameter: click.Parameter) -> bool:
+    return isinstance(parameter.type, options.TextFile | click.Path) or parameter.name in NAMES
 
 
 def _flat(table: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, Any]]:

@@ -272,6 +272,9 @@ def _require_option(name: str, value: Any) -> None:
 
     option = OPTIONS.get(name)
     if option is None:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, float) and not isfinite(each):
+                raise ValueError(f"it takes a finite number, got {each}")
         return
     holds = option.holds or isfinite
     if option.kind == "stops":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftwood.costs.peaks import Peaks, Shares
     from draftwood.text.language_model import LanguageModel
 
-SIZES = "1,8"
+SIZES, LARGEST = "1,8", 512
 
 
 def sizes_of(
@@ -29,9 +29,9 @@ def sizes_of(
         sizes = sorted({int(part) for part in value.split(",")})
     except ValueError:
         sizes = []
-    if not sizes or sizes[0] < 1:
+    if not sizes or sizes[0] < 1 or sizes[-1] > LARGEST:
         raise click.BadParameter(
-            f"takes numbers of nodes from 1 on, for instance {SIZES}, got {value!r}",
+            f"takes numbers of nodes from 1 to {LARGEST}, for instance {SIZES}, got {value!r}",
             context,
             parameter,
         )

@@ -67,7 +67,8 @@ def measure_phases(
         advance: called after every round.
 
     Raises:
-        ValueError: for a model that does not run in C++, and for sizes below 1.
+        ValueError: for a model that does not run in C++, and for sizes below 1 or above what the
+            model's context has room for.
     """
     if not isinstance(model, NativeModel):
         raise ValueError(
@@ -80,6 +81,11 @@ def measure_phases(
     limit = model.context_length
     if limit is not None:
         length = max(1, min(length, limit // 2))
+        if max(sizes) > limit - length:
+            raise ValueError(
+                f"{max(sizes)} nodes do not fit the model's context of {limit} tokens behind"
+                f" {length}; take at most {limit - length}"
+            )
 
     def tokens(count: int) -> list[int]:
         return random.integers(model.vocab_size, size=count).tolist()

@@ -61,7 +61,7 @@ def _read(path: Path) -> str:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name its files, for instance {path}/*")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; name files that hold text") from None
     except UnicodeDecodeError:
