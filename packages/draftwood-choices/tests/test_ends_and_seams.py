@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from draftwood.engine import Options
+from draftwood_bench.run.quality import read_behind
 from draftwood_choices.answers import written
-from draftwood_choices.asking import read_behind, text_of
+from draftwood_choices.asking import text_of
 from draftwood_choices.collaboration.ends import sentence_end, step_end, until
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued

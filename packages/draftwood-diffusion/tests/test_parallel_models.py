@@ -10,7 +10,7 @@ import pytest
 import draftwood
 from command import refused, run
 from draftwood.sampling_params import SamplingParams
-from draftwood_bench.run.quality import log_likelihood
+from draftwood_bench.run.quality import log_likelihood, read_behind
 from draftwood_diffusion.lists.tasks import exercises
 from draftwood_diffusion.parallel.measured import (
     Asked,
@@ -19,7 +19,6 @@ from draftwood_diffusion.parallel.measured import (
     in_words,
     is_right,
     of_tasks,
-    read_behind,
     rows_of,
 )
 from masked_copies import masked_copy
@@ -74,12 +73,12 @@ def test_a_text_is_judged_by_the_tokens_that_go_on_with_its_prompt() -> None:
     prompt, text = "One day a girl", " saw a fox"
     before, whole = lm.encode(prompt, True), lm.encode(f"{prompt}{text}", True)
     alone = lm.tokenizer(", and", add_special_tokens=False)["input_ids"]
-    assert read_behind(lm, prompt, text) == (before, whole[len(before) :])
-    assert read_behind(lm, prompt, ", and")[1] != alone  # which begins with a space
-    assert read_behind(lm, prompt, "") == (before, [])
+    assert read_behind(lm, prompt, text, True) == (before, whole[len(before) :])
+    assert read_behind(lm, prompt, ", and", True)[1] != alone  # which begins with a space
+    assert read_behind(lm, prompt, "", True) == (before, [])
     params = SamplingParams(max_new_tokens=8)
     measured = Measured(lm, lm, [], [], params, {}, None)
-    wanted = log_likelihood(lm.model, before, read_behind(lm, prompt, ", and")[1])
+    wanted = log_likelihood(lm.model, before, read_behind(lm, prompt, ", and", True)[1])
     assert measured._score(Asked("line 1", prompt), ", and") == pytest.approx(wanted, abs=1e-4)
     assert measured._score(Asked("line 1", prompt), "") is None
     asked = Asked("copy 0", "fox\n", (("fox",), ("fox", "fox")))

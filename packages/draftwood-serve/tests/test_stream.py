@@ -9,7 +9,7 @@ import pytest
 
 from draftwood_serve import stream
 from draftwood_serve.service import OpenRequest
-from draftwood_serve.stream import EventStream
+from draftwood_serve.stream import ABORT, EventStream
 
 
 class Open:
@@ -42,7 +42,8 @@ def sent(request: Open, reads: int) -> list[dict[str, Any]]:
         got.append(message)
 
     answer = EventStream(events(), cast(OpenRequest, request))
-    asyncio.run(answer({"type": "http"}, never, send))
+    scope = {"type": "http", "extensions": {ABORT: lambda: got.append({"type": "aborted"})}}
+    asyncio.run(answer(scope, never, send))
     return got
 
 
@@ -59,5 +60,6 @@ def test_one_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> Non
     request, since = Open(0.1), time.perf_counter()
     got = sent(request, 2)
     assert time.perf_counter() - since < 10
-    assert got[-1]["more_body"] is True  # the server closes what is not whole
+    assert got[-2]["more_body"] is True
+    assert got[-1] == {"type": "aborted"}
     assert request.is_closed

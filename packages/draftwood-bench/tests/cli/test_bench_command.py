@@ -889,10 +889,10 @@ def test_a_run_keeps_to_its_datastore(target: str, prompts: str, tmp_path: Path)
     text.write_text("number again " * 9)
     assert run(*build).exit_code == 0
     line = refused(*order)
-    assert "holds a run on other texts of the same name (datastore_texts" in line
+    assert "holds a run on other file of the same name (datastore_file" in line
     told = json.loads((output / "run.json").read_text())  # as earlier versions wrote it
     (output / "run.json").write_text(
-        json.dumps({name: told[name] for name in told if name != "datastore_texts"})
+        json.dumps({name: told[name] for name in told if name != "datastore_file"})
     )
     assert run(*order).exit_code == 0
 

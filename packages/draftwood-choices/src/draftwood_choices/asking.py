@@ -1,4 +1,4 @@
-"""Prompts as models of texts are asked them, and answers behind them."""
+"""Prompts as models of texts are asked them, and texts of answers behind them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,32 +15,6 @@ def asked_of(prompt: "Prompt", lm: "LanguageModel") -> Any:
     """
     is_text = lm.tokenizer.chat_template is None or prompt.next_word is not None
     return prompt.turns[0] if is_text else prompt.messages(())
-
-
-def read_behind(
-    lm: "LanguageModel", asked: Any, text: str, raw: bool
-) -> tuple[list[int], list[int]]:
-    """Tokens of what a model is asked, and those of an answer behind it.
-
-    An answer that goes on with a text is read as one with it; a token that holds an end of what was
-    asked and a beginning of the answer counts among the answer's.
-    """
-    before = lm.encode(asked, raw)
-    if not lm.text_before(before, raw):
-        return before, list(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
-    whole = lm.encode(asked + text, raw)
-    same = max(1, alike(before, whole))  # nothing predicts a first token
-    return whole[:same], whole[same:]
-
-
-def alike(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the tokens that two texts begin with alike."""
-    same = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        same += 1
-    return same
 
 
 def text_of(lm: "LanguageModel", tokens: Sequence[int], behind: Sequence[int]) -> str:

@@ -92,12 +92,14 @@ def pieces(
         fixings: of the places in turn, None for an open one.
         behind: tokens before the text, which decide whether it begins with a space.
     """
-    found, run = list[str](), TextBuilder(tokenizer, behind=behind)
+    found, anchor = list[str](), anchor_of(tokenizer)
+    run: TextBuilder | None = TextBuilder(tokenizer, behind=behind)
     for each in fixings:
         if each is None:
             found.append(OPEN)
-            run = TextBuilder(tokenizer, behind=anchor_of(tokenizer))
+            run = None
             continue
+        run = run or TextBuilder(tokenizer, behind=anchor)
         run.add([each["token"]])
         if len(found) == len(fixings) - 1:
             run.finish()

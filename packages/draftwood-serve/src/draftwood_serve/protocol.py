@@ -7,6 +7,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from draftwood_serve.errors import ApiError
 from draftwood_serve.settings import HEADER_BYTES, HEADER_SECONDS
+from draftwood_serve.stream import ABORT
 
 
 class LimitedHttp(HttpToolsProtocol):
@@ -40,6 +41,8 @@ class LimitedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._got_headers()
         super().on_headers_complete()
+        # the request begins in the loop's next turn
+        self.scope["extensions"] = {ABORT: self.transport.abort}
 
     def _wait_for_headers(self) -> None:
         if self._late is None:

@@ -18,6 +18,8 @@ HEADERS = [
 ]
 LAST_WORD_SECONDS = 1.0
 """Time to tell that a request took too long."""
+ABORT = "draftwood.abort"
+"""Name of a request's extension that drops its connection with all that is not sent yet."""
 
 
 class EventStream(Response):
@@ -46,7 +48,9 @@ class EventStream(Response):
         try:
             await asyncio.wait_for(self._send(send), self.request.seconds_left + LAST_WORD_SECONDS)
         except asyncio.TimeoutError:
-            pass  # what is not whole ends with the connection
+            if abort := (scope.get("extensions") or {}).get(ABORT):
+                abort()
+                await asyncio.sleep(0)  # for the connection to be lost
         finally:
             self.request.close()
 

@@ -1,14 +1,19 @@
 """The pool of slots by itself, and what Transformers sees of it."""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from draftwood.models.cache.places import CacheSlice
+from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.pool import CachePool, LayerShape
 from draftwood_torch.models.run_cache import RunCache
+from families import FAMILIES, random_model, recorded
 
 # keys unlike values
 SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]
@@ -76,8 +81,38 @@ def test_nothing_of_an_owner_is_left_to_the_next() -> None:
     pool.release(first)
     other = Owner()
     assert pool.acquire(other) == slot
+    pool.cover([CacheSlice(slot, 0, 2)])
     assert all(bool(tensor.isfinite().all()) for tensor in copies(pool))
     pool.release(other)
+
+
+def test_a_copy_leaves_nothing_of_the_owner_before_behind_it() -> None:
+    pool, owners = CachePool(SHAPES, torch.float32, CPU), [Owner() for _ in range(3)]
+    source, slot = (pool.acquire(owner) for owner in owners[:2])
+    pool.cover([CacheSlice(source, 0, 2), CacheSlice(slot, 0, 5)])
+    for tensor in (tensor for index in range(len(SHAPES)) for tensor in pool.layer(index)):
+        tensor[slot, :5] = torch.nan
+    pool.release(owners[1])
+    assert pool.acquire(owners[2]) == slot
+    pool.copy(source, slot, 2)
+    assert all(bool(tensor.isfinite().all()) for tensor in copies(pool))
+
+
+@pytest.mark.parametrize("kind", [LeanModel, recorded])
+def test_padded_rows_are_cleared_too(kind: Callable[[Any], LeanModel]) -> None:
+    """A text's NaN in rows that only fill a pass up reaches no other text."""
+    hf = random_model(*FAMILIES["llama"])
+    with torch.no_grad():
+        hf.get_input_embeddings().weight[5] = torch.inf
+    model = kind(hf)
+    model.padded = True
+    wanted = model.start().extend([1, 2, 3]).rows
+    broken = model.start()
+    broken.extend([5] * 5)
+    broken.close()
+    found = model.start().extend([1, 2, 3])
+    assert np.isfinite(found.rows).all()
+    assert np.array_equal(found.rows, wanted)
 
 
 @pytest.mark.parametrize(("asked", "capacity"), [(1, 128), (128, 128), (129, 256), (1000, 1000)])

@@ -436,10 +436,11 @@ def _head(probs: Float[np.ndarray, " vocab"], top_p: float) -> Int[np.ndarray, "
     while True:
         count = min(size, vocab)
         least = np.partition(probs, -count)[-count]
-        top = np.flatnonzero(~(probs < least))  # with all that tie, in the order of tokens
+        # with all that tie, in the order of tokens
+        top = np.flatnonzero(probs if least == 0 else ~(probs < least))
         order = top[np.argsort(-probs[top], kind="stable")]
         reached = probs[order].cumsum(dtype=np.float64)
-        if count == vocab or reached[-1] >= top_p:
+        if count == vocab or least == 0 or reached[-1] >= top_p:
             break
         size *= 16
     inside = ~(reached - probs[order] >= top_p)

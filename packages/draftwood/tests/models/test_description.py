@@ -231,6 +231,8 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
         ({"per_layer_config": {"0": {"hidden_act": "gelu"}}}, "has per_layer_config"),
         ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 32}, "its layer_types are"),
         ({"model_type": "gpt_oss", "swiglu_limit": 0.0}, "one of its bounds is 0.0"),
+        ({"model_type": "gpt_oss", "swiglu_limit": "7"}, "is 0 or no number"),
+        ({"model_type": "granite", "logits_scaling": 0}, "is 0 or no number"),
         ({"model_type": "gemma2", "attn_logit_softcapping": 0.0}, "one of its bounds is 0.0"),
         ({"model_type": "cohere", "use_qk_norm": True}, "a weight for each head"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clips queries"),

@@ -136,7 +136,7 @@ class RunInfo:
         draft_weights: likewise of the draft model.
         drafter_weights: likewise of the trained drafter.
         datastore: file of texts that methods copied from; None without one.
-        datastore_texts: SHA-256 that tells its texts from others; None likewise, and in records of
+        datastore_file: SHA-256 that tells its texts from others; None likewise, and in records of
             earlier versions.
         adapter: that was added to the model's weights; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
@@ -166,7 +166,7 @@ class RunInfo:
     drafter: str | None = None
     drafter_weights: str | None = None
     datastore: str | None = None
-    datastore_texts: str | None = None
+    datastore_file: str | None = None
     adapter: str | None = None
     peers: dict[str, dict[str, Any]] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)

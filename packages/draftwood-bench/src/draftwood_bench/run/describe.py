@@ -101,7 +101,7 @@ def here(device: str) -> dict[str, Any]:
 
 
 def digests(bench: Workbench) -> dict[str, Any]:
-    """Digests of the weights of target, draft model and head, and of the datastore's texts.
+    """Digests of the weights of target, draft model and head, and of the datastore.
 
     They have the names of ``RunInfo``.
     """
@@ -117,12 +117,12 @@ def digests(bench: Workbench) -> dict[str, Any]:
             name: WeightsFolder(Path(folder)).digest if folder else None
             for name, folder in folders.items()
         },
-        "datastore_texts": datastore and _texts_digest(datastore),
+        "datastore_file": datastore and _datastore_digest(datastore),
     }
 
 
-def _texts_digest(datastore: str) -> str:
-    """Digest of the header of a datastore, which holds that of its texts."""
+def _datastore_digest(datastore: str) -> str:
+    """Digest of the header of a datastore, which holds that of all else in it."""
     with Path(datastore).open("rb") as file:
         return sha256(file.read(int.from_bytes(file.read(8), "little"))).hexdigest()
 

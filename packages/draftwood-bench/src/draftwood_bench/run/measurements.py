@@ -21,7 +21,7 @@ from draftwood_bench.plan.protocols import as_json
 from draftwood_bench.records.files import Record, RunInfo, read_run, writing
 from draftwood_bench.run import format_quality, overhead, same_file, verify_cost
 from draftwood_bench.run.describe import here
-from draftwood_bench.run.resume import Start, begin_or_go_on
+from draftwood_bench.run.resume import Start, begin_or_go_on, machine_of
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _start(order: MeasurementOrder, work: Work, device: Any) -> Start:
         asked.growing,
         work.prompts.get("digest"),
         {"weights": weights},
-        device_name(device),
+        machine_of(device),
         described,
     )
 

@@ -2,11 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from draftwood.models.model import Model
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.tested_code import passes
+
+if TYPE_CHECKING:
+    from draftwood.text.language_model import LanguageModel
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
@@ -34,6 +39,23 @@ def quality(
         "name": "log-likelihood per token",
         "value": round(log_likelihood(model, tokens, answer), 4),
     }
+
+
+def read_behind(
+    lm: "LanguageModel", asked: Any, text: str, raw: bool
+) -> tuple[list[int], list[int]]:
+    """Tokens of what a model is asked, and those of an answer behind it.
+
+    An answer that goes on with a text is read as one with it; a token that holds an end of what was
+    asked and a beginning of the answer counts among the answer's.
+    """
+    before = lm.encode(asked, raw)
+    if not lm.text_before(before, raw):
+        return before, list(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
+    whole = lm.encode(asked + text, raw)
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, whole, strict=False))
+    same = max(1, sum(1 for _ in pairs))  # nothing predicts a first token
+    return whole[:same], whole[same:]
 
 
 def score(prompt: Prompt, text: str) -> dict | None:

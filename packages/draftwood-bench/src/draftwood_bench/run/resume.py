@@ -9,7 +9,7 @@ import torch
 
 from draftwood.storage.machine import device_name
 from draftwood_bench.plan.prompts import PromptSet
-from draftwood_bench.plan.protocols import PROTOCOLS, as_json, from_json, listed, measurement
+from draftwood_bench.plan.protocols import PROTOCOLS, as_json, from_json, listed, measurement, timed
 from draftwood_bench.records.files import RunInfo, Writer, read_run, write_run
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit, describe, digest, digests, now
@@ -30,7 +30,7 @@ class Start:
         growing: options that may.
         prompts: digest of what is asked; None where nothing is.
         weights: digests by field of ``RunInfo``.
-        device: name of what the models run on.
+        machine: facts that figures depend on, under the names of ``RunInfo`` and its ``hardware``.
         describe: makes the whole ``RunInfo`` of a first start.
     """
 
@@ -40,14 +40,14 @@ class Start:
     growing: frozenset[str]
     prompts: str | None
     weights: dict[str, str | None]
-    device: str
+    machine: dict[str, Any]
     describe: Callable[[], RunInfo]
 
-    @property
-    def machine(self) -> dict[str, Any]:
-        """Facts that figures depend on, under the names of ``RunInfo`` and its ``hardware``."""
-        threads = torch.get_num_threads()
-        return {"threads": threads, "device": self.device, "processor": processor()}
+
+def machine_of(device: Any) -> dict[str, Any]:
+    """Facts of this machine that figures depend on, for models on a device."""
+    threads = torch.get_num_threads()
+    return {"threads": threads, "device": device_name(device), "processor": processor()}
 
 
 def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) -> Start:
@@ -71,7 +71,7 @@ def start_of(order: "Order", bench: Workbench, prompts: PromptSet, rule: str) ->
         order.protocol.growing,
         digest(prompts),
         digests(bench),
-        device_name(bench.plain.model.device),
+        machine_of(bench.plain.model.device) if timed(order.protocol) else {},
         described,
     )
 

@@ -15,7 +15,6 @@ from draftwood.text import prompts
 from draftwood.text.builder import TextBuilder
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import clock
-from draftwood_choices.asking import alike
 from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
@@ -82,7 +81,7 @@ class KeptSession:
     def start(self, prompt: Sequence[int], salt: str = "") -> tuple[ModelSession, int]:
         if self.session is None:
             return (self.model.start(), 0) if self.shared is None else self.shared.start(prompt)
-        known = min(alike(self.tokens, prompt), len(prompt) - 1)
+        known = min(_common(self.tokens, prompt), len(prompt) - 1)
         session, self.session = self.session, None
         session.rewind(session.length - known)
         return session, known
@@ -206,3 +205,13 @@ class LocalWriter:
 
     def close(self) -> None:
         self.kept.close()
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Count the tokens that two texts begin with alike."""
+    same = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        same += 1
+    return same

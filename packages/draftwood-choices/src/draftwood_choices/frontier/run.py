@@ -12,9 +12,9 @@ from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
 from draftwood_bench.plan.prompt import Prompt
-from draftwood_bench.run.quality import quality
+from draftwood_bench.run.quality import quality, read_behind
 from draftwood_bench.run.record_folder import RecordFolder
-from draftwood_choices.asking import asked_of, read_behind
+from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from draftwood.sampling_params import SamplingParams
 from draftwood_bench.records.statistics import Estimate, difference
-from draftwood_bench.run.quality import log_likelihood
+from draftwood_bench.run.quality import log_likelihood, read_behind
 from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_diffusion.generating import Writing
 from draftwood_diffusion.lists.tasks import BREAK, exercises
@@ -90,18 +89,6 @@ def in_words(answer: Sequence[str]) -> str:
     return "\n".join(line.strip() for line in lines)
 
 
-def read_behind(lm: "LanguageModel", prompt: str, text: str) -> tuple[list[int], list[int]]:
-    """Tokens of a prompt, and those of a text that goes on with it, read as one.
-
-    A token that holds an end of the prompt and a beginning of the text counts among the text's.
-    """
-    whole = lm.encode(prompt + text, True)
-    pairs = zip(lm.encode(prompt, True), whole, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    same = max(1, same)  # nothing predicts a first token
-    return whole[:same], whole[same:]
-
-
 @dataclass(frozen=True)
 class Measured:
     """Texts of methods on the prompts of a model.
@@ -168,13 +155,13 @@ class Measured:
         if not asked.answers:
             return self.params.max_new_tokens
         texts = [in_words(each) for each in asked.answers]
-        return max(len(read_behind(self.lm, asked.text, each)[1]) for each in texts)
+        return max(len(read_behind(self.lm, asked.text, each, True)[1]) for each in texts)
 
     def _score(self, asked: Asked, text: str) -> float | None:
         if asked.answers:
             return float(is_right(text, asked.answers))
         assert self.judge is not None
-        before, own = read_behind(self.judge, asked.text, text)
+        before, own = read_behind(self.judge, asked.text, text, True)
         return round(log_likelihood(self.judge.model, before, own), 4) if own else None
 
 

@@ -86,7 +86,7 @@ class PictureRecord:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens that a pass gave, those of the prompt's pass left out like that pass."""
-        of_prompt = sum(self.given[: len(self.given) - self.passes])
+        of_prompt = sum(self.given[: max(0, len(self.given) - self.passes)])
         return (self.tokens - of_prompt) / self.passes if self.passes else 1.0
 
     @classmethod

@@ -10,7 +10,7 @@ Apart from recording itself, everything runs on any device, and tests record on 
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -116,6 +116,7 @@ class Graphs:
     ) -> "_FixedRun":
         model.pool.when_moved = self.recorded.clear  # the cache's addresses are in the graphs
         model.pool.reserve(bucket.context)
+        model.pool.cover([replace(part.place, count=bucket.rows)])  # all that is written
         run = self.recorded.pop(bucket, None) or _FixedRun(model, decode, bucket, part, self.record)
         self.recorded[bucket] = run  # after all that were used before
         if len(self.recorded) > MOST_GRAPHS:

@@ -101,7 +101,7 @@ class LeanModel(DecoderModel[CachePool]):
         missing = LEAST_ROWS - sum(part.place.count for part in parts)
         if self.padded and missing > 0:
             parts = [*parts[:-1], parts[-1].padded(missing)]
-        self.pool.reserve(max(part.place.start + part.place.count for part in parts))
+        self.pool.cover([part.place for part in parts])
         tokens = torch.cat([part.tokens for part in parts]).to(self.device, non_blocking=True)
         positions = torch.cat([part.positions for part in parts]).to(self.device, non_blocking=True)
         attend = PackedAttention(self.decoder, self.pool, parts, self.windows)

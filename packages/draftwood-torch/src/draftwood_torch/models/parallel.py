@@ -79,9 +79,9 @@ class LeadingPool(CachePool):
         self.channel.tell("resize", slots, capacity)
         super()._resize(slots, capacity)
 
-    def _clear(self, slot: int, length: int) -> None:
-        self.channel.tell("clear", slot, length)
-        super()._clear(slot, length)
+    def _clear(self, slot: int, start: int, end: int) -> None:
+        self.channel.tell("clear", slot, start, end)
+        super()._clear(slot, start, end)
 
     def _move(self, slot: int, start: int, path: Sequence[int]) -> None:
         self.channel.tell("move", slot, start, list(path))

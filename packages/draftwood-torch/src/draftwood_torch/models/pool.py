@@ -50,6 +50,7 @@ class CachePool:
         self.when_moved: Callable[[], object] = _nothing
         self._owners: dict[ref[object], int] = {}  # with their slots
         self._ends: dict[int, int] = {}  # how far the tokens of each slot reach
+        self._left: dict[int, int] = {}  # likewise those of the owner before, not cleared yet
         # slots and places needed since the last look, and before it
         self._peak, self._peak_before = (0, 0), (0, 0)
         self._ended, self._untidy = 0, False
@@ -87,8 +88,7 @@ class CachePool:
             slot = min(set(range(self.slots + 1)) - self.used)
             if slot == self.slots:
                 self._grow([(max(1, 2 * slot), self.capacity), (slot + 1, self.capacity)])
-            if old := self._ends.get(slot, 0):
-                self._clear(slot, old)
+            self._left[slot] = max(self._left.get(slot, 0), self._ends.get(slot, 0))
             self._ends[slot] = 0
             self._peak = (max(self._peak[0], slot + 1), self._peak[1])
             self._owners[ref(owner)] = slot
@@ -122,6 +122,7 @@ class CachePool:
     def cover(self, places: Sequence[CacheSlice]) -> None:
         """Make room for the new tokens of a forward pass; errors as for ``reserve``."""
         for place in places:
+            self._clear_behind(place.slot, 0)
             self._ends[place.slot] = max(self._ends[place.slot], place.start + place.count)
         self.reserve(max(place.start + place.count for place in places))
 
@@ -153,6 +154,7 @@ class CachePool:
     def copy(self, source: int, target: int, length: int) -> None:
         """Write the first ``length`` tokens of one slot to another, which is in use too."""
         with self.lock:
+            self._clear_behind(target, length)
             self._ends[target] = max(self._ends[target], length)
             self._duplicate(source, target, length)
 
@@ -165,14 +167,21 @@ class CachePool:
 
         There is room for them; the lock is the caller's.
         """
+        self._clear_behind(slot, 0)
+        self._ends[slot] = max(self._ends[slot], length)
         for ours, theirs in zip(self.layer(index), (keys, values), strict=True):
             start = max(0, length - theirs.shape[1])
             newest = theirs[:, theirs.shape[1] - (length - start) :]
             ours[slot, start:length] = newest.transpose(0, 1)
 
-    def _clear(self, slot: int, length: int) -> None:
+    def _clear_behind(self, slot: int, start: int) -> None:
+        """Clear what the owner before left from a place on."""
+        if (end := self._left.pop(slot, 0)) > start:
+            self._clear(slot, start, end)
+
+    def _clear(self, slot: int, start: int, end: int) -> None:
         for block in self._blocks.values():
-            block[:, slot, :length] = 0
+            block[:, slot, start:end] = 0
 
     def _move(self, slot: int, start: int, path: Sequence[int]) -> None:
         nodes = torch.tensor(path).to(self.device, non_blocking=True) + start
@@ -235,6 +244,9 @@ class CachePool:
             both = (slice(None), slice(min(slots, self.slots)), slice(min(capacity, self.capacity)))
             blocks[shape][both] = old[both]
         self._blocks, self.slots, self.capacity = blocks, slots, capacity
+        for slot in [each for each in self._ends if each >= slots]:  # new ones will be clean
+            self._ends.pop(slot)
+            self._left.pop(slot, None)
         self.when_moved()
 
 

@@ -109,12 +109,14 @@ class Conversation:
 
     def take(self, line: str) -> bool:
         """Obey a command or answer; False ends the conversation."""
-        if re.fullmatch(r"/\w+(\s.*)?", line):  # "/usr/bin is what?" is a question
-            return self._obey(*line.split(maxsplit=1))
         try:
+            if re.fullmatch(r"/\w+(\s.*)?", line):  # "/usr/bin is what?" is a question
+                return self._obey(*line.split(maxsplit=1))
             self._answer(line)
-        except ValueError as error:  # of a question that cannot be asked; others can
-            self._say(str(error))
+        except KeyboardInterrupt:
+            if not self.manner.interactive:  # nobody is there to go on
+                raise
+            self._say("stopped")
         return True
 
     def _obey(self, command: str, argument: str = "") -> bool:
@@ -125,10 +127,6 @@ class Conversation:
                 self._commands[command](argument.strip())
             except (ValueError, OSError) as error:
                 self._say(str(error))
-            except KeyboardInterrupt:
-                if not self.manner.interactive:
-                    raise
-                self._say("stopped")
         else:
             near = difflib.get_close_matches(command, [name.split()[0] for name in HELP], n=1)
             self._say(
@@ -227,10 +225,14 @@ class Conversation:
         return [*told, *self.messages, {"role": "user", "content": question}]
 
     def _answer(self, text: str) -> None:
-        asked = self._with(with_files(text))
-        if not self._fits(asked):
+        try:
+            asked = self._with(with_files(text))
+            if not self._fits(asked):
+                return
+            stream = self.lm.stream(asked, **self.decoding)  # type: ignore[arg-type]
+        except ValueError as error:  # others may be asked
+            self._say(str(error))
             return
-        stream = self.lm.stream(asked, **self.decoding)  # type: ignore[arg-type]
         self.asked, self.stream = asked, stream
         stopped = self._print(stream)
         result = stream.result
@@ -263,11 +265,11 @@ class Conversation:
             for piece in stream:
                 place.write(piece)
         except KeyboardInterrupt:
-            place.end()
-            if not self.manner.interactive:  # nobody is there to go on
+            if not self.manner.interactive:
                 raise
             return True
-        place.end()
+        finally:
+            place.end()
         return False
 
     def _fits(self, messages: list[dict[str, str]]) -> bool:

@@ -257,12 +257,13 @@ class Learning(InProcess):
 
     def _write(self, act: Callable[[LearningFolder], None]) -> None:
         """Write to the folder; where the disk refuses, go on in memory."""
-        if self._folder is None:
+        folder = self._folder
+        if folder is None:
             return
         try:
-            act(self._folder)
+            act(folder)
         except OSError as error:
-            self._folder.close()
+            folder.close()
             self._folder = None
             self._tell(f"learning goes on in memory: {error}")
 

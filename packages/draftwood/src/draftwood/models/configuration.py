@@ -283,14 +283,21 @@ def _require_readable(config: ModelConfiguration) -> None:
     used = config.get("num_experts_per_tok") if config.expert_count else 1
     if reason is None and not (_is_count(used) and used <= max(config.expert_count, 1)):
         reason = f"each token goes to {used} of {config.expert_count} experts"
-    scales = config.family.scales(config)
-    for bound in (scales.score_cap, scales.logit_cap, scales.gate_limit):
-        if bound is not None and not bound > 0:
-            reason = reason or f"one of its bounds is {bound}"
+    reason = reason or _why_not_scales(config)
     for name in config.rotary_names:
         reason = reason or _why_not_rotary(config, rotary_parameters(config, name))
     if reason is not None:
         raise UnknownConfigurationError(reason)
+
+
+def _why_not_scales(config: ModelConfiguration) -> str | None:
+    try:
+        scales = config.family.scales(config)
+        bounds = (scales.score_cap, scales.logit_cap, scales.gate_limit)
+        odd = next((each for each in bounds if each is not None and not each > 0), None)
+    except (TypeError, ZeroDivisionError):
+        return "one of its factors is 0 or no number"
+    return None if odd is None else f"one of its bounds is {odd}"
 
 
 def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -> str | None:
