@@ -42,7 +42,10 @@ def sent(request: Open, reads: int) -> list[dict[str, Any]]:
         got.append(message)
 
     answer = EventStream(events(), cast(OpenRequest, request))
-    scope = {"type": "http", "extensions": {ABORT: lambda: got.append({"type": "aborted"})}}
+    scope = {
+        "type": "http",
+        "extensions": {ABORT: {"call": lambda: got.append({"type": "aborted"})}},
+    }
     asyncio.run(answer(scope, never, send))
     return got
 

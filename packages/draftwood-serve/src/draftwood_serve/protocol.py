@@ -42,7 +42,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._got_headers()
         super().on_headers_complete()
         # the request begins in the loop's next turn
-        self.scope["extensions"] = {ABORT: self.transport.abort}
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
 
     def _wait_for_headers(self) -> None:
         if self._late is None:

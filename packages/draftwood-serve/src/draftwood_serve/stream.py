@@ -49,7 +49,7 @@ class EventStream(Response):
             await asyncio.wait_for(self._send(send), self.request.seconds_left + LAST_WORD_SECONDS)
         except asyncio.TimeoutError:
             if abort := (scope.get("extensions") or {}).get(ABORT):
-                abort()
+                abort["call"]()
                 await asyncio.sleep(0)  # for the connection to be lost
         finally:
             self.request.close()
