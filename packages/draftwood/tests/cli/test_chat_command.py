@@ -157,6 +157,14 @@ class Terminal:
         os.close(inner)
         self.seen = ""
 
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.screen)
+
     def wait_for(self, text: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while text not in self.seen:
@@ -174,8 +182,7 @@ class Terminal:
 @pytest.mark.parametrize("kind", ["dumb", "xterm"])
 def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless, kind):
     long = ("--max-new-tokens", "900000", "--method", "plain")
-    terminal = Terminal("--model", endless, *long, kind=kind)
-    try:
+    with Terminal("--model", endless, *long, kind=kind) as terminal:
         terminal.wait_for("> ")
         terminal.enter("hello\n")
         terminal.wait_for("hello\r\n")
@@ -188,17 +195,12 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(endless, kind):
         terminal.wait_for("> ")
         terminal.enter("\x04")
         assert terminal.process.wait(30) == 0
-    finally:
-        terminal.process.kill()
-        terminal.process.wait()
-        os.close(terminal.screen)
     assert "Traceback" not in terminal.seen
 
 
 @pytest.mark.parametrize("after", [0.03, 0.2])
 def test_ctrl_c_in_a_command_does_not_end_the_chat(target, after):
-    terminal = Terminal("--model", target)
-    try:
+    with Terminal("--model", target) as terminal:
         terminal.wait_for("> ")
         terminal.enter("/method layer-skip\n")
         terminal.wait_for("layer-skip\r\n")
@@ -211,10 +213,6 @@ def test_ctrl_c_in_a_command_does_not_end_the_chat(target, after):
         terminal.wait_for("> ")
         terminal.enter("\x04")
         assert terminal.process.wait(30) == 0
-    finally:
-        terminal.process.kill()
-        terminal.process.wait()
-        os.close(terminal.screen)
     assert "Traceback" not in terminal.seen
 
 
