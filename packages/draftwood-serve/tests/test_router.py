@@ -1,6 +1,7 @@
 """Requests through a router, over servers in this process and over played ones that break off."""
 
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -221,7 +222,7 @@ HALF = b'data: {"choi'
 @pytest.mark.parametrize(
     ("path", "last"),
     [("/v1/chat/completions", "data: [DONE]"), ("/v1/completions", "data: [DONE]")]
-    + [("/v1/responses", None), ("/infill", None)],
+    + [("/infill", None)],
 )
 def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> None:
     with (
@@ -237,6 +238,35 @@ def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> 
     told = json.loads(error.removeprefix("data: "))["error"]
     assert told["code"] == "replica_lost"
     assert "again" in told["message"]
+
+
+def test_a_response_whose_replica_ends_is_told_so_as_its_api_has_it() -> None:
+    with (
+        played(*chunked(EVENT + EVENT, HALF)) as address,
+        front(address) as found,
+        found.client.stream("POST", "/v1/responses", json={}) as answer,
+    ):
+        *_, name, data = [line for line in answer.iter_lines() if line]
+    assert name == "event: error"
+    told = json.loads(data.removeprefix("data: "))
+    assert (told["type"], told["code"], told["sequence_number"]) == ("error", "replica_lost", 2)
+
+
+def test_who_does_not_read_is_let_go() -> None:
+    with (
+        played(*chunked(*[EVENT * 40_000] * 40)) as address,  # more than sockets hold
+        front(address) as found,
+        socket.create_connection(found.client.base_url.netloc.decode().split(":")) as client,
+    ):
+        found.router.most_seconds = 1.0
+        asked = b"POST /infill HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        client.sendall(asked + b"content-length: 2\r\n\r\n{}")
+        wait_for(lambda: bool(found.router.open))
+        wait_for(lambda: not found.router.open)
+        got = 0
+        while part := client.recv(2**20):
+            got += len(part)
+        assert got < 20 * 40_000 * len(EVENT)  # what sockets held, not the rest
 
 
 def test_lines_of_ollama_come_as_they_are_written_and_tell_errors() -> None:

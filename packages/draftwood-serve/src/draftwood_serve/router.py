@@ -17,9 +17,11 @@ from draftwood_serve.draining import drain
 from draftwood_serve.errors import OLLAMA, ApiError, bad_request, json_response, stopping
 from draftwood_serve.formats.answers import DONE, event
 from draftwood_serve.formats.ollama import error_line
+from draftwood_serve.formats.responses import error_event
 from draftwood_serve.guard import Message, Receive, Send
 from draftwood_serve.replica import ReplicaFacts
 from draftwood_serve.settings import DRAIN_SECONDS, ServeSettings
+from draftwood_serve.stream import drop_connection
 
 CONNECT_SECONDS = 5.0
 METRICS_SECONDS = 5.0
@@ -29,7 +31,7 @@ PATIENCE_SECONDS = 30.0  # beyond the time limit of a request, which replicas wa
 ASKED = ("accept", "authorization", "content-type")  # headers that replicas read
 CONNECTION = {b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"}
 DROPPED = CONNECTION | {OUTCOME}  # headers of replicas that clients do not get
-WITHOUT_DONE = ("/v1/responses", "/infill")
+RESPONSES, INFILL = "/v1/responses", "/infill"
 
 Header = tuple[bytes, bytes]
 
@@ -82,6 +84,7 @@ class Router:
         self.open: set[Forwarding] = set()
         self.stopping = False
         patience = settings.request_timeout + PATIENCE_SECONDS
+        self.most_seconds = 2 * patience  # for one that does not read its answer
         self.client = httpx.AsyncClient(
             timeout=httpx.Timeout(patience, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=IDLE_SECONDS),
@@ -119,7 +122,10 @@ class Router:
         left = asyncio.ensure_future(_left(receive))
         self.open.add(forwarding)
         try:
-            await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+            both, first = {task, left}, asyncio.FIRST_COMPLETED
+            done, _ = await asyncio.wait(both, timeout=self.most_seconds, return_when=first)
+            if not done:
+                await drop_connection(forwarding.scope)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -185,6 +191,7 @@ class Forwarding:
         if not router.settings.api_keys:
             self.headers["authorization"] = f"Bearer {router.replicas.key}"
         self.begun = self._cut = False
+        self._told = 0  # events
 
     def cut(self) -> None:
         """End it with an error, as the server stops."""
@@ -245,6 +252,7 @@ class Forwarding:
                 held += part
                 events, end, held = held.rpartition(mark)
                 if end:
+                    self._told += events.count(mark) + 1
                     await self._write(events + end)
             held, _, outcome = held.partition(MARK)
             self._hear(outcome)
@@ -270,8 +278,10 @@ class Forwarding:
             await error.response(path)(self.scope, _nothing, self.send)
         elif path.startswith(OLLAMA):
             await self._write(error_line(error).encode(), more=False)
+        elif path == RESPONSES:
+            await self._write(error_event(error, self._told).encode(), more=False)
         else:
-            last = "" if path in WITHOUT_DONE else DONE
+            last = "" if path == INFILL else DONE
             await self._write((event(error.body) + last).encode(), more=False)
 
 

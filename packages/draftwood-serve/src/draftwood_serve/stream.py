@@ -48,9 +48,7 @@ class EventStream(Response):
         try:
             await asyncio.wait_for(self._send(send), self.request.seconds_left + LAST_WORD_SECONDS)
         except asyncio.TimeoutError:
-            if abort := (scope.get("extensions") or {}).get(ABORT):
-                abort["call"]()
-                await asyncio.sleep(0)  # for the connection to be lost
+            await drop_connection(scope)
         finally:
             self.request.close()
 
@@ -61,3 +59,10 @@ class EventStream(Response):
             body = events.encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def drop_connection(scope: Message) -> None:
+    """Drop a request's connection, with all that its client has not read."""
+    if abort := (scope.get("extensions") or {}).get(ABORT):
+        abort["call"]()
+        await asyncio.sleep(0)  # for it to be lost

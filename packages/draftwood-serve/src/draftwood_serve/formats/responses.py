@@ -51,6 +51,12 @@ class ResponseItem:
         return {**found, "type": "message", "role": "assistant", "content": content}
 
 
+def error_event(error: ApiError, number: int) -> str:
+    """An error in the midst of so many events."""
+    told = {"code": error.code, "message": error.message, "param": error.param}
+    return event({"type": "error", "sequence_number": number, **told}, "error")
+
+
 class ResponseFormatter:
     """Tells an answer as a response: messages and calls of functions.
 
@@ -94,7 +100,7 @@ class ResponseFormatter:
 
     def error(self, error: ApiError) -> str:
         """An error in the midst of the events."""
-        return self._event("error", code=error.code, message=error.message, param=error.param)
+        return error_event(error, next(self._numbers))
 
     def _read(self, update: TextUpdate) -> str:
         """Take an update; the events that tell it."""
