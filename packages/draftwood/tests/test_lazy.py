@@ -35,7 +35,7 @@ def test_errors_let_it_look_again() -> None:
     assert gc.isenabled()
 
 
-def test_loads_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_do_without(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[bool]()
 
     def load(*names: object, **more: object) -> object:
@@ -43,6 +43,6 @@ def test_loads_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
         return load_model(*names, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sys.modules["draftwood.loading.draft_models"], "load_model", load)
-    draftwood.load("stories-15m")
+    draftwood.load(target)
     assert seen == [False]
     assert gc.isenabled()

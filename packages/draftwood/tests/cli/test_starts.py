@@ -67,7 +67,7 @@ REFUSALS = {
     "device": ("generate hi --device gpu", "there is no device 'gpu'"),
     "temperature": ("generate hi --temperature nan", "temperature must be"),
     "top-p": ("generate hi --top-p 1.5", "not in the range"),
-    "penalty": ("generate hi --presence-penalty inf", "presence_penalty must be"),
+    "penalty": ("generate hi --presence-penalty inf", "'--presence-penalty': inf is not in the"),
     "prompt": (("generate", " "), "the prompt is empty"),
     "stop": (("generate", "hi", "--stop", ""), "a stop string must not be empty"),
     "schema": ("generate hi --json-schema broken.json", "the JSON schema is no JSON"),

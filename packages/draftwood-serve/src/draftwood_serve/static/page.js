@@ -7,7 +7,7 @@ import { inWords, treeOf } from "./tree.js";
 
 const $ = (id) => document.getElementById(id);
 const EDITABLE = "input, textarea, select";
-const SCROLLING = ["PageUp", "PageDown", "ArrowUp", "ArrowDown", "Home", "End"];
+const SCROLLING = /^(Page|ArrowUp|ArrowDown|Home|End)/;
 
 const state = {
   facts: null,  // of this server
@@ -183,7 +183,7 @@ async function attempt(turn, run) {
     else complain(error instanceof Refused ? error.message : "The server cannot be reached.");
   }
   state.coming = null;
-  // a question without an answer would break templates in which the roles take turns
+  // without an answer roles would not take turns
   if (turn.answer) state.turns.push(turn);
   keep(state.turns);
   busy(null);
@@ -228,28 +228,28 @@ function chat(question) {
       sink();
     };
     const tell = (text) => { measures.textContent = turn.measures = text; };
-    let sinks = true;  // until the reader scrolls, by hand or by key
+    let sinks = true, lowest = 0;  // until the reader scrolls
     const sink = () => sinks && scrollTo(0, document.body.scrollHeight);
     const over = new AbortController();
-    const leave = ({ key }) => { if (!key || SCROLLING.includes(key)) sinks = false; };
-    for (const by of ["wheel", "touchmove", "keydown"]) {
+    const leave = ({ type, key }) => {
+      const end = document.body.scrollHeight - innerHeight - 4;
+      if (type === "scroll" ? scrollY < Math.min(lowest, end) : !key || SCROLLING.test(key)) sinks = false;
+      lowest = scrollY;
+    };
+    for (const by of ["wheel", "touchmove", "keydown", "scroll"]) {
       addEventListener(by, leave, { passive: true, signal: over.signal });
     }
-    let lowest = scrollY;  // a scrollbar that is dragged tells of itself by going up
-    addEventListener("scroll", () => {
-      if (scrollY < lowest && scrollY + innerHeight < document.body.scrollHeight - 4) sinks = false;
-      lowest = scrollY;
-    }, { passive: true, signal: over.signal });
     state.live = true;
-    const chosen = $("model").value;  // though its facts may still be on their way
+    const chosen = $("model").value;  // whose facts may be on their way
     if (!servedModel(chosen)?.loaded) measures.textContent = "The model is being loaded …";
     let stopped = "";
     try {
       await stream(wish($("method").value, field("seed")), signal, take);
     } catch (error) {
-      if (!record.steps.length) card.remove();
+      const none = !record.steps.length;
+      if (none) card.remove();
       if (!signal.aborted) throw error;
-      if (!record.steps.length && !$("prompt").value) put(question);
+      if (none && !$("prompt").value) put(question);
       stopped = " · stopped";
     } finally {
       record.draw();
@@ -325,7 +325,7 @@ function restoreAll() {
       restore(turn);
       state.turns.push(turn);
     });
-  } catch {  // kept by another version of this page
+  } catch {  // of another version
     clear();
   }
 }
@@ -467,7 +467,7 @@ $("clear").addEventListener("click", () => {
 });
 addEventListener("pagehide", () => {
   if (!state.coming?.answer) return;
-  state.turns.push({ ...state.coming });  // its request ends with the page, which is no failure
+  state.turns.push({ ...state.coming });  // its request ends with the page
   keep(state.turns);
 });
 $("examples").append(...EXAMPLES.map(([name, text]) => {
