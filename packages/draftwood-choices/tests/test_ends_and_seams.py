@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from draftwood.engine import Options
+from draftwood.text.builder import TextBuilder
 from draftwood_bench.run.quality import read_behind
 from draftwood_choices.answers import written
-from draftwood_choices.asking import text_of
 from draftwood_choices.collaboration.ends import sentence_end, step_end, until
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
@@ -133,7 +133,7 @@ def test_an_answer_goes_on_with_what_was_asked() -> None:
     assert read_behind(lm, "Hello", "world a", False) == (before, own)  # begins a text
     assert read_behind(lm, "Hel", "lo a", True) == (before[:1], [2, 6])
     (made,) = written(lm, "distinct", [own], Options(), before, 1, 0.0)
-    assert (made.text, text_of(lm, own, ())) == (" world a", "world a")
+    assert (made.text, TextBuilder.whole(tokenizer, own)) == (" world a", "world a")
 
 
 def test_a_tokenizer_that_adds_a_space_says_the_same_text() -> None:

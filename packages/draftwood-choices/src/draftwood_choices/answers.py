@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import draftwood
 from draftwood.methods.answers import AnswersMethod
 from draftwood.stats import Stats
-from draftwood_choices.asking import text_of
 
 if TYPE_CHECKING:
     from draftwood.engine import Options
@@ -92,12 +91,14 @@ def written(
             so that sums count them once.
         seconds: likewise.
     """
+    from draftwood.text.builder import TextBuilder
+
     made = list[draftwood.Generation]()
     for tokens in texts:
         stats = Stats(tokens=len(tokens))
         if not made:
             stats.prefills, stats.target_runs, stats.seconds["target"] = 1, runs, seconds
-        text = text_of(lm, tokens, behind)
+        text = TextBuilder.whole(lm.tokenizer, tokens, behind)
         reason = "stop" if tokens and tokens[-1] in options.stop_tokens else "length"
         made.append(draftwood.Generation(text, list(tokens), reason, lm.name, name, stats))
     return made

@@ -1,6 +1,5 @@
-"""Prompts as models of texts are asked them, and texts of answers behind them."""
+"""Prompts as models of texts are asked them."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,13 +14,3 @@ def asked_of(prompt: "Prompt", lm: "LanguageModel") -> Any:
     """
     is_text = lm.tokenizer.chat_template is None or prompt.next_word is not None
     return prompt.turns[0] if is_text else prompt.messages(())
-
-
-def text_of(lm: "LanguageModel", tokens: Sequence[int], behind: Sequence[int]) -> str:
-    """Text of an answer; the tokens before it decide whether it begins with a space."""
-    from draftwood.text.builder import TextBuilder
-
-    builder = TextBuilder(lm.tokenizer, behind=behind)
-    builder.add(tokens)
-    builder.finish()
-    return builder.text

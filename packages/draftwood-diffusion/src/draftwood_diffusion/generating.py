@@ -166,15 +166,13 @@ def _generation(
     from draftwood.stats import Stats
     from draftwood.text.builder import TextBuilder
 
-    tokens, builder = found.tokens, TextBuilder(lm.tokenizer, behind=behind)
-    builder.add(tokens)
-    builder.finish()
+    tokens, text = found.tokens, TextBuilder.whole(lm.tokenizer, found.tokens, behind)
     stats = Stats(tokens=len(tokens), target_runs=found.runs)  # the prompt's passes emit none
     stats.seconds["prefill"] = found.prompt_seconds
     stats.seconds["target"] = seconds - found.prompt_seconds
     details = found.details()
     reason = "stop" if tokens and tokens[-1] in ends else "length"
-    return Generation(builder.text, list(tokens), reason, lm.name, name, stats, details=details)
+    return Generation(text, list(tokens), reason, lm.name, name, stats, details=details)
 
 
 def _adjusted(text: str, settings: Mapping[str, int]) -> AnswersMethod:

@@ -136,8 +136,8 @@ class RunInfo:
         draft_weights: likewise of the draft model.
         drafter_weights: likewise of the trained drafter.
         datastore: file of texts that methods copied from; None without one.
-        datastore_file: SHA-256 that tells its texts from others; None likewise, and in records of
-            earlier versions.
+        datastore_file: SHA-256 of its header, which holds that of its texts; None likewise, and in
+            records of earlier versions.
         adapter: that was added to the model's weights; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.

@@ -5,8 +5,8 @@ from typing import Any
 
 import draftwood
 from draftwood.engine import run_all
+from draftwood.text.builder import TextBuilder
 from draftwood_choices.answers import options_of
-from draftwood_choices.asking import text_of
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, best_of
@@ -31,7 +31,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     proposer.spent.tokens += task.rows
     made, behind = list[Proposal](), lm.text_before(given, params.raw)
     for each in task.texts:
-        text = text_of(lm, each.tokens, behind)
+        text = TextBuilder.whole(lm.tokenizer, each.tokens, behind)
         mean = each.log_prob / max(1, len(each.tokens))
         made.append(proposer.judged(Proposal(text, each.tokens, mean, value=each.log_prob)))
     return Solution(best_of(made), made)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from draftwood_choices.asking import text_of
+from draftwood.text.builder import TextBuilder
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer
 
@@ -141,7 +141,7 @@ class StepTree:
             ended = made.token_ids[-1] in self.ends or len(tokens) >= self.length
             told = [*above.logprobs, *(each.logprob for each in made.logprobs or ())]
             step = Proposal(
-                text_of(lm, tokens, self.behind),
+                TextBuilder.whole(lm.tokenizer, tokens, self.behind),
                 tokens,
                 sum(told) / len(tokens),
                 told,

@@ -49,6 +49,16 @@ class TextBuilder:
                 )
         self._ends = frozenset(special[stop] for stop in self.stop if stop in special)
 
+    @classmethod
+    def whole(
+        cls, tokenizer: AnyTokenizer, tokens: Sequence[int], behind: Sequence[int] = ()
+    ) -> str:
+        """Text of tokens that are all there."""
+        builder = cls(tokenizer, behind=behind)
+        builder.add(tokens)
+        builder.finish()
+        return builder.text
+
     @property
     def may_stop(self) -> bool:
         """True if a string or special token may end the text."""
