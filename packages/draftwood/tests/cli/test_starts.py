@@ -315,6 +315,31 @@ def test_ctrl_c_is_heard_once_more_where_a_finaliser_took_it() -> None:
     assert took < 4
 
 
+@pytest.mark.parametrize(("awaits", "raised"), [(True, True), (False, False)])
+def test_a_ctrl_c_of_imports_is_not_left_to_what_comes_next(awaits, raised, tmp_path) -> None:
+    late = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    (tmp_path / "late_module.py").write_text(late)
+    code = f"""
+import signal
+from draftwood.cli.start import await_ctrl_c, hear_ctrl_c
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+hear_ctrl_c(ends_imports=False)
+try:
+    import late_module
+    {"await_ctrl_c()" if awaits else ""}
+except KeyboardInterrupt:
+    print("raised", end="", flush=True)
+import os
+os._exit(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.stdout == "raised") == raised, done.stderr
+    assert not done.stderr
+
+
 @pytest.mark.parametrize("after", thinned([0.05, 0.5, 1.0], 3, 1))
 def test_ctrl_c_is_one_line_while_libraries_are_imported(after: float, endless: str) -> None:
     code = WHEN_NUMPY_IS_ASKED_FOR + START

@@ -11,6 +11,7 @@ from draftwood.cli.edit import FileEdit
 from draftwood.cli.generate import details, verdict
 from draftwood.cli.painter import writer
 from draftwood.cli.race import race
+from draftwood.cli.start import await_ctrl_c
 from draftwood.cli.terminal import notes, say_summary, summary
 from draftwood.cli.text_files import with_files
 from draftwood.cli.tree_view import say_tree
@@ -111,8 +112,12 @@ class Conversation:
         """Obey a command or answer; False ends the conversation."""
         try:
             if re.fullmatch(r"/\w+(\s.*)?", line):  # "/usr/bin is what?" is a question
-                return self._obey(*line.split(maxsplit=1))
-            self._answer(line)
+                goes_on = self._obey(*line.split(maxsplit=1))
+            else:
+                goes_on = True
+                self._answer(line)
+            await_ctrl_c()  # else the next line would be lost with it, or the conversation
+            return goes_on
         except KeyboardInterrupt:
             if not self.manner.interactive:  # nobody is there to go on
                 raise

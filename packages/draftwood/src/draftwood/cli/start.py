@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED, FAILED = 130, 1
+MACHINERY = ("importlib._bootstrap", "_frozen_importlib")
+"""Names of the module that imports, with importlib and before it is imported itself."""
 PATIENCE = 0.5
 """Seconds that threads and exit handlers get after Ctrl-C."""
+DELAY = 0.01
+"""Seconds after which a Ctrl-C that came at a bad time is raised."""
+_delayed: set[object] = set()
+"""Ctrl-Cs of this process that are not raised yet."""
 
 
 def main() -> None:
@@ -80,13 +86,18 @@ def hear_ctrl_c(ends_imports: bool = True) -> None:
 
     tell = sys.unraisablehook
 
-    def interrupt() -> None:
-        time.sleep(0.01)  # for what ignores errors to end
+    def interrupt(one: object) -> None:
+        time.sleep(DELAY)  # for what ignores errors to end
         interrupt_main()
+        _delayed.discard(one)
+
+    def delay() -> None:
+        _delayed.add(one := object())
+        start_new_thread(interrupt, (one,))
 
     def hear_again(ignored: "UnraisableHookArgs") -> None:
         if isinstance(ignored.exc_value, KeyboardInterrupt):
-            start_new_thread(interrupt, ())
+            delay()
         else:
             tell(ignored)
 
@@ -94,7 +105,7 @@ def hear_ctrl_c(ends_imports: bool = True) -> None:
         if _imports(frame):
             if ends_imports:
                 stop()
-            start_new_thread(interrupt, ())
+            delay()
             return
         signal.default_int_handler(number, frame)
 
@@ -103,6 +114,20 @@ def hear_ctrl_c(ends_imports: bool = True) -> None:
     if before is signal.default_int_handler or getattr(before, "__module__", None) == __name__:
         signal.signal(signal.SIGINT, hear)
         sys.unraisablehook = hear_again
+
+
+def await_ctrl_c() -> None:
+    """Return once no Ctrl-C is delayed.
+
+    Raises:
+        KeyboardInterrupt: for one that was.
+    """
+    if _delayed:
+        import time
+
+        while _delayed:
+            time.sleep(DELAY / 10)
+        time.sleep(0)  # a call, after which Python raises what is due
 
 
 def stop() -> None:
@@ -114,7 +139,7 @@ def stop() -> None:
 
 def _imports(frame: "FrameType | None") -> bool:
     while frame is not None:
-        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+        if frame.f_globals.get("__name__") in MACHINERY:
             return True
         frame = frame.f_back
     return False
