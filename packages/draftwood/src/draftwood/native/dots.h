@@ -127,56 +127,77 @@ DRAFTWOOD_INLINE void dot_bytes(const Ints* weights, bool has_zero_point, const 
 
 #if defined(DRAFTWOOD_PARTS)
 
-// COUNT words of four bytes of weights each, of one part of the lanes. Bytes have a zero point of 0,
-// of 128, or of another power of two; less one of 128, else as they are, none is above MOST.
+// How sums of products grow by COUNT words of four bytes of weights. Bytes have a zero point of 0, of
+// 128, or of another power of two; less one of 128, else as they are, none is above MOST.
 template <int COUNT, int ZERO_POINT, int MOST>
-class PartOfWeights {
-public:
-    DRAFTWOOD_INLINE explicit PartOfWeights(const PartOfWords (&bytes)[COUNT]) {
-#pragma GCC unroll 8
-        for (int i = 0; i < COUNT; i++) {
-            words[i] = (Register)bytes[i];
-            if (!HAS_SIGNS) continue;
-            signs[i] = _mm256_xor_si256(words[i], _mm256_set1_epi8(-128));
-            words[i] = _mm256_abs_epi8(signs[i]);
-        }
-    }
+class Dots {
+    static constexpr bool HAS_SIGNS = SUBTRACTS && ZERO_POINT == 128;
+    static constexpr int HELD = 32767 / (2 * 127 * MOST);  // pairs of products that 16 bits add up
+    static constexpr bool IN_PAIRS = SUBTRACTS && HELD >= 4;  // those of a run
 
-    // Sums of products with a row's words, which lie `distance` apart, none of whose bytes is -128.
-    // `correction` is that of a zero point of 128.
-    DRAFTWOOD_INLINE Register dots(const uint32_t* inputs, int distance, int32_t correction) const {
-        Register sums{};
-        if (ZERO_POINT > 0 && !HAS_SIGNS)
-            sums = _mm256_srai_epi32(all_words((uint32_t)correction), log2_of(128 / ZERO_POINT));
-#if defined(__AVXVNNI__)
-#pragma GCC unroll 8
-        for (int i = 0; i < COUNT; i++)
-            sums = dot_part(sums, words[i], all_words(inputs[i * distance]), false);
-#else
-#pragma GCC unroll 8
-        for (int i = 0; i < COUNT; i += TOGETHER) {
-            Register pairs{};
-#pragma GCC unroll 8
-            for (int j = i; j < i + TOGETHER; j++) {
-                Register input = all_words(inputs[j * distance]);
-                if (HAS_SIGNS) input = _mm256_sign_epi8(input, signs[j]);
-                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(words[j], input));
+public:
+    // Words that a sum takes, and those that are added at once.
+    static constexpr int RUN = IN_PAIRS && HELD < COUNT ? 4 : COUNT,
+                         TOGETHER = SUBTRACTS && !IN_PAIRS && HELD >= 2 ? 2 : 1;
+
+    // TOGETHER words of weights, of one part of the lanes.
+    class Weights {
+    public:
+        DRAFTWOOD_INLINE explicit Weights(const PartOfWords (&bytes)[TOGETHER]) {
+#pragma GCC unroll 2
+            for (int i = 0; i < TOGETHER; i++) {
+                words[i] = (Register)bytes[i];
+                if (!HAS_SIGNS) continue;
+                signs[i] = _mm256_xor_si256(words[i], _mm256_set1_epi8(-128));
+                words[i] = _mm256_abs_epi8(signs[i]);
             }
-            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
         }
+
+        // A sum and the products with as many words of inputs, none of whose bytes is -128.
+        DRAFTWOOD_INLINE Register added(Register sum, const Register (&inputs)[TOGETHER]) const {
+#if defined(__AVXVNNI__)
+            return dot_part(sum, words[0], inputs[0], false);
+#else
+            Register some = pairs(words[0], signs[0], inputs[0]);
+            if (IN_PAIRS) return made_here(_mm256_add_epi16(sum, some));
+#pragma GCC unroll 2
+            for (int i = 1; i < TOGETHER; i++)
+                some = _mm256_add_epi16(some, pairs(words[i], signs[i], inputs[i]));
+            return made_here(_mm256_add_epi32(sum, of_pairs(some)));
 #endif
-        return sums;
+        }
+
+    private:
+        static DRAFTWOOD_INLINE Register pairs(Register word, Register sign, Register input) {
+            return _mm256_maddubs_epi16(word, HAS_SIGNS ? _mm256_sign_epi8(input, sign) : input);
+        }
+
+        // Compilers would move all additions behind all products, which no registers hold.
+        static DRAFTWOOD_INLINE Register made_here(Register sum) {
+            __asm__("" : "+x"(sum));
+            return sum;
+        }
+
+        Register words[TOGETHER], signs[TOGETHER];
+    };
+
+    // What the sum of a run is.
+    static DRAFTWOOD_INLINE Register of_run(Register sum) { return IN_PAIRS ? of_pairs(sum) : sum; }
+
+    // The sum of all runs in floats. `correction` is that of a zero point of 128.
+    static DRAFTWOOD_INLINE Part whole(Register sum, int32_t correction) {
+        if (ZERO_POINT > 0 && !HAS_SIGNS)
+            sum = _mm256_add_epi32(sum, _mm256_srai_epi32(all_words((uint32_t)correction),
+                                                          log2_of(128 / ZERO_POINT)));
+        return _mm256_cvtepi32_ps(sum);
     }
 
 private:
-    static constexpr bool HAS_SIGNS = SUBTRACTS && ZERO_POINT == 128;
-    // Pairs of products whose sum 16 bits hold, or a part of them that divides COUNT.
-    static constexpr int HELD = 32767 / (2 * 127 * MOST),
-                         TOGETHER = HELD >= COUNT ? COUNT : HELD >= 4 ? 4 : HELD >= 2 ? 2 : 1;
+    static DRAFTWOOD_INLINE Register of_pairs(Register pairs) {
+        return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    }
 
     static constexpr int log2_of(int power) { return power == 1 ? 0 : 1 + log2_of(power / 2); }
-
-    Register words[COUNT], signs[COUNT];
 };
 
 #endif
