@@ -127,8 +127,8 @@ DRAFTWOOD_INLINE void dot_bytes(const Ints* weights, bool has_zero_point, const 
 
 #if defined(DRAFTWOOD_PARTS)
 
-// How sums of products grow by COUNT words of four bytes of weights. Bytes have a zero point of 0, of
-// 128, or of another power of two; less one of 128, else as they are, none is above MOST.
+// How sums of products grow by COUNT words of four bytes of weights. Bytes have a zero point of 0,
+// of 128, or of another power of two; less one of 128, else as they are, none is above MOST.
 template <int COUNT, int ZERO_POINT, int MOST>
 class Dots {
     static constexpr bool HAS_SIGNS = SUBTRACTS && ZERO_POINT == 128;

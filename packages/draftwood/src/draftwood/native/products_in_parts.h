@@ -1,5 +1,5 @@
-// Products by vectors in 8-bit integers where vectors are split (vectors.h): registers hold the sums of
-// a few rows, all lanes of them, while words of weights and inputs pass by.
+// Products by vectors in 8-bit integers where vectors are split (vectors.h): registers hold the sums
+// of a few rows, all lanes of them, while words of weights and inputs pass by.
 #pragma once
 
 #include "products.h"
@@ -98,7 +98,8 @@ DRAFTWOOD_INLINE void add_piece(const Coded& codes, const Piece& piece, const ui
 // Products of R rows of a block with one tile of codes; HALVES of a group may have scales of their
 // own, and a TABLE says what codes stand for.
 template <int LOW, int HIGH, bool OFFSET, bool HALVES, bool TABLE, int R>
-void product_of_block(const Matrix& matrix, const Rows& rows, int block, int tile, Floats* results) {
+void product_of_block(const Matrix& matrix, const Rows& rows, int block, int tile,
+                      Floats* results) {
     using Coded = Codes<LOW, HIGH, OFFSET, HALVES, TABLE>;
     constexpr int BITS = Coded::BITS, REST = R % ROWS_TOGETHER;
     const Coded codes{TABLES.of[matrix.format]};
@@ -120,7 +121,8 @@ void product_of_block(const Matrix& matrix, const Rows& rows, int block, int til
             for (int row = 0; row < R - REST; row += ROWS_TOGETHER) {
                 // where unpacking is cheap it is done again: registers do not hold its results
                 if (HIGH == 0) __asm__("" ::: "memory");
-                add_piece<Coded, OFFSET, ROWS_TOGETHER>(codes, piece, words, *facts, row, sums + row);
+                add_piece<Coded, OFFSET, ROWS_TOGETHER>(codes, piece, words, *facts, row,
+                                                        sums + row);
             }
             if constexpr (REST > 0)
                 add_piece<Coded, OFFSET, REST>(codes, piece, words, *facts, R - REST,
