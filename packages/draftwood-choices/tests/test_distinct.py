@@ -111,6 +111,16 @@ def test_a_model_with_a_cache_gives_each_text_its_own_chance_and_its_cache_back(
         assert each.log_prob == pytest.approx(known, abs=1e-4)
 
 
+def test_texts_end_where_the_context_does() -> None:
+    if not library.available():
+        pytest.skip("no C++ compiler")
+    model = NativeModel(tiny_llama(3, layers=2, vocab=8, context=12))
+    found = distinct_texts(model, [3, 1, 4, 1, 5, 2, 6, 5], Options(Sampling(0.0), 20), 2)
+    assert [len(each.tokens) for each in found] == [5, 5]  # the last is not run
+    with pytest.raises(ValueError, match="the model's context is 12; shorten the prompt"):
+        distinct_texts(model, [3] * 12, Options(Sampling(0.0), 20), 2)
+
+
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match="a prompt and a count"):
         distinct_texts(TABLE, [], options(0), 2)

@@ -91,6 +91,11 @@ def test_patterns_and_schemas() -> None:
     assert schema('{"a": 1}').passed
     assert "required" in schema("{}").note
     assert "no JSON" in schema("so").note
+    dangling = Schema('{"$ref": "#/$defs/x"}')("1")
+    assert dangling == Judgement(None, "the schema has no /$defs/x")
+    nested = Schema('{"type": "array", "items": {"$ref": "#"}}')
+    assert nested("[[]]").passed
+    assert nested("[" * 900 + "]" * 900).score is None
     for text in ('{"type": 3}', "[]", "so"):
         with pytest.raises(ValueError, match="schema"):
             Schema(text)

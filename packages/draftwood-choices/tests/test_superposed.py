@@ -195,6 +195,8 @@ def test_bad_input_is_refused() -> None:
         superposed_texts(model(), PROMPT, options(), 3)
     with pytest.raises(ValueError, match="a prompt and a count"):
         superposed_texts(model(), [], options(), 3, knobs=ALONE)
+    with pytest.raises(ValueError, match="shorten the prompt"):
+        superposed_texts(model(), PROMPT * 1000, options(), 3, knobs=ALONE)
     with pytest.raises(ValueError, match="draws nothing"):
         superposed_texts(model(), PROMPT, Options(Sampling(1.0), 4), 3, knobs=ALONE)
     table = TableModel(np.eye(4, dtype=np.float32))

@@ -68,7 +68,8 @@ class DistinctTexts(KeepsCache):
         runs, rows: forward passes, and tokens of texts that they ran.
 
     Raises:
-        ValueError: for an empty prompt, no texts, a grammar, and a target that cannot fork.
+        ValueError: for an empty or too long prompt, no texts, a grammar, and a target that cannot
+            fork.
     """
 
     def __init__(self, target: Model, prompt: Sequence[int], options: Options, count: int) -> None:
@@ -81,6 +82,7 @@ class DistinctTexts(KeepsCache):
         if options.constraint is not None:
             raise ValueError("distinct answers follow no grammar or schema; leave it out")
         self.target, self.prompt, self.options = target, list(prompt), options
+        self._longest = options.longest(target, prompt)
         self.beams = NewBeams(count, Rng(options.seed, noise=not options.sampler.greedy))
         self.sampler = options.sampler.for_drafting()
         self.texts = [DistinctText()]
@@ -139,7 +141,7 @@ class DistinctTexts(KeepsCache):
             old = before[parent]
             written = old.tokens if old.ended else [*old.tokens, token]
             text = DistinctText(written, old.ended, log_prob)
-            full = len(text.tokens) >= self.options.max_new_tokens
+            full = len(text.tokens) >= self._longest
             text.ended = old.ended or full or token in self.options.stop_tokens
             if not text.ended:
                 text.parent = parent

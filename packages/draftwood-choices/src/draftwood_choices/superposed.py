@@ -123,6 +123,7 @@ class SuperposedTexts(KeepsCache):
                 "superposed draws nothing and follows no grammar or schema; set temperature 0, and"
                 " leave these out"
             )
+        self._longest = self.options.longest(self.target, self.prompt)
         self.texts, self.ended = [SuperposedText()], list[SuperposedText]()
         self.runs = 0
         self._session: ModelSession | None = None
@@ -178,13 +179,6 @@ class SuperposedTexts(KeepsCache):
                 break
             (self.ended if text.ended else self.texts).append(text)
         return []
-
-    @property
-    def _longest(self) -> int:
-        """Most tokens of an answer."""
-        room = self.target.context_length
-        most = self.options.max_new_tokens
-        return most if room is None else min(most, max(1, room - len(self.prompt)))
 
     @property
     def _ends(self) -> frozenset[int]:

@@ -260,19 +260,11 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
 
 
 def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
-    from jinja2 import TemplateError
-
     if wanted.gap is not None:
         return wanted.gap.encode(lm.tokenizer, _marks(lm), prompt)
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
         return list(prompt)
-    try:
-        return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
-    except TemplateError as error:
-        raise bad_request(
-            f"the model's chat template refuses these messages: {one_line(error)}",
-            wanted.prompt_field,
-        ) from error
+    return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
 
 
 def _marks(lm: LanguageModel) -> infill.InfillTokens:

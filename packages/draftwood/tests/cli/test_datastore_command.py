@@ -126,6 +126,11 @@ def test_files_that_cannot_be_sorted(target: str, tmp_path: Path) -> None:
     line = refused("datastore", "build", str(tmp_path / "text"), *other)
     assert "holds something else than a datastore; choose another --output" in line
     assert (tmp_path / "text").read_text() == "words"
+    made = ("--output", str(tmp_path / "own.store"), "--model", target)
+    assert run("datastore", "build", str(tmp_path / "text"), *made).exit_code == 0
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert (tmp_path / "own.store").stat().st_mode == plain.stat().st_mode
     assert not (tmp_path / "made.store").exists()
 
 
@@ -134,11 +139,11 @@ import os, signal, sys
 from draftwood.cli.main import main
 from draftwood.sources import stored_index
 
-def half(arrays, path, metadata):
+def half(path, arrays, metadata):
     path.write_bytes(b"half a datastore")
     os.kill(os.getpid(), signal.SIGKILL)
 
-stored_index.save_file = half
+stored_index.write_arrays = half
 main(sys.argv[1:])
 """
 

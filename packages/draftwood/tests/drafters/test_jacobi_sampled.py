@@ -20,7 +20,7 @@ from draftwood.drafters import (
     StartUniform,
 )
 from draftwood.drafters.drafter import DraftSession
-from draftwood.drafters.jacobi_sampled import LONGEST, PayingWindow
+from draftwood.drafters.jacobi_sampled import LONGEST, STEADY, PayingWindow
 from draftwood.drafters.window_starts import Row, StartRow
 from draftwood.engine import Options, generate
 from draftwood.rng import Rng
@@ -158,6 +158,17 @@ def test_the_window_is_as_long_as_pays() -> None:
     assert sum(size == 0 for size in sizes) > 140  # the others are trials
     assert any(sizes[100:])  # it tries again
     assert PayingWindow(5, None).size() == 5
+
+
+def test_the_window_keeps_its_size_for_some_steps_however_many_are_made_in_a_row() -> None:
+    window, sizes = PayingWindow(LONGEST, LINEAR), list[int]()
+    for step in range(5 * STEADY):
+        assert window.steady_steps == STEADY - step % STEADY
+        sizes.append(window.size())
+        window.learn(sizes[-1], min(sizes[-1], 2 + step // 9))
+    runs = [sizes[place : place + STEADY] for place in range(0, len(sizes), STEADY)]
+    assert all(len(set(run)) == 1 for run in runs)
+    assert len(set(sizes)) > 1
 
 
 def test_the_window_shrinks_with_the_cost_of_a_guess() -> None:

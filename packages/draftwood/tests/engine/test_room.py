@@ -94,6 +94,22 @@ def test_texts_that_give_way_are_the_same(
     assert model.pool.used_blocks == 0
 
 
+@pytest.mark.parametrize("blocks", [9, 12, 14])
+def test_texts_with_large_trees_give_way_too(
+    model: NativeModel, draft: NativeModel, limited: object, blocks: int
+) -> None:
+    def several() -> list[engine.Sequence]:
+        wide = DraftModel(draft, Widths((4, 3, 3)))
+        return [
+            sequence(model, wide, prompt=PROMPT[:length], max_new_tokens=20)
+            for length in (15, 2, 77, 33)
+        ]
+
+    expected = [texts([each])[0] for each in several()]
+    limited(blocks)  # type: ignore[operator]
+    assert texts(several()) == expected
+
+
 def test_a_text_that_can_never_fit_fails_alone(model: NativeModel, limited: object) -> None:
     limited(8)  # type: ignore[operator]
     batch, told = Scheduler(), {}

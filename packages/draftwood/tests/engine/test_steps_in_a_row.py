@@ -10,7 +10,14 @@ import pytest
 
 from draftwood import engine
 from draftwood.costs.budget import Budget
-from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing
+from draftwood.drafters import (
+    Drafter,
+    DraftModel,
+    JacobiSampled,
+    MultiSource,
+    Nothing,
+    RacedJacobi,
+)
 from draftwood.engine import Options
 from draftwood.engine.executors import native, starting
 from draftwood.engine.scheduler import Scheduler
@@ -324,6 +331,22 @@ def test_a_cache_that_is_nearly_full_is_enough_for_single_steps(calls: Calls) ->
 def test_a_row_ends_after_its_time(model: NativeModel, calls: Calls) -> None:
     written(model, Nothing(), Options(Sampling(0.0), 12), tell_within=0.0)
     assert max(calls) == 1
+
+
+@pytest.mark.parametrize("kind", [JacobiSampled, RacedJacobi])
+def test_drawn_texts_do_not_depend_on_where_a_row_ends(
+    kind: type[JacobiSampled], model: NativeModel
+) -> None:
+    budget = Budget(lambda nodes: 1.0 + 0.05 * nodes, per_draft_token=0.0)
+    for seed in range(3):
+        options = Options(Sampling(1.0), 90, seed=seed)
+        verifier = Rejection() if kind is JacobiSampled else MATCH
+        found = [
+            written(model, kind(budget=budget), each, within, verifier)[1].context.tokens
+            for within in (0.0, 60.0)
+            for each in (options, replace(options, logprobs=0))
+        ]
+        assert all(each == found[0] for each in found)
 
 
 def test_a_step_alone_is_the_default() -> None:

@@ -99,6 +99,7 @@ def test_lists_are_read_as_the_gguf_package_reads_them(tmp_path: Path) -> None:
     [
         (b"PK\3\4" + bytes(90), "is not a GGUF file"),
         (b"GGUF" + (9).to_bytes(4, "little") + bytes(90), "of version 9, readable are 2 and 3"),
+        (b"GGUF" + (3).to_bytes(4, "big") + bytes(90), "is a big-endian GGUF file"),
         (b"GGUF\3\0\0\0" + np.random.default_rng(0).bytes(900), "cannot be read as a GGUF model"),
     ],
 )

@@ -195,7 +195,7 @@ def test_a_disk_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("draftwood.sources.stored_index.save_file", full)
+    monkeypatch.setattr("draftwood.sources.stored_index.write_arrays", full)
     with pytest.raises(OSError, match="the disk is full; free some space, or name another"):
         write_index(path, read_index(path))
     assert path.read_bytes() == before

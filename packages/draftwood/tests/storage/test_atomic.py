@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from draftwood.loading.downloads import _run
 from draftwood.storage.atomic import (
     MANIFEST,
     publish,
@@ -91,3 +92,35 @@ def test_a_folder_that_is_replaced_is_never_seen_in_part(
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2
     publish(tmp_path / "a", "again", build, lambda _: False)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
+
+
+def test_what_stands_in_a_file_s_place_is_kept_or_written_through(tmp_path: Path) -> None:
+    real, link, pipe = (tmp_path / name for name in ("real", "link", "pipe"))
+    write_file(real, "old")
+    real.chmod(0o640)
+    link.symlink_to("real")
+    write_file(link, "new")
+    assert (real.read_text(), link.is_symlink()) == ("new", True)
+    assert real.stat().st_mode & 0o777 == 0o640
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="pipe: it is no regular file; name another one"):
+        write_file(pipe, "new")
+    assert pipe.is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "pipe", "real"]
+
+
+def test_a_file_in_a_folder_s_place_is_not_told_to_be_made_writable(tmp_path: Path) -> None:
+    write_file(tmp_path / "file", "text")
+    with pytest.raises(OSError, match="in the way; set DRAFTWOOD_HOME to another folder"):
+        write_file(tmp_path / "file" / "below", "text")
+
+
+def test_a_program_that_found_no_room_is_told_as_the_disk_s(tmp_path: Path) -> None:
+    def build(partial: Path) -> None:
+        told = "ERROR: Could not install: [Errno 28] No space left on device: 'x'"
+        _run([sys.executable, "-c", f"import sys; sys.exit({told!r})"], "some package")
+
+    with pytest.raises(OSError, match="the disk is full; free some space"):
+        publish(tmp_path / "made", "test", build)
+    with pytest.raises(OSError, match="check the network"):
+        _run([sys.executable, "-c", "import sys; sys.exit('[Errno 101]')"], "some package")

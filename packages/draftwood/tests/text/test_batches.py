@@ -252,6 +252,19 @@ def test_chats_make_a_batch() -> None:
     assert both[1].token_ids == chat.generate("abc", max_new_tokens=4).token_ids
 
 
+@pytest.mark.parametrize(
+    "template",
+    ["{% for x in %}", "{{ raise_exception('no') }}", "{{ range(10 ** 9) }}", "{{ 1 / 0 }}"],
+)
+def test_a_template_that_fails_leaves_raw_texts(template: str) -> None:
+    tokenizer = letters()
+    tokenizer.chat_template = template
+    lm = draftwood.load(tiny_llama(), tokenizer)
+    with pytest.raises(ValueError, match="chat template refuses these messages"):
+        lm.generate([{"role": "user", "content": "ab"}])
+    assert lm.generate("ab", raw=True, max_new_tokens=4).token_ids
+
+
 def test_answers_need_one_prompt_and_one_target() -> None:
     target, other = LeanModel(tiny_llama()), LeanModel(tiny_llama())
 

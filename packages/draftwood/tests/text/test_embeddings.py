@@ -112,4 +112,7 @@ def test_what_cannot_be_embedded_is_refused(tmp_path: Path) -> None:
         lm.embed([{"role": "user", "content": "a"}])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="surrogate"):
         lm.embed("\ud800")
+    with pytest.raises(TypeError, match="a str or a list of token ids"):
+        lm.embed(None)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(lm.embed([1, 2, 3]), lm.embed([[1, 2, 3]]))
     assert lm.embed([]).shape == (0, lm.model.hidden_size)

@@ -127,6 +127,18 @@ def test_pieces_add_up_to_the_text_and_never_show_half_a_character(
         assert builder.text == text
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_that_go_on_within_a_character_lose_none(text: str) -> None:
+    tokenizer, tokens = byte_level(), encoded(byte_level(), text)
+    for cut in range(1, len(tokens)):
+        before = TextBuilder(tokenizer)
+        before.add(tokens[:cut])
+        behind = TextBuilder(tokenizer, behind=tokens[:cut])
+        for token in tokens[cut:]:
+            behind.add([token])
+        assert before.text + behind.text == text
+
+
 def test_decoding_each_token_by_itself_would_be_noticed() -> None:
     """Negative control: these tokenizers need more than one token at a time."""
     assert "\ufffd" in "".join(

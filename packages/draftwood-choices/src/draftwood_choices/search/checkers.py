@@ -151,7 +151,14 @@ class Schema:
             value = json.loads(answer)
         except (ValueError, RecursionError) as error:
             return Judgement(0.0, f"no JSON: {error}"[:LONGEST_NOTE])
-        error = next(iter(self.validator.iter_errors(value)), None)
+        from referencing.exceptions import Unresolvable
+
+        try:
+            error = next(iter(self.validator.iter_errors(value)), None)
+        except RecursionError:
+            return Judgement(None, "the answer is nested too deeply for the schema")
+        except Unresolvable as missing:
+            return Judgement(None, f"the schema has no {missing.ref}"[:LONGEST_NOTE])
         return Judgement(
             float(error is None), "" if error is None else error.message[:LONGEST_NOTE]
         )

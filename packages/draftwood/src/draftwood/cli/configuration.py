@@ -48,6 +48,8 @@ def read_config() -> Table:
                 f" unset {VARIABLE}"
             ) from None
         return {}
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{path} is a folder; set {VARIABLE} to a file") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text; write it again, or remove it") from None
     except ValueError as error:

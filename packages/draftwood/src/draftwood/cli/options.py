@@ -332,15 +332,15 @@ def messages(lm: "LanguageModel", prompt: str, system: str | None) -> Any:
 
 def require_system(lm: "LanguageModel", system: str) -> None:
     """Raise ValueError for a model whose chats have no place for a system message."""
-    from jinja2 import TemplateError
+    from draftwood.text.prompts import ChatTemplateError
 
     cure = "write it into the prompt, or take another model"
     if lm.tokenizer.chat_template is None:
         raise ValueError(f"{lm.name} has no chat template, which --system needs; {cure}")
     try:
         lm.encode([{"role": "system", "content": system}, {"role": "user", "content": "."}])
-    except TemplateError as error:
-        raise ValueError(f"{lm.name} takes no system message ({error}); {cure}") from None
+    except ChatTemplateError as error:
+        raise ValueError(f"{lm.name} takes no system message ({error.__cause__}); {cure}") from None
 
 
 def in_processes(names: ModelNames) -> None:

@@ -18,7 +18,7 @@ from draftwood.drafters.drafter import (
     native_tree,
 )
 from draftwood.drafters.resources import Resources
-from draftwood.drafters.resting import SHORTEST, Rest
+from draftwood.drafters.resting import Rest
 from draftwood.drafters.window_starts import CopyingStart, Row, StartRow, StartUniform
 from draftwood.native.drafting import Costs
 from draftwood.native.drawn_trees import DrawnShape, DrawnTrees
@@ -273,7 +273,9 @@ class LibrarySteps:
         size = self._window.size()
         if size not in self._costs:
             self._costs[size] = Costs([0.0] * (1 + size), [0.0] * (1 + size))
-        self._newest = self._rows and replace(self._rows, costs=self._costs[size])
+        self._newest = self._rows and replace(
+            self._rows, costs=self._costs[size], in_a_row=self._window.steady_steps
+        )
         return self._newest
 
     def taken(self, step: NativeStep) -> DraftTree:
@@ -288,19 +290,19 @@ class LibrarySteps:
         if not backs or not isinstance(sampler, Sampling):
             return None
         rows = JacobiRows(self._vocab, longest, backs, before[-1 - max(backs) :])
-        in_a_row = UNBOUNDED if self._window.budget is None else STEADY
         if self._noise is None:
-            return NativeDraft(raced=rows, in_a_row=in_a_row)
+            return NativeDraft(raced=rows)
         shape = DrawnShape((1,) * longest, longest, "independent")
         trees = DrawnTrees(rows, shape, sampler.temperature, self._noise)
-        return NativeDraft(drawn=trees, in_a_row=in_a_row)
+        return NativeDraft(drawn=trees)
 
 
 class PayingWindow:
     """The number of draft tokens that pays, by what became of those before.
 
-    A draft token is kept with the rate of those that were reached at its depth. Where none pays,
-    the text rests from drafting, and later begins with fresh hope.
+    A draft token is kept with the rate of those that were reached at its depth. A number stays for
+    ``STEADY`` steps, however many of them the library makes in a row, as drawn texts depend on it.
+    Where none pays, the text rests from drafting, and later begins with fresh hope.
 
     Args:
         longest: most draft tokens.
@@ -312,6 +314,7 @@ class PayingWindow:
         self.longest, self.budget, self.hope = longest, budget, hope
         self._rest = Rest(1.0)
         self._size: int | None = None
+        self._steps, self._gain = 0, 0.0  # with this size
         self._hope()
 
     def _hope(self) -> None:
@@ -330,14 +333,19 @@ class PayingWindow:
     @property
     def idle(self) -> int:
         """Passes to come that draft nothing, whatever becomes of them; 0 where the next drafts."""
-        return 0 if self.size() else self._rest.left or SHORTEST
+        return 0 if self.size() else self._rest.left or self.steady_steps
+
+    @property
+    def steady_steps(self) -> int:
+        """Steps to come that draft as many tokens, where the text does not rest."""
+        return UNBOUNDED if self.budget is None else STEADY - self._steps
 
     def learn(self, drafted: int, kept: int) -> None:
         """Take in that the first ``kept`` of the draft tokens were kept."""
         if self.budget is None:
             return
-        self._size = None
         if self._rest.left:
+            self._size = None
             if not self._rest.goes_on():
                 self._hope()
             return
@@ -346,4 +354,8 @@ class PayingWindow:
         self._reached[reached] = self._reached[reached] * FORGETTING + 1.0
         self._kept[:kept] += 1.0
         gain = (1 + kept) * self.budget.costs[0] / self.budget.costs[drafted]
-        self._rest.count(gain if drafted else 0.0)
+        self._gain += gain if drafted else 0.0
+        self._steps += 1
+        if self._steps == STEADY:
+            self._rest.count(self._gain, self._steps)
+            self._size, self._steps, self._gain = None, 0, 0.0

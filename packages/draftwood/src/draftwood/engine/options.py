@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from draftwood.models.model import PrefixStore
+from draftwood.models.model import Model, PrefixStore
 from draftwood.models.verified import PredictedText
 from draftwood.sampling import Sampler, Sampling
 from draftwood.sampling_params import CheckedOptions, SamplingParams
@@ -100,6 +100,19 @@ class Options(CheckedOptions):
 
             require_kind("grammar", self.constraint, Constraint, "Lark or a compiled grammar")
         require_kind("prefixes", self.prefixes, PrefixStore, "a Prefixes or None")
+
+    def longest(self, target: Model, prompt: Sequence[int]) -> int:
+        """Most tokens that an answer to a prompt may have.
+
+        Raises:
+            ValueError: for a prompt that is empty, of another model, or leaves no room.
+        """
+        from draftwood.engine.prefill import check_prompt, context_limit
+
+        limit = context_limit(target, self.context)
+        check_prompt(prompt, target.vocab_size, limit)
+        left = self.max_new_tokens if limit is None else limit + 1 - len(prompt)
+        return min(self.max_new_tokens, left)  # the last token takes no place
 
     def require_prediction(self, drafter: "Drafter", vocabulary: int) -> None:
         """Refuse a prediction that a drafter does not take, or of another vocabulary.

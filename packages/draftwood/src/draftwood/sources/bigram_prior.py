@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from draftwood.arrays import Float, Int, address_of, as_array
 from draftwood.models.model import Model, ModelSession, extend_in_chunks
 from draftwood.models.verified import DraftRequest
 from draftwood.native.rows import topk_probs
 from draftwood.sources.source import Evidence, NativeSource
+from draftwood.storage.safetensors import write_arrays
 from draftwood.tree import DraftTree
 
 PRIOR_RANKS = 24  # successors of a token; drawn draft tokens need more of them than chosen ones
@@ -99,7 +99,7 @@ class BigramPrior:
     def save(self, path: Path) -> None:
         """Write the table to a file."""
         tables = {"tokens": self.tokens.astype(np.int32), "probs": self.probs.astype(np.float16)}
-        save_file(tables, path)
+        write_arrays(path, tables)
 
     @classmethod
     def load(cls, path: Path) -> "BigramPrior":

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from draftwood.sources.datastore import Datastore
 from draftwood.sources.token_index import TokenIndex
 from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.private import private_copy
-from draftwood.storage.safetensors import is_cut_short, map_arrays, read_header
+from draftwood.storage.safetensors import is_cut_short, map_arrays, read_header, write_arrays
 from draftwood.validation import require_file, require_kind
 
 FORMAT, VERSION = "draftwood-datastore", 1
@@ -75,19 +74,32 @@ class StoredIndex:
         return Datastore(self.index)
 
 
+def require_place(path: Path) -> None:
+    """Refuse to write a datastore where something else is, or no folder can be.
+
+    Raises:
+        OSError: where the disk refuses.
+        ValueError: for what is there and is no datastore.
+    """
+    free = not path.exists() or (path.is_file() and not path.stat().st_size)
+    if not free and not (path.is_file() and is_datastore(path)):
+        raise ValueError(f"{path} holds something else than a datastore; choose another --output")
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
 def write_index(path: Path, stored: StoredIndex) -> None:
     """Write a datastore's file; it takes the place of one that is there.
 
     Raises:
         OSError: where the disk refuses.
-        ValueError: for a file that is there and is no datastore.
+        ValueError: for what is there and is no datastore.
     """
-    if path.is_file() and not is_datastore(path) and path.stat().st_size:
-        raise ValueError(f"{path} holds something else than a datastore; choose another --output")
+    require_place(path)
     arrays = dict(zip(ARRAYS, _arrays(stored.index), strict=True))
     says = {"format": FORMAT, "version": VERSION, **asdict(stored.facts)}
     told = json.dumps({**says, CHECKSUM: _checksum(says, arrays)})
-    write_file(path, lambda partial: save_file(arrays, partial, {SAYS: told}), _explained)
+    write_file(path, lambda partial: write_arrays(partial, arrays, {SAYS: told}), _explained)
 
 
 def open_datastore(datastore: str | Path | StoredIndex | None) -> StoredIndex | None:

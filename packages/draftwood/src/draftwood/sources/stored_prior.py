@@ -11,6 +11,7 @@ from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for
+from draftwood.tokenizer.chat_template import FAILURES
 from draftwood.tokenizer.protocol import AnyTokenizer, special_id
 
 QUESTION, ANSWER = (
@@ -101,12 +102,16 @@ def usual_text(tokenizer: AnyTokenizer) -> list[int]:
 
     It is an answer in a chat where the model can chat.
     """
+    start = list[int]()
     if tokenizer.chat_template is not None:
-        asked = tokenizer.apply_chat_template(
-            [{"role": "user", "content": QUESTION}], tokenize=False, add_generation_prompt=True
-        )
-        start = list(tokenizer(str(asked), add_special_tokens=False)["input_ids"])
-    else:
+        from jinja2 import TemplateError  # the template needs it too
+
+        with suppress(TemplateError, *FAILURES):  # texts need no template
+            asked = tokenizer.apply_chat_template(
+                [{"role": "user", "content": QUESTION}], tokenize=False, add_generation_prompt=True
+            )
+            start = list(tokenizer(str(asked), add_special_tokens=False)["input_ids"])
+    if not start:
         # what a text starts with, or what is between texts
         edges = (special_id(tokenizer, "bos"), special_id(tokenizer, "eos"))
         start = [token for token in edges if isinstance(token, int)][:1]

@@ -220,12 +220,10 @@ def explain_write_errors(
             if code is None or isinstance(error, OSError):
                 raise
             raise OSError(code, os.strerror(code), str(destination)) from error
-        cure = (
-            "free some space"
-            if code in (errno.ENOSPC, errno.EDQUOT)
-            else "make that folder writable"
-        )
-        reason = f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}, or {elsewhere}"
+        cures = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or ")
+        cures |= dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "")
+        cure = cures.get(code, "make that folder writable, or ")
+        reason = f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}{elsewhere}"
         raise OSError(reason) from error
 
 
@@ -236,13 +234,18 @@ def write_file(
 ) -> None:
     """Write a file so that nobody ever sees it half-written: beside its place, then renamed.
 
+    Where a link stands, what it leads to is written. A file that was there keeps who may read it.
+
     Args:
         content: a text, or what writes the file of a given name.
         errors: context that explains errors of the disk.
 
     Raises:
-        OSError: where the disk refuses; the message says why and what to do.
+        OSError: where the disk refuses, and for what is no file; the message says what to do.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(f"cannot write {path}: it is no regular file; name another one")
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,6 +255,8 @@ def write_file(
                 partial.write_text(content, encoding="utf-8")
             else:
                 content(partial)
+            if path.exists():
+                partial.chmod(path.stat().st_mode & 0o777)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

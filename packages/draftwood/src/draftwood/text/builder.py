@@ -104,6 +104,8 @@ class TextBuilder:
         before = () if self._start else self.behind
         old = self._text([*before, *self.tokens[self._start : self._done]])
         new = self._text([*before, *self.tokens[self._start :]])
+        if not new.startswith(old):  # what lies behind ends within a character, which is whole now
+            old = old.rstrip("\ufffd")
         # a character may lack bytes yet
         if len(new) > len(old) and (final or not new.endswith("\ufffd")):
             self.text += new[len(old) :]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from draftwood.loading.vocabulary import vocabulary_digest
-from draftwood.sources.stored_index import StoredIndex, StoreFacts, write_index
+from draftwood.sources.stored_index import StoredIndex, StoreFacts, require_place, write_index
 from draftwood.sources.token_index import TokenIndex
 from draftwood.tokenizer.protocol import AnyTokenizer
 
@@ -38,6 +38,7 @@ def build_datastore(
         OSError: for a file that cannot be read, and where the disk refuses.
         ValueError: for a file that is no text, and files without tokens.
     """
+    require_place(Path(output))  # before hours of work
     texts = [_read(Path(file)) for file in files]
     total, done = sum(map(len, texts)), 0
     tokens: list[list[int]] = []

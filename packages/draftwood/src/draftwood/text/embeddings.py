@@ -1,6 +1,6 @@
 """Embeddings of texts: hidden states behind the final norm, one vector for each text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class EmbeddingTask:
         cls,
         model: Model,
         tokenizer: AnyTokenizer,
-        texts: "str | Sequence[str] | Sequence[Sequence[int]]",
+        texts: "str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]",
         pooling: str = "mean",
         truncate: bool = False,
     ) -> "EmbeddingTask":
@@ -69,7 +69,11 @@ class EmbeddingTask:
             TypeError: for what is no text.
             ValueError: as the class.
         """
-        several = [texts] if isinstance(texts, str) else texts
+        if not isinstance(texts, Iterable):
+            raise TypeError(f"a text to embed is a str or a list of token ids, got {texts!r:.60}")
+        several = [texts] if isinstance(texts, str) else list(texts)
+        if several and all(isinstance(each, int) for each in several):
+            several = [several]
         most = model.context_length if truncate else None
         return cls(model, [tokens_of(tokenizer, each)[:most] for each in several], pooling)
 

@@ -12,6 +12,7 @@ import numpy as np
 from draftwood.arrays import Float
 from draftwood.models.model import Model
 from draftwood.models.verified import PredictedText
+from draftwood.tokenizer.chat_template import FAILURES
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_whole
 
@@ -179,6 +180,10 @@ def _text_of(part: object, number: int) -> str:
     return part["text"]
 
 
+class ChatTemplateError(ValueError):
+    """Raised where a chat template does not write a chat."""
+
+
 def encode_chat(
     tokenizer: AnyTokenizer,
     messages: Sequence[Mapping[str, Any]],
@@ -191,6 +196,9 @@ def encode_chat(
         tools: that the answer may call. A template that does not tell of them in the form in which
             calls are read finds them in the system message.
         choice: whether they are to be called; None leaves it to the model.
+
+    Raises:
+        ChatTemplateError: for a template that cannot be read, or refuses the messages.
     """
     from draftwood.grammar import tools as grammar
 
@@ -201,12 +209,16 @@ def encode_chat(
     else:
         plain = [grammar.with_read_arguments(message) for message in plain]
         told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
-    text = tokenizer.apply_chat_template(
-        plain,
-        tools=told,
-        tokenize=False,
-        add_generation_prompt=True,
-    )
+    from jinja2 import TemplateError  # imported by what writes chats
+
+    try:
+        text = tokenizer.apply_chat_template(
+            plain, tools=told, tokenize=False, add_generation_prompt=True
+        )
+    except (TemplateError, *FAILURES) as error:
+        raise ChatTemplateError(
+            f"the model's chat template refuses these messages: {error}; a raw prompt needs none"
+        ) from error
     return encode_text(tokenizer, str(text), add_special_tokens=False)
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message may tell its reasoning; templates read the first or the second."""
 
+FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of what a template computes, besides Jinja's own."""
+
 
 def render(
     template: str,
@@ -36,6 +39,7 @@ def render(
 
     Raises:
         jinja2.TemplateError: for a template that cannot be read, and where it refuses the chat.
+        Exception: one of ``FAILURES``, for what it computes.
     """
     told = [_message(message) for message in messages]
     data = {name: plain(value) for name, value in names.items()}

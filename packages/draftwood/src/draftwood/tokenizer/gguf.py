@@ -47,6 +47,8 @@ def tokenizer_of_gguf(path: Path, architecture: str) -> Tokenizer:
         return _made(read_vocabulary(path), architecture)
     except (ValueError, OSError, MemoryError):
         raise
+    except KeyError as error:
+        raise ValueError(f"its tokenizer is damaged (it has no {error})") from error
     except Exception as error:  # the package's own errors have no type
         raise ValueError(f"its tokenizer is damaged ({error!r:.200})") from error
 
