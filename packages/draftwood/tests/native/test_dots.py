@@ -24,6 +24,7 @@ from native.test_matrices import four_bit_weights, some
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 PROGRAM = Path(__file__).with_name("multiply.cpp")
+EMULATED_VNNI = Path(__file__).with_name("emulated_vnni.h")
 PRODUCTS = ("products.cpp", "products_of_bytes.cpp", "products_by_unit.cpp")
 ARM_COMPILER = "aarch64-linux-gnu-g++"
 EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")
@@ -42,6 +43,11 @@ X86 = {
     "fused": ("-march=x86-64-v2 -mavx -mfma -mf16c", "fma f16c", "plain loops"),
     "avx2": ("-march=x86-64-v3", "avx2 fma f16c bmi2", "AVX2"),
     "avx-vnni": ("-march=x86-64-v3 -mavxvnni", "avx2 fma f16c bmi2 avx_vnni", "AVX-VNNI"),
+    "avx-vnni, emulated": (
+        f"-march=x86-64-v3 -include {EMULATED_VNNI}",
+        "avx2 fma f16c bmi2",
+        "AVX-VNNI",
+    ),
     "avx-512": ("-march=x86-64-v4", "avx512f avx512bw avx512dq avx512vl", "AVX-512"),
     "vnni": ("-march=x86-64-v4 -mavx512vnni", "avx512bw avx512_vnni", "AVX-512 VNNI"),
 }

@@ -255,7 +255,7 @@ def write_file(
                 partial.write_text(content, encoding="utf-8")
             else:
                 content(partial)
-            if path.exists():
+            with suppress(FileNotFoundError):
                 partial.chmod(path.stat().st_mode & 0o777)
             os.replace(partial, path)
         finally:
