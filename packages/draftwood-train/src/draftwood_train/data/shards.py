@@ -44,7 +44,7 @@ def explain_errors(path: Path) -> Iterator[None]:
         full = code in (errno.ENOSPC, errno.EDQUOT)
         cure = "free some space" if full else "make that folder writable"
         raise OSError(
-            f"cannot write {path}: {CANNOT_WRITE[code]}; {cure} and give the same command again:"
+            f"cannot write {path}: {CANNOT_WRITE[code][0]}; {cure} and give the same command again:"
             " it goes on after the files that are whole"
         ) from error
 

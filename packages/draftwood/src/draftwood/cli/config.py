@@ -207,7 +207,7 @@ def _write(place: Sequence[str], value: Any) -> None:
     """
     from draftwood.storage.atomic import explain_write_errors, for_its_owner, write_file
 
-    path = config_path().resolve()
+    path = config_path()
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no file that can be changed; set {VARIABLE} to another one")
     text = ""

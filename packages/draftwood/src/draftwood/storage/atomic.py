@@ -23,15 +23,17 @@ FRESH = 600.0  # seconds in which a file that is being written changes
 Facts = dict[str, str | None]  # what a manifest says of the weights, see ``weight_facts``
 
 
+FREE, OPEN = "free some space, or ", "make that folder writable, or "
 CANNOT_WRITE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EROFS: "the file system is read-only",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.EEXIST: "a file of that name is in the way",
+    errno.ENOSPC: ("the disk is full", FREE),
+    errno.EDQUOT: ("the disk quota is used up", FREE),
+    errno.EACCES: ("permission denied", OPEN),
+    errno.EPERM: ("permission denied", OPEN),
+    errno.EROFS: ("the file system is read-only", OPEN),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", ""),
+    errno.EEXIST: ("a file of that name is in the way", ""),
 }
+"""Why files cannot be written, and what helps besides writing elsewhere."""
 
 
 def sha256(path: Path) -> str:
@@ -220,11 +222,8 @@ def explain_write_errors(
             if code is None or isinstance(error, OSError):
                 raise
             raise OSError(code, os.strerror(code), str(destination)) from error
-        cures = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or ")
-        cures |= dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "")
-        cure = cures.get(code, "make that folder writable, or ")
-        reason = f"cannot write {destination}: {CANNOT_WRITE[code]}; {cure}{elsewhere}"
-        raise OSError(reason) from error
+        why, cure = CANNOT_WRITE[code]
+        raise OSError(f"cannot write {destination}: {why}; {cure}{elsewhere}") from error
 
 
 def write_file(
